@@ -3,7 +3,10 @@
  *
  * The kinds of damage: a bit flips; a sector of 512 bytes reads as zeros, or a page of 4 KiB; a sector repeats the one before; a sector was written to this
  * file that belongs to another of its kind; the file ends there; the file is missing. Each
- * damage is read by a read-only opening and then by a writer, on a copy of the store: the log, each queue, tag, offset, key, time, and place in the log.
+ * damage is read by a read-only opening and then by a writer, on a copy of the store: the log, each queue, tag, offset, key, time, and place in the log; as
+ * Arrow, by key through the index and without it; and, beside the writer, by the view that was there before it.
+ *
+ * The stores lie in memory; one damage in sixteen is done to the system's files.
  *
  * A result that is neither whole nor an error must match a line of `known`, which says why it is undetectable or names
  * the defect; `cometmq verify` runs before, and damage that it names counts as reported, in a column of its own. In the
@@ -18,16 +21,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "export/cmq_scan.h"
 #include "store/check/cmq_verify.h"
+#include "store/cmq_store_internal.h"
+#include "support/cmq_memory_fs.h"
 #include "support/cmq_store_kit.h"
 
-#define MESSAGES 160
-#define BASES 4
+#define MESSAGES 100
+#define MESSAGES_SUMMED 3300   /* in one queue: the first 3,276 have a sum */
+#define BASES 5
 #define FILES_MAX 100
 #define SECTOR 512
 #define PAGE_BYTES 4096
 #define RESULTS_MAX 5000
 #define SECONDS_MAX 60       /* of one damage */
+#define REAL_ONE_IN 16       /* damages that are done to the system's files */
+#define SUMMED_STEP 41       /* of the bytes of a queue file with sums, one in so many */
 #define TIME_BEGIN_MS INT64_C(1800000000000)
 
 /* ---- the stores ---- */
@@ -40,19 +49,23 @@ typedef struct message {
     int64_t queue_offset, phy, store_ms;
     uint8_t *record;
     uint32_t bytes;
+    cmq_slice body;       /* in record */
 } message;
 
 typedef struct base {
     const char *name;
     char path[CMQ_PATH_BYTES];
     cmq_store_options options;
-    bool closed;
+    bool closed, summed;       /* summed: one long queue, whose sums and units alone are damaged */
     int64_t keys_missing[2];   /* that verify counts without damage, read-only and as a writer */
-    message messages[MESSAGES];
+    message messages[MESSAGES_SUMMED];
+    int count;
 } base;
 
 static base bases[BASES] = {{.name = "plain, closed", .closed = true}, {.name = "plain, killed"},
-                            {.name = "crc, closed", .closed = true}, {.name = "crc, killed"}};
+                            {.name = "crc, closed", .closed = true}, {.name = "crc, killed"},
+                            {.name = "sums, closed", .closed = true, .summed = true}};
+static cmq_fs *memory, *trial_fs;   /* where the stores are, and the copy that is damaged */
 static const char *const tags[] = {"AaAa", "BBBB", "red"};   /* the first two have one hash */
 static char trial_path[CMQ_PATH_BYTES];
 
@@ -60,14 +73,14 @@ static void append_message(base *of, cmq_store *store, int i)
 {
     char body[2000], properties[100];
     message *kept = &of->messages[i];
-    const bool batch = i % 8 == 5;
-    const int bytes = i % 40 == 7 ? 1500 : 20 + i * 37 % 150;
+    const bool batch = !of->summed && i % 8 == 5;
+    const int bytes = of->summed ? 8 : i % 40 == 7 ? 1500 : 20 + i * 37 % 150;
     for (int j = 0; j < bytes; j++) body[j] = (char)('a' + (i * 31 + j * 7) % 26);
     snprintf(properties, sizeof properties, "colour\001c%d\002%s", i, batch ? "INNER_NUM\0013\002" : "");
     snprintf(kept->key, sizeof kept->key, "k%d", i);
-    kept->topic = batch ? "Batch" : i % 3 == 0 ? "A" : "B";
+    kept->topic = batch ? "Batch" : of->summed || i % 3 == 0 ? "A" : "B";
     kept->tag = i % 4 == 3 ? NULL : tags[i % 4];
-    kept->queue_id = batch ? 0 : i / 3 % 2;
+    kept->queue_id = batch || of->summed ? 0 : i / 3 % 2;
     const cmq_append append = {
         .common = {.topic = kit_slice(kept->topic), .queue_id = kept->queue_id, .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
         .count = 1,
@@ -87,13 +100,16 @@ static void append_message(base *of, cmq_store *store, int i)
 static void keep_records(base *of, cmq_store *store)
 {
     kit_found *found = kit_found_make(1);
-    for (int i = 0; i < MESSAGES; i++) {
+    for (int i = 0; i < of->count; i++) {
         message *kept = &of->messages[i];
+        cmq_record_view view;
         CHECK_OK(cmq_store_read_physical(store, kept->phy, &found->batch));
         kept->bytes = found->items[0].record_bytes;
         kept->record = malloc(kept->bytes);
         CHECK(kept->record != NULL);
         memcpy(kept->record, found->items[0].record, kept->bytes);
+        CHECK_OK(cmq_record_parse(kept->record, kept->bytes, kept->phy, 0, &view));
+        kept->body = view.body;
         cmq_found_batch_release(&found->batch);
     }
     kit_found_free(found);
@@ -106,16 +122,20 @@ static void make_bases(const char *directory)
         base *of = &bases[b];
         atomic_store(&kit_now_ms, TIME_BEGIN_MS);
         snprintf(of->path, sizeof of->path, "%.3000s/base-%d", directory, b);
+        of->count = of->summed ? MESSAGES_SUMMED : MESSAGES;
         of->options = kit_options(of->path);
+        of->options.fs = memory;
         of->options.batch_topics = batch_topics;
         of->options.batch_topic_count = 1;
-        of->options.queue_file_bytes = 30 * CMQ_UNIT_BYTES;   /* more than a sector */
+        of->options.queue_file_bytes = (of->summed ? MESSAGES_SUMMED : 26) * CMQ_UNIT_BYTES;   /* more than a sector */
+        of->options.segment_bytes = of->summed ? 1 << 20 : 8192;
+        if (of->summed) of->options.index_entries = 2 * MESSAGES_SUMMED;
         of->options.ext_enabled = b == 1 || b == 2;
-        of->options.property_crc = of->options.check_property_crc = b >= 2;
+        of->options.property_crc = of->options.check_property_crc = b >= 2 && !of->summed;
         cmq_store *store = kit_open(&of->options);
-        for (int i = 0; i < MESSAGES; i++) {
+        for (int i = 0; i < of->count; i++) {
             append_message(of, store, i);
-            if (i == MESSAGES * 2 / 3) CHECK_OK(cmq_store_maintain(store, true));
+            if (i == of->count * 2 / 3) CHECK_OK(cmq_store_maintain(store, true));
         }
         keep_records(of, store);
         if (of->closed) kit_close(store);
@@ -128,8 +148,8 @@ static void make_bases(const char *directory)
 typedef enum kind { FLIP, ZERO, PAGE, REPEAT, MISDIRECT, CUT, REMOVE, KINDS } kind;
 static const char *const kind_names[KINDS] = {"flip", "zero", "page", "repeat", "misdirect", "cut", "remove"};
 
-typedef enum area { LOG, QUEUE, BATCH, EXT, INDEX, CHECKPOINT, OURS, OTHER, AREAS } area;
-static const char *const area_names[AREAS] = {"commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "cometmq", "other"};
+typedef enum area { LOG, QUEUE, BATCH, EXT, INDEX, CHECKPOINT, SUMS, OURS, OTHER, AREAS } area;
+static const char *const area_names[AREAS] = {"commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "cometmq/sums", "cometmq", "other"};
 
 /* The field that a byte of the log belongs to. */
 typedef enum field { LENGTHS, CRC, QUEUE_ID, FLAG, QUEUE_OFFSET, PHYSICAL, SYS_FLAG, BORN, STORED, HOSTS, RECONSUME, PREPARED, BODY, TOPIC, PROPERTIES, PROOF,
@@ -161,8 +181,9 @@ static char now_text[300];
 
 static void take_file(void *context, const char *path, int64_t bytes)
 {
-    const char *root = context;
-    if (strcmp(strrchr(path, '/'), "/lock") == 0) return;
+    const base *of = context;
+    const char *root = of->path;
+    if (strcmp(strrchr(path, '/'), "/lock") == 0 || (of->summed && strstr(path, "/consumequeue/") == NULL && strstr(path, "/sums/") == NULL)) return;
     CHECK(files.count < FILES_MAX);
     snprintf(files.paths[files.count], sizeof files.paths[0], "%s", path + strlen(root) + 1);
     files.bytes[files.count++] = bytes;
@@ -177,6 +198,7 @@ static area area_of(const char *name)
     if (strncmp(name, "consumequeue_ext/", 17) == 0) return EXT;
     if (strncmp(name, "index/", 6) == 0) return INDEX;
     if (strcmp(name, "checkpoint") == 0) return CHECKPOINT;
+    if (strncmp(name, "cometmq/sums/", 13) == 0) return SUMS;
     return strncmp(name, "cometmq/", 8) == 0 ? OURS : OTHER;
 }
 
@@ -200,7 +222,7 @@ static field field_in(const message *kept, int64_t at)
 static field field_of(const base *of, const char *name, int64_t at)
 {
     const int64_t phy = strtoll(strrchr(name, '/') + 1, NULL, 10) + at;
-    for (int i = 0; i < MESSAGES; i++) {
+    for (int i = 0; i < of->count; i++) {
         const message *kept = &of->messages[i];
         if (phy >= kept->phy && phy < kept->phy + kept->bytes) return field_in(kept, phy - kept->phy);
     }
@@ -240,41 +262,57 @@ static const char *neighbour(size_t file, int64_t end)
     return NULL;
 }
 
+static cmq_file *open_copy(const char *name, cmq_open_mode mode)
+{
+    cmq_file *file;
+    CHECK_OK(cmq_file_open(trial_fs, kit_path(trial_path, name), mode, &file));
+    return file;
+}
+
+/* The bytes that the damage puts in the place of `sector`; false where there are none. */
+static bool damaged_bytes(size_t file, cmq_file *copy, const uint8_t *sector, size_t length, unsigned bit, uint8_t *into)
+{
+    memset(into, 0, length);
+    if (now.kind == FLIP) into[0] = (uint8_t)(sector[0] ^ 1u << bit);
+    if (now.kind == REPEAT) CHECK_OK(cmq_file_read(copy, (uint64_t)(now.at - SECTOR), into, length));
+    if (now.kind != MISDIRECT) return true;
+    const char *other = neighbour(file, now.at + (int64_t)length);
+    if (other == NULL) return false;
+    cmq_file *from = open_copy(other, CMQ_OPEN_READ);
+    CHECK_OK(cmq_file_read(from, (uint64_t)now.at, into, length));
+    cmq_file_close(from);
+    return true;
+}
+
 /* Damage the file of the copy; false where nothing changes. */
 static bool strike(size_t file, unsigned bit)
 {
-    static uint8_t before[PAGE_BYTES], sector[PAGE_BYTES];
-    const int64_t bytes = files.bytes[file];
-    memset(before, 0, sizeof before);
-    const char *path = kit_path(trial_path, now.name);
-    if (now.kind == REMOVE) return remove(path) == 0;
+    static uint8_t after[PAGE_BYTES], sector[PAGE_BYTES];
+    if (now.kind == REMOVE) return cmq_fs_remove(trial_fs, kit_path(trial_path, now.name)) == CMQ_OK;
+    cmq_file *copy = open_copy(now.name, CMQ_OPEN_WRITE);
+    bool changes = true;
     if (now.kind == CUT) {
-        kit_resize(path, now.at);
-        return true;
+        CHECK_OK(cmq_file_resize(copy, (uint64_t)now.at));
+    } else {
+        const int64_t unit = now.kind == FLIP ? 1 : now.kind == PAGE ? PAGE_BYTES : SECTOR, left = files.bytes[file] - now.at;
+        const size_t length = (size_t)(left < unit ? left : unit);
+        CHECK_OK(cmq_file_read(copy, (uint64_t)now.at, sector, length));
+        changes = damaged_bytes(file, copy, sector, length, bit, after) && memcmp(after, sector, length) != 0;
+        if (changes) CHECK_OK(cmq_file_write(copy, (uint64_t)now.at, after, length));
     }
-    if (now.kind == FLIP) {
-        kit_flip(path, now.at, (uint8_t)(1u << bit));
-        return true;
-    }
-    const int64_t unit = now.kind == PAGE ? PAGE_BYTES : SECTOR;
-    const size_t length = (size_t)(bytes - now.at < unit ? bytes - now.at : unit);
-    const char *other = now.kind == MISDIRECT ? neighbour(file, now.at + (int64_t)length) : NULL;
-    if (now.kind == MISDIRECT && other == NULL) return false;
-    kit_read_bytes(path, now.at, sector, length);
-    if (other != NULL) kit_read_bytes(kit_path(trial_path, other), now.at, before, length);
-    if (now.kind == REPEAT) kit_read_bytes(path, now.at - SECTOR, before, length);
-    if (memcmp(before, sector, length) == 0) return false;
-    kit_write_bytes(path, now.at, before, length);
-    return true;
+    cmq_file_close(copy);
+    return changes;
 }
 
 /* ---- reading ---- */
 
-typedef enum way { WHOLE_LOG, BY_QUEUE, BY_TAG, BY_TIME, BY_OFFSET, BY_KEY, BY_PLACE, WAYS } way;
-static const char *const way_names[WAYS] = {"log", "queue", "tag", "time", "offset", "key", "place"};
+typedef enum way { WHOLE_LOG, BY_QUEUE, BY_TAG, BY_TIME, BY_OFFSET, BY_KEY, BY_PLACE, ARROW, KEY_QUERY, NO_INDEX, FOLLOWER, WAYS } way;
+static const char *const way_names[WAYS] = {"log", "queue", "tag", "time", "offset", "key", "place", "arrow", "query", "no index", "follower"};
+
+enum { READ_ONLY = 1, WRITER = 2 };
 
 typedef struct answers {
-    bool seen[WAYS][MESSAGES];
+    bool seen[WAYS][MESSAGES_SUMMED];
     bool told[WAYS];               /* the reader reported damage */
     uint32_t missing[WAYS];        /* messages that did not come, and the way reported no damage */
     uint32_t changed[WAYS];        /* that came with other bytes, which no CRC covers */
@@ -287,7 +325,7 @@ static answers got;
 static bool is_typed(cmq_status status)
 {
     return status == CMQ_ERR_CORRUPT || status == CMQ_ERR_NOT_STORE || status == CMQ_ERR_AMBIGUOUS || status == CMQ_ERR_SETTING ||
-           status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_OFFSET || status == CMQ_ERR_IO;
+           status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_OFFSET || status == CMQ_ERR_IO || status == CMQ_ERR_CLOSED;
 }
 
 static void must_be_typed(const char *what, cmq_status status)
@@ -299,7 +337,19 @@ static void must_be_typed(const char *what, cmq_status status)
 static void hear(way by, const char *what, cmq_status status)
 {
     must_be_typed(what, status);
-    if (status == CMQ_ERR_CORRUPT || status == CMQ_ERR_IO) got.told[by] = true;
+    if (status == CMQ_ERR_CORRUPT || status == CMQ_ERR_IO || status == CMQ_ERR_CLOSED) got.told[by] = true;
+}
+
+/* The number of the message that was appended at a place, or -1. */
+static int message_at(int64_t phy)
+{
+    int low = 0, high = now.of->count - 1;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (now.of->messages[middle].phy < phy) low = middle + 1;
+        else high = middle;
+    }
+    return now.of->messages[low].phy == phy ? low : -1;
 }
 
 /* `asked`: the message that a look-up named, or -1. */
@@ -316,15 +366,15 @@ static void look_at(way by, const cmq_found *item, int asked)
         got.unchecked[by]++;
         return;
     }
-    for (int i = 0; i < MESSAGES; i++) {
-        const message *kept = &now.of->messages[i];
-        if (kept->phy != item->physical_offset || (asked >= 0 && asked != i)) continue;
-        const bool same = kept->bytes == item->record_bytes && memcmp(kept->record, item->record, kept->bytes) == 0 && kept->queue_offset == item->queue_offset;
-        if (same) got.seen[by][i] = true;
-        else got.changed[by]++;
+    const int i = message_at(item->physical_offset);
+    if (i < 0 || (asked >= 0 && asked != i)) {
+        got.foreign[by]++;
         return;
     }
-    got.foreign[by]++;
+    const message *kept = &now.of->messages[i];
+    const bool same = kept->bytes == item->record_bytes && memcmp(kept->record, item->record, kept->bytes) == 0 && kept->queue_offset == item->queue_offset;
+    if (same) got.seen[by][i] = true;
+    else got.changed[by]++;
 }
 
 static void look_at_all(way by, cmq_found_batch *batch, int asked)
@@ -353,18 +403,26 @@ static void read_with(way by, cmq_store *store, const cmq_read_options *options,
     cmq_reader_close(reader);
 }
 
+static const char *const topics[] = {"A", "B", "Batch"};
+
+static void read_queues(way by, cmq_store *store, kit_found *found)
+{
+    for (int t = 0; t < 3; t++) {
+        const cmq_slice topic = kit_slice(topics[t]);
+        for (int32_t queue = 0; queue < (t < 2 ? 2 : 1); queue++) {
+            const cmq_read_options one = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .queue_ids = &queue, .queue_id_count = 1};
+            read_with(by, store, &one, found);
+        }
+    }
+}
+
 static void read_topics(cmq_store *store, kit_found *found)
 {
-    static const char *const topics[] = {"A", "B", "Batch"};
     for (int t = 0; t < 3; t++) {
         const cmq_slice topic = kit_slice(topics[t]);
         const cmq_read_options later = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .has_start_time = true,
-                                        .start_time_ms = now.of->messages[MESSAGES / 2].store_ms};
+                                        .start_time_ms = now.of->messages[now.of->count / 2].store_ms};
         read_with(BY_TIME, store, &later, found);
-        for (int32_t queue = 0; queue < (t < 2 ? 2 : 1); queue++) {
-            const cmq_read_options one = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .queue_ids = &queue, .queue_id_count = 1};
-            read_with(BY_QUEUE, store, &one, found);
-        }
         for (int i = 0; i < 3; i++) {
             const cmq_slice tag = kit_slice(tags[i]);
             const cmq_read_options tagged = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .tags = &tag, .tag_count = 1};
@@ -373,32 +431,146 @@ static void read_topics(cmq_store *store, kit_found *found)
     }
 }
 
-static bool is_expected(way by, int i)
+/* ---- Arrow ---- */
+
+static cmq_slice text_at(const struct ArrowArray *column, int64_t row)
 {
-    if (by == BY_TAG) return now.of->messages[i].tag != NULL;
-    if (by == BY_TIME) return i >= MESSAGES / 2;
-    return true;
+    const uint8_t *bits = column->buffers[0];
+    const int32_t *offsets = column->buffers[1];
+    if (bits != NULL && (bits[row / 8] >> row % 8 & 1) == 0) return CMQ_SLICE_NONE;
+    return (cmq_slice){.data = (const uint8_t *)column->buffers[2] + offsets[row], .bytes = (size_t)(offsets[row + 1] - offsets[row])};
 }
 
-static void read_in_every_way(cmq_store *store)
+static void look_at_rows(way by, const struct ArrowArray *batch)
+{
+    const int64_t *places = batch->children[0]->buffers[1], *offsets = batch->children[1]->buffers[1];
+    for (int64_t row = 0; row < batch->length; row++) {
+        const int i = message_at(places[row]);
+        if (i < 0) {
+            got.foreign[by]++;
+            continue;
+        }
+        const message *kept = &now.of->messages[i];
+        const bool same = offsets[row] == kept->queue_offset && cmq_slice_equal(text_at(batch->children[2], row), kept->body) &&
+                          cmq_slice_equal(text_at(batch->children[3], row), kit_slice(kept->tag != NULL ? kept->tag : "")) &&
+                          cmq_slice_equal(text_at(batch->children[4], row), kit_slice(kept->key));
+        if (same) got.seen[by][i] = true;
+        else got.changed[by]++;
+    }
+}
+
+static void scan_with(way by, cmq_store *store, const cmq_slice *keys, uint32_t key_count)
+{
+    static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_PHYSICAL_OFFSET, .name = "place"}, {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "offset"},
+                                              {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "body"}, {.kind = CMQ_SCAN_TAGS, .name = "tags"},
+                                              {.kind = CMQ_SCAN_KEYS, .name = "keys"}};
+    const cmq_slice names[] = {kit_slice(topics[0]), kit_slice(topics[1]), kit_slice(topics[2])};
+    const cmq_scan_options options = {.read = {.topics = names, .topic_count = 3, .may_be_missing = true}, .keys = keys, .key_count = key_count,
+                                      .columns = columns, .column_count = 5, .raw_bodies = true, .check_crc = true};
+    cmq_scan *scan;
+    cmq_status status = cmq_scan_open(store, &options, &scan);
+    hear(by, "opening a scan", status);
+    if (status != CMQ_OK) return;
+    bool end = false;
+    for (int results = 0; !end; results++) {
+        struct ArrowArray batch = {0};
+        status = cmq_scan_next(scan, &batch, &end);
+        hear(by, "scanning", status);
+        if (status == CMQ_ERR_CORRUPT && results < RESULTS_MAX) continue;
+        if (status != CMQ_OK || batch.release == NULL) break;
+        look_at_rows(by, &batch);
+        batch.release(&batch);
+    }
+    cmq_scan_close(scan);
+}
+
+static void scan_by_key(way by, cmq_store *store)
+{
+    static cmq_slice keys[MESSAGES];
+    if (now.of->summed) return;
+    for (int i = 0; i < MESSAGES; i++) keys[i] = kit_slice(now.of->messages[i].key);
+    scan_with(by, store, keys, MESSAGES);
+}
+
+/* ---- in every way ---- */
+
+static bool is_expected(way by, unsigned mode, int i)
+{
+    if (by == BY_TAG) return now.of->messages[i].tag != NULL;
+    if (by == BY_TIME) return i >= now.of->count / 2;
+    if (by == FOLLOWER) return mode == WRITER;
+    return !now.of->summed || (by != KEY_QUERY && by != NO_INDEX && by != BY_KEY && by != BY_PLACE);
+}
+
+static cmq_status open_trial(unsigned mode, bool index_disabled, cmq_store **store_out)
+{
+    cmq_store_options options = now.of->options;
+    options.fs = trial_fs;
+    options.path = trial_path;
+    options.create = false;
+    options.read_only = mode == READ_ONLY;
+    options.index_disabled = index_disabled;
+    return cmq_store_open(store_out, &options);
+}
+
+/* Through a view that keeps no index. */
+static void scan_without_index(void)
+{
+    cmq_store *view;
+    const cmq_status status = open_trial(READ_ONLY, true, &view);
+    hear(NO_INDEX, "opening without the index", status);
+    if (status != CMQ_OK) {
+        got.told[NO_INDEX] = true;
+        return;
+    }
+    scan_by_key(NO_INDEX, view);
+    must_be_typed("closing", cmq_store_close(view));
+}
+
+/* By the view that was opened before the writer, or by a new one where that says that it cannot go on, or there was none. */
+static void read_as_follower(cmq_store **view, kit_found *found)
+{
+    if (*view != NULL) read_queues(FOLLOWER, *view, found);
+    if (*view != NULL && cmq_store_check_view(*view) == CMQ_OK) return;
+    if (*view != NULL) must_be_typed("closing", cmq_store_close(*view));
+    *view = NULL;
+    const cmq_status status = open_trial(READ_ONLY, false, view);
+    must_be_typed("opening beside the writer", status);
+    got.told[FOLLOWER] = status != CMQ_OK;
+    if (status == CMQ_OK) read_queues(FOLLOWER, *view, found);
+}
+
+static void look_each_up(cmq_store *store, kit_found *found)
+{
+    for (int i = 0; i < now.of->count; i++) {
+        const message *kept = &now.of->messages[i];
+        hear(BY_OFFSET, "reading an offset", cmq_store_read_offset(store, kit_slice(kept->topic), kept->queue_id, kept->queue_offset, &found->batch));
+        look_at_all(BY_OFFSET, &found->batch, i);
+        if (now.of->summed) continue;   /* neither log nor index is damaged */
+        hear(BY_PLACE, "reading a place", cmq_store_read_physical(store, kept->phy, &found->batch));
+        look_at_all(BY_PLACE, &found->batch, i);
+        hear(BY_KEY, "finding a key", cmq_store_find_key(store, kit_slice(kept->topic), kit_slice(kept->key), 0, INT64_MAX, &found->batch));
+        look_at_all(BY_KEY, &found->batch, i);
+    }
+}
+
+/* `view`: the one that was opened before the writer, if any. */
+static void read_in_every_way(cmq_store *store, unsigned mode, cmq_store **view)
 {
     static kit_found *found;
     if (found == NULL) found = kit_found_make(64);
     memset(&got, 0, sizeof got);
+    if (mode == WRITER) read_as_follower(view, found);
     read_with(WHOLE_LOG, store, &(cmq_read_options){0}, found);
+    read_queues(BY_QUEUE, store, found);
     read_topics(store, found);
-    for (int i = 0; i < MESSAGES; i++) {
-        const message *kept = &now.of->messages[i];
-        hear(BY_PLACE, "reading a place", cmq_store_read_physical(store, kept->phy, &found->batch));
-        look_at_all(BY_PLACE, &found->batch, i);
-        hear(BY_OFFSET, "reading an offset", cmq_store_read_offset(store, kit_slice(kept->topic), kept->queue_id, kept->queue_offset, &found->batch));
-        look_at_all(BY_OFFSET, &found->batch, i);
-        hear(BY_KEY, "finding a key", cmq_store_find_key(store, kit_slice(kept->topic), kit_slice(kept->key), 0, INT64_MAX, &found->batch));
-        look_at_all(BY_KEY, &found->batch, i);
-    }
+    look_each_up(store, found);
+    scan_with(ARROW, store, NULL, 0);
+    scan_by_key(KEY_QUERY, store);
+    scan_without_index();
     for (way by = 0; by < WAYS; by++)
-        for (int i = 0; i < MESSAGES; i++)
-            if (!got.told[by] && is_expected(by, i) && !got.seen[by][i]) got.missing[by]++;
+        for (int i = 0; i < now.of->count; i++)
+            if (!got.told[by] && is_expected(by, mode, i) && !got.seen[by][i]) got.missing[by]++;
     for (way by = 0; by < WAYS; by++) {   /* those came, though not whole */
         const uint32_t other = got.changed[by] + got.unchecked[by];
         got.missing[by] -= other < got.missing[by] ? other : got.missing[by];
@@ -414,7 +586,6 @@ static uint64_t left_to_verify[AREAS][WAYS];   /* openings in which the way left
 
 #define ANY 0xFFFFFFFFu
 #define BIT(of) (1u << (of))
-enum { READ_ONLY = 1, WRITER = 2 };
 enum { PLAIN = 1, WITH_CRC = 2, CLOSED = 4, KILLED = 8, FIRST = 16, LAST = 32, NOT_LAST = 64 };   /* the store, and the file in its folder */
 typedef enum fault { MISSING = 1, CHANGED = 2, UNCHECKED = 4, FOREIGN = 8 } fault;
 
@@ -433,6 +604,8 @@ static struct known {
     {"first segment, missing", "a store whose oldest messages have expired looks the same", MISSING, BIT(LOG), BIT(REMOVE), ANY, ANY, ANY, FIRST, 0},
     {"last segment of a killed store, missing", "all of it lay behind the durable point, and a copy's follow page proves nothing; the writer tells",
      MISSING, BIT(LOG), BIT(REMOVE), ANY, ANY, READ_ONLY, LAST | KILLED, 0},
+    {"last segment of a killed store, all zeros", "the same: a power loss before the first flush leaves it so, and a copy's follow page proves nothing",
+     MISSING, BIT(LOG), BIT(PAGE), ANY, ANY, ANY, LAST | KILLED, 0},
 };
 
 static bool is_known(unsigned mode, way by, fault what)
@@ -491,40 +664,49 @@ static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
     return told ? READER_TOLD : INTACT;
 }
 
-static cmq_status open_trial(unsigned mode, cmq_store **store_out)
-{
-    cmq_store_options options = now.of->options;
-    options.path = trial_path;
-    options.create = false;
-    options.read_only = mode == READ_ONLY;
-    return cmq_store_open(store_out, &options);
-}
-
-static outcome try_mode(unsigned mode)
+/* *view: as READ_ONLY the store that stays open; as WRITER that one, if it could be opened. */
+static outcome try_mode(unsigned mode, cmq_store **view)
 {
     cmq_store *store;
     cmq_store_opening opening;
-    const cmq_status status = open_trial(mode, &store);
+    const cmq_status status = open_trial(mode, false, &store);
     must_be_typed("opening", status);
     if (status != CMQ_OK) return REFUSED;
     cmq_store_opening_of(store, &opening);
     const bool opening_told = opening.cut_bytes > 0 || opening.removed_records > 0 || opening.gaps > 0 || opening.index_missing_end > 0;
-    read_in_every_way(store);
+    read_in_every_way(store, mode, view);
     const outcome result = judge(store, mode, opening_told);
-    must_be_typed("closing", cmq_store_close(store));
+    if (mode == READ_ONLY) *view = store;
+    else must_be_typed("closing", cmq_store_close(store));
     return result;
+}
+
+static void try_modes(outcome results_out[2])
+{
+    cmq_store *view = NULL;
+    results_out[0] = try_mode(READ_ONLY, &view);
+    results_out[1] = try_mode(WRITER, &view);
+    if (view != NULL) must_be_typed("closing", cmq_store_close(view));
+}
+
+static void copy_base(const base *of)
+{
+    kit_remove_tree_in(trial_fs, trial_path);
+    kit_copy_tree_to(memory, of->path, trial_fs, trial_path);
+    atomic_store(&kit_now_ms, TIME_BEGIN_MS + 700 * (int64_t)of->count);
 }
 
 static void try_damage(const base *of, size_t file, kind how, int64_t at)
 {
+    outcome results[2];
     aim(of, file, how, at);
-    kit_copy_tree(of->path, trial_path);
-    atomic_store(&kit_now_ms, TIME_BEGIN_MS + 700 * MESSAGES);
+    trial_fs = damages % REAL_ONE_IN == 0 ? cmq_fs_posix() : memory;
+    copy_base(of);
     if (!strike(file, (unsigned)cmq_test_random_below(8))) return;
     alarm(SECONDS_MAX);
     damages++;
-    counts[now.area][how][try_mode(READ_ONLY)]++;
-    counts[now.area][how][try_mode(WRITER)]++;
+    try_modes(results);
+    for (int i = 0; i < 2; i++) counts[now.area][how][results[i]]++;
 }
 
 /* ---- the rounds ---- */
@@ -541,17 +723,20 @@ static void check_undamaged(base *of)
 {
     now = (damage){.of = of, .name = "", .area = OTHER, .field = NONE};
     snprintf(now_text, sizeof now_text, "%s: no damage", of->name);
-    kit_copy_tree(of->path, trial_path);
+    copy_base(of);
     for (unsigned mode = READ_ONLY; mode <= WRITER; mode++) {
         cmq_verified verified;
         cmq_store *store;
-        CHECK_OK(open_trial(mode, &store));
+        CHECK_OK(open_trial(mode, false, &store));
         CHECK_OK(cmq_store_verify(store, &(cmq_verify_options){0}, &verified));
         CHECK_INT(verified.verdict, CMQ_SEVERITY_NOTE);
         of->keys_missing[mode == WRITER] = verified.keys_missing;
         kit_close(store);
-        CHECK_INT(try_mode(mode), INTACT);
     }
+    copy_base(of);
+    outcome results[2];
+    try_modes(results);
+    for (int i = 0; i < 2; i++) CHECK_INT(results[i], INTACT);
 }
 
 /* A file: every second time by its bytes, so that the log is met; else each alike, so that small ones are. */
@@ -584,7 +769,9 @@ static void draw(const base *of, uint64_t many)
 static void go_through(const base *of)
 {
     for (size_t file = 0; file < files.count; file++) {
-        for (int64_t at = 0; at < files.bytes[file]; at++) {
+        fprintf(stderr, "%s: %s, after %" PRIu64 " damages\n", of->name, files.paths[file], damages);
+        const int64_t step = of->summed && area_of(files.paths[file]) == QUEUE ? SUMMED_STEP : 1;
+        for (int64_t at = 0; at < files.bytes[file]; at += step) {
             for (kind how = FLIP; how < REMOVE; how++)
                 if (aligned(how, at)) try_damage(of, file, how, at);
         }
@@ -623,13 +810,16 @@ static void damaged_in_turn(void)
     const uint64_t many = kit_amount("CMQ_FLIPS", 1500, 0);
     const char *directory = kit_directory();
     CHECK(signal(SIGALRM, say_hang) != SIG_ERR);
+    cmq_memory_fs *files_in_memory = cmq_memory_fs_create();
+    memory = trial_fs = cmq_memory_fs_fs(files_in_memory);
+    CHECK_OK(cmq_fs_make_directory_unsynced(memory, directory));
     snprintf(trial_path, sizeof trial_path, "%.3000s/trial", directory);
     make_bases(directory);
     for (int b = 0; b < BASES; b++) {
         base *of = &bases[b];
         check_undamaged(of);
         files.count = 0;
-        kit_each_file(of->path, take_file, (void *)(uintptr_t)of->path);
+        kit_each_file_in(memory, of->path, take_file, of);
         for (size_t file = 0; file < files.count; file++) try_damage(of, file, REMOVE, 0);
         if (many > 0) draw(of, many / BASES);
         else go_through(of);
@@ -640,7 +830,8 @@ static void damaged_in_turn(void)
             if (known[i].count == 0) cmq_test_fail(__FILE__, __LINE__, "known, and never met: %s", known[i].what);
     if (silent > 0) cmq_test_fail(__FILE__, __LINE__, "%" PRIu64 " answers were neither whole nor an error", silent);
     for (int b = 0; b < BASES; b++)
-        for (int i = 0; i < MESSAGES; i++) free(bases[b].messages[i].record);
+        for (int i = 0; i < bases[b].count; i++) free(bases[b].messages[i].record);
+    cmq_memory_fs_destroy(files_in_memory);
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(damaged_in_turn))

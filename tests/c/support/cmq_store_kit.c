@@ -323,18 +323,23 @@ void kit_copy_tree(const char *from, const char *to)
     kit_copy_tree_to(cmq_fs_posix(), from, cmq_fs_posix(), to);
 }
 
-void kit_each_file(const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context)
+void kit_each_file_in(cmq_fs *fs, const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context)
 {
     char **names;
     size_t count;
-    CHECK_OK(cmq_fs_list(cmq_fs_posix(), root, &names, &count));
+    CHECK_OK(cmq_fs_list(fs, root, &names, &count));
     for (size_t i = 0; i < count; i++) {
         char path[CMQ_PATH_BYTES];
-        struct stat info;
+        cmq_file_info info;
         CHECK_OK(cmq_path_join(path, root, names[i]));
-        CHECK(stat(path, &info) == 0);
-        if (S_ISDIR(info.st_mode)) kit_each_file(path, each, context);
-        else each(context, path, (int64_t)info.st_size);
+        CHECK_OK(cmq_fs_stat(fs, path, &info));
+        if (info.is_directory) kit_each_file_in(fs, path, each, context);
+        else each(context, path, (int64_t)info.bytes);
     }
     cmq_fs_free_names(names, count);
+}
+
+void kit_each_file(const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context)
+{
+    kit_each_file_in(cmq_fs_posix(), root, each, context);
 }

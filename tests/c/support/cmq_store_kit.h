@@ -92,5 +92,6 @@ void kit_resize(const char *path, int64_t bytes);
 
 /* Call `each` for every file below `root`, in order of their paths. */
 void kit_each_file(const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context);
+void kit_each_file_in(cmq_fs *fs, const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context);
 
 #endif
