@@ -139,6 +139,12 @@ cmq_record_proof cmq_record_prove(const cmq_record_view *view)
     return at == 0 || pair[-1] == CMQ_PROPERTY_PAIR_END ? CMQ_RECORD_CONTRADICTED : CMQ_RECORD_UNPROVEN;
 }
 
+/* No program writes a negative length of a body: a bit of it flipped. */
+static bool body_crc_holds(cmq_slice body, uint32_t crc)
+{
+    return body.bytes > 0 ? cmq_crc31(body.data, body.bytes) == crc : cmq_load_i32(body.data - 4) == 0;
+}
+
 bool cmq_record_is_whole(const uint8_t *at, uint32_t bytes, bool demand_proof)
 {
     static const char name[] = PROPERTY_CRC_NAME "\x01";
@@ -147,13 +153,13 @@ bool cmq_record_is_whole(const uint8_t *at, uint32_t bytes, bool demand_proof)
     if (!named && demand_proof) return false;
     if (!named) {   /* without a parse, as for most records */
         const cmq_slice body = cmq_record_body(at, bytes);
-        return body.data != NULL && (body.bytes == 0 || cmq_crc31(body.data, body.bytes) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC));
+        return body.data != NULL && body_crc_holds(body, cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC));
     }
     cmq_record_view view;
     if (cmq_record_parse(at, bytes, -1, 0, &view) != CMQ_OK) return false;
     const cmq_record_proof proof = cmq_record_prove(&view);
     if (proof != CMQ_RECORD_UNPROVEN || demand_proof) return proof == CMQ_RECORD_PROVEN;
-    return view.body.bytes == 0 || cmq_crc31(view.body.data, view.body.bytes) == view.body_crc;
+    return body_crc_holds(view.body, view.body_crc);
 }
 
 bool cmq_record_has_zero(const cmq_record_view *view)
@@ -166,9 +172,7 @@ static cmq_record_reason check_record(const uint8_t *at, int64_t physical_offset
                                       const cmq_record_view *view)
 {
     if (physical_offset >= 0 && view->physical_offset != physical_offset) return CMQ_RECORD_BAD_OFFSET;
-    if ((checks & CMQ_RECORD_CHECK_BODY_CRC) != 0 && view->body.bytes > 0 &&
-        cmq_crc31(view->body.data, view->body.bytes) != view->body_crc)
-        return CMQ_RECORD_BAD_BODY_CRC;
+    if ((checks & CMQ_RECORD_CHECK_BODY_CRC) != 0 && !body_crc_holds(view->body, view->body_crc)) return CMQ_RECORD_BAD_BODY_CRC;
     if ((checks & (CMQ_RECORD_CHECK_PROPERTY_CRC | CMQ_RECORD_CHECK_IF_PROPERTY_CRC)) != 0 &&
         !property_crc_holds(at, view, (checks & CMQ_RECORD_CHECK_PROPERTY_CRC) == 0))
         return CMQ_RECORD_BAD_PROPERTY_CRC;

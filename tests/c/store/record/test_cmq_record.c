@@ -420,6 +420,23 @@ static void test_negative_property_length_counts_as_none(void)
     CHECK_INT(view.properties.bytes, 0);
 }
 
+/* The sign bit of the body's length, of a body that reads as a topic's and the properties' lengths. */
+static void test_negative_body_length_is_damage(void)
+{
+    enum { BODY = 88, REST = sizeof example - BODY - 3 };
+    uint8_t record[sizeof example];
+    memcpy(record, example, sizeof record);
+    record[BODY - 4] |= 0x80;
+    record[BODY] = 0;
+    cmq_store_i16(record + BODY + 1, REST);
+    cmq_record_view view;
+    CHECK_OK(cmq_record_parse(record, sizeof record, -1, 0, &view));
+    CHECK_INT(view.body.bytes, 0);
+    CHECK_STATUS(cmq_record_parse(record, sizeof record, -1, CMQ_RECORD_CHECK_BODY_CRC, &view), CMQ_ERR_CORRUPT);
+    CHECK_INT(view.reason, CMQ_RECORD_BAD_BODY_CRC);
+    CHECK(!cmq_record_is_whole(record, sizeof record, false));
+}
+
 static void check_tiles(const uint8_t *at, const cmq_record_view *view)
 {
     CHECK(view->body.data > at && view->topic.data > view->body.data + view->body.bytes);
@@ -505,5 +522,5 @@ CMQ_TEST_MAIN(CMQ_TEST(test_worked_example), CMQ_TEST(test_worked_example_from_p
               CMQ_TEST(test_version_follows_the_topic), CMQ_TEST(test_limits), CMQ_TEST(test_worked_example_parsed),
               CMQ_TEST(test_every_prefix_is_not_enough), CMQ_TEST(test_blank_record),
               CMQ_TEST(test_why_bytes_are_no_record), CMQ_TEST(test_least_record),
-              CMQ_TEST(test_negative_property_length_counts_as_none),
+              CMQ_TEST(test_negative_property_length_counts_as_none), CMQ_TEST(test_negative_body_length_is_damage),
               CMQ_TEST(test_random_records_and_damage), CMQ_TEST(test_property_crc_sees_every_bit))
