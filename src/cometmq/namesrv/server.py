@@ -39,7 +39,7 @@ class NamesrvServer:
 
         Args:
             settings: how it behaves; None for the defaults.
-            insecure_listen: allow an address that is not the loopback: whoever reaches it can then change all routes.
+            insecure_listen: allow an address that is not the loopback: anyone who reaches it can change all routes.
 
         Raises:
             InvalidArgument: the address cannot be used, or is not the loopback.

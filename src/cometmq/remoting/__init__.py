@@ -8,7 +8,7 @@ module            holds
 ``members``       typed values of a command's fields
 ``bodies``        the JSON bodies as frozen dataclasses
 ``addresses``     ``host:port`` and lists of them
-``exchange``      the client's end of one connection, without sockets: numbers, who waits, frames
+``exchange``      the client's end of one connection, without sockets: numbers, waiters, frames
 ``channel``       connections to one server, for asyncio
 ``sync_channel``  the same for threads
 ``answers``       handlers, refusals, tables of handlers

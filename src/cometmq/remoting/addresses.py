@@ -53,7 +53,7 @@ def check_listen_host(host: str, *, insecure_listen: bool, danger: str) -> None:
     Args:
         host: a numeric address.
         insecure_listen: it is meant.
-        danger: what whoever reaches the port could do.
+        danger: what anyone who reaches the port could do.
 
     Raises:
         InvalidArgument: it is not the loopback.
@@ -61,7 +61,7 @@ def check_listen_host(host: str, *, insecure_listen: bool, danger: str) -> None:
     if insecure_listen or ip_address(host).is_loopback:
         return
     raise InvalidArgument(
-        f"refusing to listen on {host}: whoever reaches the port could {danger} without a password. "
+        f"refusing to listen on {host}: anyone who reaches the port could {danger} without a password. "
         "Listen on 127.0.0.1, or give --insecure-listen (insecure_listen=True) where the network keeps others out"
     )
 
@@ -70,15 +70,15 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of one address; the port stands behind the last colon, brackets around the host go away.
 
     Raises:
-        InvalidArgument: there is no host or no port, or the port is none.
+        InvalidArgument: the host or the port is missing, or the port is not one.
     """
     host, colon, port = text.strip().removeprefix("http://").rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not colon or not host or any(char.isspace() for char in host):
-        raise InvalidArgument(f"{text!r} is no address: write host:port")
+        raise InvalidArgument(f"{text!r} is not an address: write host:port")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _PORT_MAX):
-        raise InvalidArgument(f"{text!r} is no address: the port is a number from 0 to {_PORT_MAX}")
+        raise InvalidArgument(f"{text!r} is not an address: the port is a number from 0 to {_PORT_MAX}")
     return host, int(port)
 
 
@@ -86,7 +86,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     """Return the addresses of a list with semicolons or commas between them, in their order, each once.
 
     Raises:
-        InvalidArgument: there is none, or one of them cannot be used.
+        InvalidArgument: the list is empty, or one of them cannot be used.
     """
     parts = [part.strip().removeprefix("http://") for part in text.replace(",", ";").split(";")]
     found = tuple(dict.fromkeys(part for part in parts if part))

@@ -1,7 +1,7 @@
 """How handlers refuse: an exception that is a code and a remark, and the frame around a handler that answers it.
 
-A handler says what it wants by returning; everything that stops it is raised. What a peer did wrong becomes an answer
-without a line in the log; what nobody expected goes on to the server, which answers code 1 and logs it.
+A handler returns its answer and raises everything that stops it. A peer's mistake becomes an answer without a line in
+the log; an unexpected exception propagates to the server, which answers code 1 and logs it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INLINE_BODY_BYTES: Final = 2_048
 
 
 class Caller(Protocol):
-    """Who sent a request: one connection."""
+    """The sender of a request: one connection."""
 
     @property
     def conn(self) -> int:
@@ -63,11 +63,11 @@ class Caller(Protocol):
 
 
 Outcome: TypeAlias = object
-"""A :class:`Command` (the answer), None (there is none), or a verdict of the server."""
+"""A :class:`Command` (the answer), None (no answer), or a verdict of the server."""
 
 Handler: TypeAlias = Callable[[Command, Caller], "Outcome | Awaitable[Outcome]"]
 Table: TypeAlias = dict[int, Handler]
-"""Request code to who serves it."""
+"""Request code to its handler."""
 
 
 class Refusal(Error):

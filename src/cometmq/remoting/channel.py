@@ -1,6 +1,6 @@
 """The client's end for asyncio: connections to one server (:class:`AsyncChannel`).
 
-For threads there is :mod:`cometmq.remoting.sync_channel`; both are made of :class:`Exchange` and differ in who waits.
+:mod:`cometmq.remoting.sync_channel` is the one for threads; both are made of :class:`Exchange`.
 
 A channel connects when it is first used, and again after its connection was lost. Every call fails or succeeds within
 its own time; after :class:`ConnectionLost` and :class:`RequestTimeout` nothing is known about the request. A connection
@@ -9,7 +9,7 @@ ends, besides being closed by either side:
 * after ``idle_timeout_ms`` without a byte either way (120 s, as upstream);
 * when a request timed out and nothing at all has come since it was sent: the other side is taken for dead. Where other
   answers came meanwhile only this one is late, and it is dropped when it comes;
-* when what arrives is no frame.
+* when the bytes received are not a frame.
 
 An answer 1500 (the server is going down) makes a new connection, on which the request is sent once more within the time
 that is left; the old connection goes when its other answers have come.
@@ -82,7 +82,7 @@ def failed_answer(request: Command, error: Exception) -> Command:
 
 
 def no_protocol_text(address: str, reason: str) -> str:
-    """Return what is said of a server whose bytes are no frame."""
+    """Return the error text for a server whose bytes are not a frame."""
     return f"{address} does not speak RocketMQ's protocol: {reason}"
 
 
@@ -127,8 +127,8 @@ class _Connection(asyncio.Protocol):
             events = self.exchange.receive(data)
         except MalformedCommand as error:
             self._malformed = error.message
-            if self.exchange.waiting_count == 0:  # else those who wait are told
-                _log.warning("what came is no frame", extra={"address": self._channel.address, "reason": error.message})
+            if self.exchange.waiting_count == 0:  # else the waiting requests get the error
+                _log.warning("invalid frame", extra={"address": self._channel.address, "reason": error.message})
             self.close()
             return
         for event in events:
@@ -155,7 +155,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(frame)
 
     def close(self) -> None:
-        # The end is told in the loop's next turn; nothing is to be sent here until then.
+        # The loop reports the end in its next turn; nothing may be sent here until then.
         self._channel.leave(self)
         if self._transport is not None:
             self._transport.abort()
@@ -195,7 +195,7 @@ class AsyncChannel:
             idle_timeout_ms: silence that ends a connection.
 
         Raises:
-            InvalidArgument: the address is none.
+            InvalidArgument: the address is not one.
         """
         self._host, self._port = parse_address(address)
         self.address = address
@@ -331,7 +331,7 @@ class AsyncChannel:
         try:
             outcome = self._on_request(request)
             return await outcome if isinstance(outcome, Awaitable) else outcome
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is answered and logged
+        except Exception as error:  # noqa: BLE001 - anything a handler raises is answered and logged
             return failed_answer(request, error)
 
     def leave(self, connection: _Connection) -> None:
@@ -347,7 +347,7 @@ class AsyncChannel:
             self._on_lost()
 
     async def close(self) -> None:
-        """Close the connection; whoever waits for an answer gets ConnectionLost. Closing twice is fine."""
+        """Close the connection; requests that wait for an answer get ConnectionLost. Closing twice is fine."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for."""
+    """The operation that a request asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

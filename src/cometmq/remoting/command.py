@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FLAG_ONEWAY", "FLAG_RESPONSE", "FRAME_BYTES_MAX", "VERSION", "Command", "HeaderFormat", "Language"]
 
 VERSION = 479
-"""What we say of ourselves: the ordinal of 5.3.3 in upstream's list of versions."""
+"""The version that we report: the ordinal of 5.3.3 in upstream's list of versions."""
 
 FRAME_BYTES_MAX = 16 << 20
 """Longest frame with its length word; upstream's ``frameMaxLength``."""
@@ -35,7 +35,7 @@ class HeaderFormat(enum.IntEnum):
 
 
 class Language(enum.IntEnum):
-    """What a peer is written in. Upstream reads these names; an unknown one becomes OTHER."""
+    """The language of a peer. Upstream reads these names; an unknown one becomes OTHER."""
 
     JAVA = 0
     CPP = 1
@@ -148,7 +148,7 @@ class Command:
         """Read one whole frame, length word included.
 
         Raises:
-            MalformedCommand: the bytes are no frame, or more or less than one; the connection cannot be read further.
+            MalformedCommand: the bytes are not exactly one frame; the connection cannot be read further.
         """
         from cometmq import _engine
 

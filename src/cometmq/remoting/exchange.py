@@ -1,11 +1,11 @@
 """The client's end of one connection, without the connection: bytes in, answers and requests out.
 
-Numbers requests, remembers who waits for which answer, cuts what arrives into frames. A response whose request nobody
+Numbers requests, matches answers with their waiters, cuts received bytes into frames. A response whose request nobody
 waits for any more (it came too late) is counted and dropped; a request of the server is handed out.
 
 Invariant: a number is given to one waiting request at a time; every length is compared with its limit before it is
            used; after :meth:`Exchange.end` nobody waits.
-Threads:   one at a time; whoever shares it holds a lock.
+Threads:   one at a time; callers that share it hold a lock.
 Source:    remoting specification 1.1, 1.2.
 """
 
@@ -50,7 +50,7 @@ class Asked:
 
 
 class Exchange(Generic[W]):
-    """The state of one connection. ``W`` is what stands for whoever waits for an answer."""
+    """The state of one connection. ``W`` is the type that stands for an answer's waiter."""
 
     def __init__(self, *, waiting_max: int = WAITING_MAX, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         """Begin with an empty connection.
@@ -73,7 +73,7 @@ class Exchange(Generic[W]):
         return len(self._waiting)
 
     def begin(self, request: Command, waiting: W) -> tuple[int, bytes]:
-        """Number a request and remember who waits for its answer.
+        """Number a request and record the waiter for its answer.
 
         Returns:
             The number, for :meth:`cancel`, and the frame to be sent.
@@ -94,7 +94,7 @@ class Exchange(Generic[W]):
         return request.as_oneway().with_opaque(self._free_opaque()).encode()
 
     def _free_opaque(self) -> int:
-        # After 2^31 requests the numbers come again: one that still waits is passed over.
+        # Numbers repeat after 2^31 requests: one that still waits is skipped.
         while self._next_opaque in self._waiting:
             self._next_opaque = (self._next_opaque + 1) % _OPAQUE_END
         opaque = self._next_opaque
@@ -109,7 +109,7 @@ class Exchange(Generic[W]):
         """Take bytes as they arrive; return what they complete, in order.
 
         Raises:
-            MalformedCommand: what came is no frame; the connection cannot be read further and must be closed.
+            MalformedCommand: the bytes are not a frame; the connection cannot be read further and must be closed.
         """
         self.received_bytes += len(data)
         self._buffer += data

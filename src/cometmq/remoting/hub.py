@@ -5,10 +5,11 @@ There is one connection per server. Its state, its frames and the matching of an
 the thread that makes it where nothing waits; frames that wait go out together.
 
 A connection ends as those of :mod:`cometmq.remoting.channel` do: after ``idle_timeout_ms`` without a byte either way;
-when a request timed out and nothing at all has come since it was sent; when what arrives is no frame. An answer 1500
-(the server is going down) makes a new connection, on which the request is sent once more within the time that is left.
+when a request timed out and nothing at all has come since it was sent; when the bytes received are not a frame. An
+answer 1500 (the server is going down) makes a new connection, on which the request is sent once more within the time
+that is left.
 
-Invariant: whoever gave an ``on_answer`` hears exactly once, on the loop. Requests of one thread to one server are
+Invariant: each ``on_answer`` is called exactly once, on the loop. Requests of one thread to one server are
            written in their order, also those that waited for the connection.
 Threads:   send, pull and oneway may be called by any; the rest belongs to the loop. ``_lock`` guards the tables of
            peers and links where they change; a link that is in the table may be used without it.
@@ -93,7 +94,7 @@ class _Pending:
 
 @dataclass(slots=True, eq=False)
 class _Peer:
-    """A server: what waits for a connection to it, and who makes one."""
+    """A server: the requests that wait for a connection to it, and the task that makes one."""
 
     address: str
     pending: list[_Pending] = field(default_factory=list)
@@ -220,7 +221,7 @@ class _Wire:
         self._hub.replace(self, _Pending(request, on_answer, deadline_ms, timeout_ms, is_again=True))
 
     def end(self, reason: str, *, wants_tasks_ended: bool = False) -> None:
-        """Close the connection; who waits is told the reason. Ending twice is fine."""
+        """Close the connection; waiting requests get the reason. Ending twice is fine."""
         if not self.is_open:
             return
         self.is_open = False
@@ -244,7 +245,7 @@ def _log_failure(error: Exception) -> None:
 
 
 def _tell(on_answer: _OnAnswer | None, outcome: object) -> None:
-    """Call who waits; nothing that it raises gets out."""
+    """Call the waiter; nothing that it raises gets out."""
     if on_answer is None:
         _log.info("a one-way request was not sent", extra={"reason": str(outcome)})
         return
@@ -502,7 +503,7 @@ class Hub:
             opened = await self._connect(peer.address)
         except Error as error:
             self._connected(peer, None, error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
+        except Exception as error:  # noqa: BLE001 - the waiting requests get any failure
             self._connected(peer, None, _unexpected(peer.address, error))
         except asyncio.CancelledError:
             self._connected(peer, None, NotConnected(f"the connections of this client were closed: {peer.address}"))
@@ -521,7 +522,7 @@ class Hub:
             raise NotConnected(f"cannot connect to {address}: {reason}") from error
 
     def _connected(self, peer: _Peer, opened: socket.socket | None, error: Error | None) -> None:
-        """Send what waited, or tell it why that cannot be."""
+        """Send the waiting requests, or fail them with the error."""
         peer.connecting = None
         wire: _Wire | None = None
         if opened is not None and self._closed:
@@ -569,13 +570,13 @@ class Hub:
         try:
             outcome = self._on_request(address, request)
             return await outcome if isinstance(outcome, Awaitable) else outcome
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is answered and logged
+        except Exception as error:  # noqa: BLE001 - anything a handler raises is answered and logged
             return failed_answer(request, error)
 
     def close_malformed(self, wire: _Wire, reason: str) -> None:
-        """End a connection whose bytes are no frames."""
-        if wire.link.waiting == 0:  # else those who wait are told
-            _log.warning("what came is no frame", extra={"address": wire.address, "reason": reason})
+        """End a connection whose bytes are not frames."""
+        if wire.link.waiting == 0:  # else the waiting requests get the error
+            _log.warning("invalid frame", extra={"address": wire.address, "reason": reason})
         wire.end(no_protocol_text(wire.address, reason))
 
     def replace(self, wire: _Wire, pending: _Pending) -> None:
@@ -599,7 +600,7 @@ class Hub:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close all connections; who waits gets ConnectionLost, and so does who calls later. Closing twice is fine.
+        """Close all connections; waiting and later calls get ConnectionLost. Closing twice is fine.
 
         In a forked child nothing is done: what the loop watches is the parent's.
         """

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class _Work:
-    """One piece of work and who waits for it; ``gone``: nobody any more."""
+    """One piece of work and its waiter; ``gone``: there is none any more."""
 
     __slots__ = ("call", "done", "gone")
 
@@ -112,7 +112,7 @@ class Lanes:
         self._running = 0
 
     def is_busy(self, conn: int) -> bool:
-        """Tell whether a connection has work that its handlers have not heard the end of."""
+        """Return whether a connection has work that its handlers do not know to have ended."""
         return conn in self._counts
 
     async def run(self, conn: int, call: Callable[[], T]) -> T:

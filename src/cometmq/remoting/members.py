@@ -1,6 +1,6 @@
 """Typed values of a command's fields: what upstream's header classes are.
 
-A required member that is missing, and a number that is none, is a :class:`MalformedCommand` that names the member; a
+A required member that is missing, and a number that is not one, raise :class:`MalformedCommand` naming the member; a
 server answers it with code 1. Empty counts as missing for numbers and booleans, as it does in ROCKETMQ headers, where
 an empty value is null; for texts it does so where the member is required.
 
@@ -104,4 +104,4 @@ def _number(name: str, text: str, minimum: int, maximum: int) -> int:
         if minimum <= number <= maximum:
             return number
         raise MalformedCommand(f"{name} is {text[:40]}, outside {minimum} to {maximum}", member=name)
-    raise MalformedCommand(f"{name} is no whole number: {text[:40]!r}", member=name)
+    raise MalformedCommand(f"{name} is not a whole number: {text[:40]!r}", member=name)

@@ -1,9 +1,9 @@
 """How the client's engines reach servers: a protocol of five calls.
 
-:class:`cometmq.remoting.hub.Hub` is the real one; a simulator is another. Addresses are ``host:port``. What goes wrong
-on the way is an error: :class:`ConnectionLost`, :class:`RequestTimeout`, :class:`LimitReached`; an answer
-that makes no sense is :class:`MalformedCommand`, a request that no frame can hold :class:`InvalidArgument`. After
-ConnectionLost, RequestTimeout and MalformedCommand nothing is known about the request.
+:class:`cometmq.remoting.hub.Hub` is the real one; a simulator is another. Addresses are ``host:port``. Failures on the
+way are :class:`ConnectionLost`, :class:`RequestTimeout` and :class:`LimitReached`; an answer that makes no sense is
+:class:`MalformedCommand`, a request that no frame can hold :class:`InvalidArgument`. After ConnectionLost,
+RequestTimeout and MalformedCommand nothing is known about the request.
 
 Source: remoting specification 1.9, 1.10.
 """
@@ -44,7 +44,7 @@ class Network(Protocol):
             ConnectionLost: no connection could be made, or it ended before the answer came.
             RequestTimeout: no answer came in time.
             LimitReached: too many requests wait, or too many bytes are unsent.
-            InvalidArgument: the address is none, or no frame can hold the request.
+            InvalidArgument: the address is not one, or no frame can hold the request.
         """
         ...
 
@@ -68,7 +68,7 @@ class Network(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections; who waits gets ConnectionLost, and so does who calls later. On the loop only."""
+        """Close all connections; waiting and later calls get ConnectionLost. On the loop only."""
         ...
 
 

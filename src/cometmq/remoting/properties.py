@@ -2,7 +2,7 @@
 
 A stored message has at most 32,767 bytes of properties. One that is nearly full of them could not be sent back, sent
 again or given up, since each of these adds some; its queue's progress would stop there for good. So the longest ones of
-its sender go, and the log names them. What brokers and clients need stays.
+its sender go, and the log names them. Properties that brokers and clients need stay.
 
 Threads: any; nothing is kept.
 """
@@ -26,7 +26,7 @@ _LAST: Final = frozenset({"KEYS", "TAGS", "__SHARDINGKEY"})
 
 
 def properties_that_fit(properties: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the properties without the longest ones that there is no room for, and the names of these."""
+    """Drop the longest properties until the rest fit; return the rest and the names of the dropped ones."""
     kept = dict(properties)
     sizes = {name: len(name.encode()) + len(value.encode()) + 2 for name, value in kept.items()}
     over = sum(sizes.values()) - (PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES)

@@ -6,8 +6,8 @@ bounded queue, is given to the handler of its code, and the answer leaves throug
     loops -> control queue -> [RemotingServer] -> handler(request, caller) -> answer -> loops
 
 A handler is a plain function or a coroutine function. It returns the answer (:meth:`Command.response`), None where
-there is none, or :data:`AGAIN`: the request goes back to its loop, which can serve it now (a topic was made, say). What
-a handler raises becomes an answer with code 1, and a line in the log. One-way requests get no answer whatever happens.
+there is none, or :data:`AGAIN`: the request goes back to its loop, which can serve it now (a topic was made, say). An
+exception of a handler becomes an answer with code 1, and a line in the log. One-way requests never get an answer.
 
 Source: remoting specification 1.2, 1.9, 1.10.
 """
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Verdict(enum.Enum):
-    """What a handler may return instead of an answer."""
+    """A handler's return value instead of an answer."""
 
     AGAIN = "again"
 
@@ -58,7 +58,7 @@ AGAIN: Final = Verdict.AGAIN
 
 @final
 class Caller:
-    """Who sent a request: one connection. On the server's loop.
+    """The sender of a request: one connection. On the server's loop.
 
     Attributes:
         conn: the connection's id, never used again.
@@ -120,7 +120,7 @@ Handler: TypeAlias = Callable[[Command, Caller], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What a server bears; 0 is the default in brackets. What happens at each limit stands in ``csrc/net/cmq_net.h``.
+    """A server's limits; 0 is the default in brackets. ``csrc/net/cmq_net.h`` says what happens at each.
 
     Attributes:
         connections_max: open connections [20,000], fewer where descriptors are; a further one is closed at once.
@@ -171,10 +171,10 @@ class RemotingServer:
             addresses: ``127.0.0.1:10911`` or ``[::1]:10911``, numeric, at most 8; port 0 takes a free one.
             loops: threads that own sockets, 1 to 16.
             engine_handler: serves requests on the loops, in C; None gives every request to Python.
-            limits: what the server bears.
+            limits: the server's limits.
 
         Raises:
-            InvalidArgument: an address or a limit is none.
+            InvalidArgument: an address or a limit cannot be used.
             CannotListen: an address is taken, is not this machine's, or is not allowed.
         """
         self._net = _engine.NetServer(
@@ -244,7 +244,7 @@ class RemotingServer:
         """Drain, wait until everything under way was answered and sent, and close. On the server's loop.
 
         Args:
-            grace_ms: wait no longer than that; what is left is cut off.
+            grace_ms: wait no longer than that, then cut off the rest.
         """
         if self._net.closed:
             return
@@ -410,7 +410,7 @@ class RemotingServer:
     def _outcome(handler: Handler, request: Command, caller: Caller) -> object:
         try:
             return handler(request, caller)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the server goes on
+        except Exception as error:  # noqa: BLE001 - any failure is answered, and the server goes on
             return _failed(request, caller.peer, error)
 
     async def _serve_later(
@@ -468,7 +468,7 @@ def _unsupported(request: Command) -> Command:
 def _failed(request: Command, peer: str, error: Exception) -> Command:
     _log.error("a request failed", exc_info=error, extra={"code": request.code, "peer": peer})
     text = error.message if isinstance(error, Error) else str(error)
-    # Whatever stands in it, it has to fit a frame.
+    # However long the text, it has to fit a frame.
     text = text[:_REMARK_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
     return request.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {text}")
 
@@ -479,5 +479,5 @@ def _encoded(request: Command, answer: Command, peer: str) -> bytes:
         answer = replace(answer, opaque=request.opaque, flag=FLAG_RESPONSE, format=request.format)
     try:
         return answer.encode()
-    except Exception as error:  # noqa: BLE001 - a field that is no text, say: a handler's mistake like any other
+    except Exception as error:  # noqa: BLE001 - a field that is not text, say: a handler's mistake like any other
         return _failed(request, peer, error).encode()

@@ -1,7 +1,7 @@
 """Writing a file down without holding the control thread up, once for all who wait.
 
-A table of 50,000 topics takes half a second to write. Whoever changed it waits for a write that began after the change;
-those who come while one is under way share the next.
+A table of 50,000 topics takes half a second to write. A caller that changed it waits for a write that began after the
+change; callers that arrive during a write share the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SharedWrite:
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._turn(self._running))
-        # Whoever gives up waiting must not stop the write for the others.
+        # A caller that gives up waiting must not stop the write for the others.
         await asyncio.shield(self._next)
 
     async def _turn(self, before: asyncio.Task[None] | None) -> None:

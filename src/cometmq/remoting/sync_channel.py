@@ -284,7 +284,7 @@ class Channel:
             return not_supported_answer(request)
         try:
             return self._on_request(request)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is answered and logged
+        except Exception as error:  # noqa: BLE001 - anything a handler raises is answered and logged
             return failed_answer(request, error)
 
     def leave(self, link: _Link) -> None:
@@ -302,7 +302,7 @@ class Channel:
             self._on_lost()
 
     def close(self) -> None:
-        """Close the connection; whoever waits for an answer gets ConnectionLost. Closing twice is fine."""
+        """Close the connection; requests that wait for an answer get ConnectionLost. Closing twice is fine."""
         with self._lock:
             self._closed = True
             links = list(self._links)

@@ -92,7 +92,7 @@ class Watchdog:
 
 @final
 class _Steps(Coroutine[Any, Any, None]):
-    """A coroutine that tells the watchdog of its steps."""
+    """A coroutine that reports its steps to the watchdog."""
 
     __slots__ = ("_code", "_peer", "_watchdog", "_work")
 

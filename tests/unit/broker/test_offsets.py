@@ -239,7 +239,7 @@ def test_a_reset_by_time_and_by_offset(rig: Rig) -> None:
         ({"group": "none"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group none does not exist"),
         ({"queueId": "0", "offset": "7"}, 1, "Target offset 7 not in consume queue range [0-5]"),
         ({"queueId": "2"}, 1, "queueId is 2; the topic orders has 2 queues"),
-        ({"timestamp": "soon"}, 1, "timestamp is no whole number"),
+        ({"timestamp": "soon"}, 1, "timestamp is not a whole number"),
         ({"isForce": ""}, 1, "the request has no isForce"),
     ],
 )

@@ -138,7 +138,7 @@ def test_the_groups_settings_hold(rig: Rig) -> None:
     [
         ({"offset": "999999"}, 1, "look message by offset failed, 999999"),
         ({"offset": "-1"}, 1, "look message by offset failed, -1"),
-        ({"offset": "x"}, 1, "offset is no whole number"),
+        ({"offset": "x"}, 1, "offset is not a whole number"),
         ({"delayLevel": ""}, 1, "the request has no delayLevel"),
         ({"group": ""}, 1, "the request has no group"),
         ({"group": "a b"}, 26, "subscription group not exist, a b"),

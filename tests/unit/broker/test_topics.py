@@ -126,7 +126,7 @@ def test_the_whole_table(rig: Rig) -> None:
         ({"topic": ""}, 1, "the request has no topic"),
         ({"readQueueNums": "-1"}, 1, "-1 read queues"),
         ({"writeQueueNums": "65537"}, 1, "65537 write queues"),
-        ({"writeQueueNums": "many"}, 1, "writeQueueNums is no whole number"),
+        ({"writeQueueNums": "many"}, 1, "writeQueueNums is not a whole number"),
         ({"perm": "16"}, 1, "perm is 16"),
         ({"perm": "99999999999"}, 1, "perm is 99999999999, outside"),
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),

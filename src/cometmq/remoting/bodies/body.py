@@ -1,4 +1,4 @@
-"""What all bodies share: a frozen dataclass whose fields name their JSON members, read and written as fastjson does.
+"""The base of all bodies: a frozen dataclass whose fields name their JSON members, read and written as fastjson does.
 
 A body says for each field how its member is called and what it holds; reading is as lenient as Java's (members in any
 order, unknown ones skipped, null and missing ones the default), and everything else is a :class:`MalformedBody` that

@@ -1,4 +1,4 @@
-"""Who is connected: codes 38, 203, 204 and 328.
+"""Connected clients: codes 38, 203, 204 and 328.
 
 Source: remoting specification 5.6.
 """

@@ -1,4 +1,4 @@
-"""What a client says about itself every 30 seconds (code 34), and what it subscribes to.
+"""A client's heartbeat: itself and its subscriptions, every 30 seconds (code 34).
 
 Source: remoting specification 2.7, 5.5, 5.6.
 """

@@ -1,4 +1,4 @@
-"""What a group has in flight: code 31005, one of CometMQ's own. Apache RocketMQ has nothing like it.
+"""A group's messages in flight: code 31005, one of CometMQ's own. Apache RocketMQ has nothing like it.
 
 Source: decision 0016.
 """
@@ -22,7 +22,7 @@ class QueueInFlightEntry(Body):
         consumer_offset: what the group committed; -1: nothing.
         next_offset: where its next pop begins; of a queue that is pulled the committed offset.
         in_flight: messages that were popped and are neither acknowledged nor back.
-        oldest_ms: for how long the oldest of them has been; -1 where there is none.
+        oldest_ms: for how long the oldest of them has been; -1 without one.
         overdue_ms: for how long the first of them could have been back; 0 where none could.
     """
 

@@ -25,7 +25,7 @@ __all__ = ["ConsumeQueueData", "QueryConsumeQueueResponseBody", "QuerySubscripti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySubscriptionResponseBody(Body):
-    """What a group subscribes to in a topic; no subscription where it does not."""
+    """A group's subscription to a topic; without one where it has none."""
 
     group: str = text("group")
     topic: str = text("topic")

@@ -1,4 +1,4 @@
-"""What a broker tells a name server (code 103), in its two forms.
+"""A broker's registration with a name server (code 103), in its two forms.
 
 The compressed form is one zlib stream of lengths and texts; a topic stands in it as
 ``name readQueues writeQueues perm filterType attributes``, so that its order and system flag are lost.
@@ -176,7 +176,7 @@ class _Inflated:
             raise MalformedBody(f"RegisterBrokerBody: a topic has {len(words)} words, not {_TOPIC_FIELDS_MIN}")
         name, read_nums, write_nums, perm, filter_type = words[:_TOPIC_FIELDS_MIN]
         if filter_type not in _FILTER_TYPES:
-            raise MalformedBody(f"RegisterBrokerBody: topic {name:.60}: {filter_type!r:.60} is no filter type")
+            raise MalformedBody(f"RegisterBrokerBody: topic {name:.60}: {filter_type!r:.60} is not a filter type")
 
         def decode(fields: Fields) -> TopicConfig:
             return TopicConfig(

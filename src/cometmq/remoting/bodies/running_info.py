@@ -1,4 +1,4 @@
-"""What a consumer says about itself (307), and how it took one message (309).
+"""A consumer's report on itself (307), and how it took one message (309).
 
 Source: remoting specification 5.9.
 """
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessQueueInfo(Body):
-    """What a consumer holds of one queue. ``dropped`` is ``droped`` on the wire."""
+    """A consumer's share of one queue's messages. ``dropped`` is ``droped`` on the wire."""
 
     commit_offset: int = int64("commitOffset")
     cached_msg_min_offset: int = int64("cachedMsgMinOffset")
@@ -58,13 +58,13 @@ class ProcessQueueInfo(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopProcessQueueInfo(Body):
-    """What a POP consumer holds of one queue.
+    """A POP consumer's share of one queue's messages.
 
     Attributes:
         wait_ack_count: messages.
         dropped: the queue was given up.
         last_pop_timestamp_ms: when it popped last; of what a simple consumer holds, when the newest came.
-        oldest_pop_timestamp_ms: when the oldest of them came; only simple consumers of CometMQ tell it.
+        oldest_pop_timestamp_ms: when the oldest of them came; only simple consumers of CometMQ report it.
     """
 
     wait_ack_count: int = int32("waitAckCount")

@@ -31,7 +31,7 @@ class StagedFileEntry(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitStagedJobRequestBody(Body):
-    """What is to be appended, once.
+    """A job's staged rows, to be appended once.
 
     Attributes:
         job: whose files.

@@ -65,7 +65,7 @@ class OffsetWrapper(Body):
         broker_offset: end of the queue.
         consumer_offset: what the group committed.
         pull_offset: up to where it pulled; 0 from 4.9.
-        last_timestamp_ms: store time of the message before the committed offset; 0 where there is none.
+        last_timestamp_ms: store time of the message before the committed offset; 0 without one.
     """
 
     broker_offset: int = int64("brokerOffset")
