@@ -26,12 +26,12 @@ _BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProperties:
-    """What a ``broker.properties`` says.
+    """The content of a ``broker.properties``.
 
     Attributes:
         settings: the settings of ours in it.
         unused: names that brokers know and CometMQ has no use for, with their values.
-        unknown: names that no broker knows: perhaps misspelt. Tell the user.
+        unknown: names that no broker knows: perhaps misspelt. Report them to the user.
     """
 
     settings: Layer

@@ -1,8 +1,8 @@
 """The settings that only a serving broker has, on top of those of its store: upstream's options, with its defaults.
 
 They come from the same places as a store's (:mod:`cometmq.store_config.setting_sources`). Where CometMQ's broker
-decides otherwise than upstream (it listens on loopback, and flushes synchronously, unless told to),
-``LoadedSettings.given`` tells what somebody asked for.
+decides otherwise than upstream (by default it listens on loopback, and flushes synchronously),
+``LoadedSettings.given`` says which settings were configured.
 """
 
 # The calls in the defaults are dataclasses.field with metadata; the rule does not see through them.
@@ -83,7 +83,7 @@ class BrokerSettings(StoreSettings):
 
     # --- Sending and pulling
     region_id: str = text_option("regionId", "DefaultRegion", "the region that answers and messages name")
-    trace_on: bool = option("traceOn", True, "tell producers to trace")
+    trace_on: bool = option("traceOn", True, "ask producers to trace")
     long_polling_enable: bool = option("longPollingEnable", True, "hold a pull until a message comes")
     short_polling_time_ms: int = long_option(
         "shortPollingTimeMills", _SECOND, "how long a pull is held without longPollingEnable", minimum=1
@@ -94,10 +94,10 @@ class BrokerSettings(StoreSettings):
 
     # --- Consumers
     notify_consumer_ids_changed_enable: bool = option(
-        "notifyConsumerIdsChangedEnable", True, "tell consumers of each other's coming and going"
+        "notifyConsumerIdsChangedEnable", True, "notify consumers of changes in their group"
     )
     real_time_notify_consumer_change: bool = option(
-        "realTimeNotifyConsumerChange", True, "tell them at once, not every 15 s"
+        "realTimeNotifyConsumerChange", True, "notify at once, not every 15 s"
     )
     channel_expired_timeout_ms: int = long_option(
         "channelExpiredTimeout", 120 * _SECOND, "silence after which a client is gone", minimum=1

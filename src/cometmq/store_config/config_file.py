@@ -18,7 +18,7 @@ Persist, each step durable before the next begins::
 
 So the next load finds the old text or the new one whole, and once persist has returned, the new one; ``.bak`` is always
 the generation before. A file that was found damaged does not become ``.bak`` (the good one there would be lost with
-it): step 2 keeps it as ``<name>.broken`` for whoever edited it. A ``.tmp`` left by a crash is ignored, as upstream
+it): step 2 keeps it as ``<name>.broken`` for its editor. A ``.tmp`` left by a crash is ignored, as upstream
 ignores the ``.tmp`` of its 4.x line; upstream looks at neither.
 
 Processes: only the holder of the store's ``lock`` may persist; any process may load, also meanwhile.
@@ -67,12 +67,12 @@ class Origin(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[T]):
-    """What a load found.
+    """The result of a load.
 
     Attributes:
         content: the decoded content; None where neither file holds any (``origin`` NONE): go on with the defaults.
         origin: the file it came from.
-        main_problem: why the main file was passed over, or None when it was used, missing or empty. Tell the user.
+        main_problem: why the main file was passed over, or None when it was used, missing or empty. Report it.
     """
 
     content: T | None
@@ -89,7 +89,7 @@ class Loaded(Generic[T]):
 
 
 class _MainFile(enum.Enum):
-    """What is known of the main file on disk."""
+    """The known state of the main file on disk."""
 
     UNKNOWN = "not looked at"
     ABSENT = "missing or empty"
@@ -209,7 +209,7 @@ class ConfigFile:
         self._ops.make_folder(folder)
         self._ops.write_synced(self._new_path, data)
         self._read_back(data)
-        # Whatever fails from here on, the next persist looks for itself what is left.
+        # If anything fails from here on, the next persist looks at the folder itself.
         known, self._main = self._main, _MainFile.UNKNOWN
         if known is _MainFile.UNKNOWN:
             known = _classify(self._ops.read(self.path, bytes_max=self._bytes_max))

@@ -39,7 +39,7 @@ def offset_key(group: str, topic: str) -> str:
 
 
 def _split(key: str) -> tuple[str, str] | None:
-    """Return topic and group of a key with two parts, counted as Java's split does: trailing empty ones are none."""
+    """Return topic and group of a key with two parts, counted as by Java's split, which drops trailing empty ones."""
     parts = key.split(_SEPARATOR)
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -108,7 +108,7 @@ class ConsumerOffsets(VersionedFile):
         return self.by_key(offset_key(group, topic))
 
     def by_key(self, key: str) -> dict[int, int]:
-        """Return the offsets under a whole key, such as ``topic@group@broadcast``; empty where there are none."""
+        """Return the offsets under a whole key, such as ``topic@group@broadcast``; empty for an unknown key."""
         with self._lock:
             return dict(self._table.get(key, {}))
 
@@ -147,7 +147,7 @@ class ConsumerOffsets(VersionedFile):
             versions: how many versions the data version moves by.
 
         Raises:
-            InvalidArgument: as :meth:`commit`; what came before it is taken over.
+            InvalidArgument: as :meth:`commit`; the entries before it are committed.
         """
         with self._lock:
             for group, topic, queue_id, offset in changes:
@@ -201,7 +201,7 @@ class ConsumerOffsets(VersionedFile):
             return len(doomed)
 
     def clone(self, source_group: str, target_group: str, topic: str) -> bool:
-        """Give one group another's progress in a topic. Returns False where there is none to copy."""
+        """Copy one group's progress in a topic to another. Returns False where there is none to copy."""
         with self._lock:
             queues = self._table.get(offset_key(source_group, topic))
             if queues is None:
@@ -263,7 +263,7 @@ class LightQueueOffsets(ConsumerOffsets):
             return dict(self._light)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """See :meth:`ConsumerOffsets.get`; a light queue's group has one offset, whatever the queue id."""
+        """See :meth:`ConsumerOffsets.get`; a light queue's group has one offset for all queue ids."""
         if not is_light_queue(group):
             return super().get(group, topic, queue_id)
         with self._lock:

@@ -1,7 +1,7 @@
 """``delayOffset.json``: how far each delay level has been delivered.
 
-The key is the level, from 1; the value the next queue offset in queue ``level - 1`` of ``SCHEDULE_TOPIC_XXXX``. Whoever
-delivers clamps it into the queue's bounds at the start (spec 9.3).
+The key is the level, from 1; the value the next queue offset in queue ``level - 1`` of ``SCHEDULE_TOPIC_XXXX``. The
+delivery clamps it into the queue's bounds at the start (spec 9.3).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The files that need no type of their own yet: read, changed and written again without losing anything.
 
-A document is the decoded text as it is. What fastjson derives on writing (``dead``, ``empty``) is in it as it was read.
+A document is the decoded text as it is. Members that fastjson derives on writing (``dead``, ``empty``) stay as read.
 """
 
 from __future__ import annotations

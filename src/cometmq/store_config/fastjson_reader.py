@@ -267,7 +267,7 @@ class _Reader:
         opened = self._at
         self._at += 1
         self._skip_gap()
-        # Only a java.util.List breaks the line here, so the text itself tells how to write the value again.
+        # Only a java.util.List breaks the line here, so the text itself shows how to write the value again.
         items: list[JsonValue] = JavaList() if "\n" in self._text[opened : self._at] else []
         while True:
             self._skip_commas()

@@ -1,7 +1,7 @@
 """Typed members of a decoded object, converted as leniently as fastjson converts into a Java bean.
 
-A number may come as a string (``"8"``), a boolean as a string or a number; null counts as missing. What cannot be
-converted is a :class:`ConfigValueError` that names the member, for instance ``topicConfigTable.orders.perm``.
+A number may come as a string (``"8"``), a boolean as a string or a number; null counts as missing. A value that cannot
+be converted is a :class:`ConfigValueError` that names the member, for instance ``topicConfigTable.orders.perm``.
 """
 
 from __future__ import annotations

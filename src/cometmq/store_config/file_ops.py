@@ -21,7 +21,7 @@ class FileOps(Protocol):
     """Operations on whole files. Every failure is an OSError."""
 
     def read(self, path: Path, *, bytes_max: int) -> bytes | None:
-        """Return the whole file, or None when there is none. A file over ``bytes_max`` is an OSError."""
+        """Return the whole file, or None when it does not exist. A file over ``bytes_max`` is an OSError."""
         ...
 
     def write_synced(self, path: Path, data: bytes) -> None:
@@ -33,7 +33,7 @@ class FileOps(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; nothing happens when there is none. Durable after the folder's next :meth:`sync_folder`."""
+        """Remove a file if it exists. Durable after the folder's next :meth:`sync_folder`."""
         ...
 
     def sync_folder(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class SystemFileOps:
 
     def write_synced(self, path: Path, data: bytes) -> None:
         """See :meth:`FileOps.write_synced`."""
-        # Synced through the descriptor that wrote: one opened later may not be told of a failed write-back.
+        # Synced through the descriptor that wrote: one opened later may not report a failed write-back.
         with open(path, "wb", buffering=0, opener=_open_plain) as file:
             left = memoryview(data)
             while left:

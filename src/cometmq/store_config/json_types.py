@@ -68,7 +68,7 @@ class Layout(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a text may have at most. Each is far beyond what upstream writes."""
+    """Limits of a text. Each is far beyond what upstream writes."""
 
     text_chars: int = 512 * 1024 * 1024
     """Length of the whole text. 50,000 queues read by ten groups take about 30 million characters."""

@@ -2,7 +2,7 @@
 
 Read off the setters of the classes that a broker fills from that file (BrokerConfig, MessageStoreConfig, the two Netty
 configurations, AuthConfig) in 4.9.7, 5.3.3 and the development line of September 2025.
-One that is no setting of ours is passed over in silence; a name that is not here either is reported.
+One that is not a setting of ours is ignored in silence; a name that is not here either is reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every typed file under ``config/`` has in common: load over defaults, change under a lock, persist when changed.
+"""The base of the typed files under ``config/``: load over defaults, change under a lock, persist when changed.
 
 Threads: any thread may call any method of a manager; each call is atomic. Records handed out are immutable.
 Processes: as :mod:`cometmq.store_config.config_file` says; one writer, any number of readers that load again.
@@ -56,7 +56,7 @@ class ManagedFile(ABC):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """CRC-32 and length of the bytes loaded or written last; zeros where there was no file."""
+        """CRC-32 and length of the bytes loaded or written last; zeros without a file."""
         return self._file.fingerprint
 
     @property
@@ -81,7 +81,7 @@ class ManagedFile(ABC):
                 self._reset()
             else:
                 loaded.content()
-            # What came from the .bak should become the main file again.
+            # Content that came from the .bak should become the main file again.
             self._changed = loaded.origin is Origin.BACKUP
             return Loaded(None, loaded.origin, loaded.main_problem)
 

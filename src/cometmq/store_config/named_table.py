@@ -99,7 +99,7 @@ class NamedTable(VersionedFile, Generic[E]):
     # --- Entries
 
     def get(self, name: str) -> E | None:
-        """Return an entry, or None where there is none. With light queues every ``%LMQ%`` name has one."""
+        """Return an entry, or None. With light queues every ``%LMQ%`` name has one."""
         with self._lock:
             found = self._table.get(name)
         if found is None and self._light_queues and is_light_queue(name):
@@ -107,7 +107,7 @@ class NamedTable(VersionedFile, Generic[E]):
         return found
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether :meth:`get` finds the name."""
+        """Return whether :meth:`get` finds the name."""
         return self.get(name) is not None
 
     def __len__(self) -> int:

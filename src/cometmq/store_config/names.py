@@ -43,7 +43,7 @@ _DERIVED_TOPIC_CHARS_MAX = 255
 GROUP_CHARS_MAX = 120
 """Shorter than a topic, since ``%RETRY%<group>_<topic>`` is made from it."""
 USED_GROUP_CHARS_MAX = _DERIVED_TOPIC_CHARS_MAX - len(RETRY_PREFIX)
-"""What a broker takes from a group that clients simply use: upstream looks at the length only where one is made."""
+"""Longest name of a group that clients use: upstream checks the length only when a group is created."""
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED_TEXT = "letters, digits, %, |, - and _"
@@ -93,7 +93,7 @@ def validate_topic(topic: str) -> str:
 
 
 def validate_made_topic(topic: str) -> str:
-    """Return ``topic`` when a broker may make it by itself: as :func:`validate_topic`, or ``%RETRY%group+topic``.
+    """Return ``topic`` when a broker may create it unasked: as :func:`validate_topic`, or ``%RETRY%group+topic``.
 
     Raises:
         InvalidTopic: as there.
@@ -155,7 +155,7 @@ def _shown(name: str) -> str:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether the topic is the system's own, which clean-up must spare.
+    """Return whether the topic is the system's own, which clean-up must spare.
 
     The broker's own topics named after cluster and broker are not in the list; :func:`system_topics` has those.
     """
@@ -163,7 +163,7 @@ def is_system_topic(topic: str) -> bool:
 
 
 def may_send_to(topic: str) -> bool:
-    """Tell whether a client may send to the topic.
+    """Return whether a client may send to the topic.
 
     The engine has the same rule (``cmq_topic_is_reserved``): timers, checkpoints of pops and undeliverable messages are
     the broker's own. Traces are the clients'.
@@ -174,7 +174,7 @@ def may_send_to(topic: str) -> bool:
 
 
 def is_light_queue(name: str) -> bool:
-    """Tell whether a topic or group names a light message queue, which has no configuration of its own."""
+    """Return whether a topic or group names a light message queue, which has no configuration of its own."""
     return name.startswith(LMQ_PREFIX)
 
 

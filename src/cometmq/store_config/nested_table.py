@@ -1,4 +1,4 @@
-"""Tables of tables: two names lead to an entry. What order info and request modes are, but for their entries."""
+"""Tables of tables: two names lead to an entry. The base of order info and request modes, which differ in entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ E = TypeVar("E")
 
 
 class NestedTable(ManagedFile, Generic[K, E]):
-    """One such table; what else the file has is kept. Threads and processes: see :class:`ManagedFile`."""
+    """One such table; other members of the file are kept. Threads and processes: see :class:`ManagedFile`."""
 
     _table_member: ClassVar[str]
     """The file's member that holds the table."""

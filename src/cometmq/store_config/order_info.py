@@ -1,7 +1,7 @@
 """``consumerOrderInfo.json``: the batch that each queue of a group popping in order has out.
 
-The key is ``topic@group``, then the queue id. A batch's offsets are the first one and the differences to it; what is
-said of single messages hangs at their offsets. Names of one or two letters are upstream's.
+The key is ``topic@group``, then the queue id. A batch's offsets are the first one and the differences to it; values of
+single messages are keyed by their offsets. Names of one or two letters are upstream's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ORDERED_BATCH_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedBatch:
-    """What was popped from a queue last.
+    """The batch popped from a queue last.
 
     Attributes:
         attempt: the pop's id, by which its client gets the same again; None: it gave none.
@@ -33,8 +33,8 @@ class OrderedBatch:
         used_ms: when the queue was popped last, by the broker's clock.
         acked: bit i is set when message i was consumed.
         offsets: of its messages, rising.
-        visible_ms: offset to when the message is visible again, where that was changed; None: of none.
-        times: offset to how often the message was given out before, where it was; None: there was no batch before.
+        visible_ms: offset to when the message is visible again, where that was changed; None: nowhere.
+        times: offset to how often the message was delivered before, where it was; None: there was no batch before.
     """
 
     attempt: str | None = None

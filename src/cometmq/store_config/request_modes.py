@@ -68,7 +68,7 @@ class RequestModes(NestedTable[str, RequestMode]):
         """Set it, in memory; :meth:`persist` makes it durable. None takes it away.
 
         Returns:
-            What was set before, or None.
+            The mode set before, or None.
         """
         with self._lock:
             before = self._table.get(topic, {}).get(group)

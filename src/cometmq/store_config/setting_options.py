@@ -1,4 +1,4 @@
-"""What one setting is: its upstream name, its kind and range, and how a value given as text or otherwise is checked."""
+"""One setting: its upstream name, its kind and range, and how a value given as text or otherwise is checked."""
 
 from __future__ import annotations
 
@@ -194,6 +194,6 @@ def hours(text: str) -> tuple[int, ...]:
     found = []
     for part in text.split(";"):
         if not re.fullmatch(r"[0-9]{1,2}", part) or int(part) > 23:
-            raise ValueError(f"{part!r} is no hour of the day; write 0 to 23, several with ';' between them")
+            raise ValueError(f"{part!r} is not an hour of the day; write 0 to 23, several with ';' between them")
         found.append(int(part))
     return tuple(found)

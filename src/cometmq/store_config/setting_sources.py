@@ -84,7 +84,7 @@ def from_environment(environ: Mapping[str, str], *, ignore: Collection[str] = ()
 
     Args:
         environ: usually ``os.environ``.
-        ignore: whole names of variables that are no settings.
+        ignore: whole names of variables that are not settings.
 
     Raises:
         UnknownSetting, SettingError: as :func:`from_mapping`; ``key`` is the variable's name.
@@ -110,7 +110,7 @@ def from_toml(path: Path) -> Layer:
     The table ``[namesrv]`` is another's (:mod:`cometmq.namesrv.settings`).
 
     Raises:
-        UnknownSetting, SettingError: as :func:`from_mapping`; also where the file is no TOML.
+        UnknownSetting, SettingError: as :func:`from_mapping`; also where the file is not TOML.
         StorageError: the file cannot be read.
     """
     try:
@@ -135,12 +135,12 @@ def from_toml(path: Path) -> Layer:
 
 
 def parse_toml(data: bytes, path: Path) -> dict[str, Any]:
-    """Return a TOML file's content; ``path`` names it in the SettingError where it is none."""
+    """Return a TOML file's content; ``path`` names it in the SettingError where it is not TOML."""
     parse: Callable[[str], dict[str, Any]] = _toml_module().loads
     try:
         return parse(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise SettingError(f"this is no TOML: {error}", key="", source=str(path)) from error
+        raise SettingError(f"this is not TOML: {error}", key="", source=str(path)) from error
 
 
 def _toml_module() -> ModuleType:
@@ -165,7 +165,7 @@ def load_settings(
         properties: a broker's ``broker.properties``.
         toml: a ``cometmq.toml``.
         environ: an environment; None for the process's own, an empty mapping for none.
-        ignore_variables: ``COMETMQ_*`` variables that are no settings.
+        ignore_variables: ``COMETMQ_*`` variables that are not settings.
         overrides: settings given in the call or by flags.
 
     Raises:

@@ -2,8 +2,8 @@
 
 A field's name is upstream's in snake_case with the unit at its end; upstream's own name is in the field's metadata and
 accepted everywhere a setting can be given (:mod:`cometmq.store_config.setting_sources`). The defaults are upstream's,
-also where CometMQ's own entry points decide otherwise (``cometmq.open`` flushes synchronously and deletes nothing
-unless told to): ``LoadedSettings.given`` tells which settings somebody asked for.
+also where CometMQ's own entry points decide otherwise (by default ``cometmq.open`` flushes synchronously and deletes
+nothing): ``LoadedSettings.given`` says which settings were configured.
 """
 
 # The calls in the defaults are dataclasses.field with metadata; the rule does not see through them.
@@ -35,7 +35,7 @@ class FlushDiskType(enum.Enum):
 
 
 class BrokerRole(enum.Enum):
-    """What a broker is in its group."""
+    """A broker's role in its group."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -127,12 +127,12 @@ class StoreSettings:
     flush_commit_log_timed: bool = option("flushCommitLogTimed", True, "sleep between flushes instead of waiting")
     flush_commit_log_least_pages: int = option("flushCommitLogLeastPages", 4, "least pages of 4 KiB to flush")
     flush_commit_log_thorough_interval_ms: int = option(
-        "flushCommitLogThoroughInterval", 10 * _SECOND, "flush whatever there is this often"
+        "flushCommitLogThoroughInterval", 10 * _SECOND, "flush even a small amount this often"
     )
     flush_interval_consume_queue_ms: int = option("flushIntervalConsumeQueue", _SECOND, "flush of the queues")
     flush_consume_queue_least_pages: int = option("flushConsumeQueueLeastPages", 2, "least pages of 4 KiB to flush")
     flush_consume_queue_thorough_interval_ms: int = option(
-        "flushConsumeQueueThoroughInterval", _MINUTE, "flush whatever there is this often"
+        "flushConsumeQueueThoroughInterval", _MINUTE, "flush even a small amount this often"
     )
     commit_interval_commit_log_ms: int = option("commitIntervalCommitLog", 200, "transient pool to page cache")
     commit_commit_log_least_pages: int = option("commitCommitLogLeastPages", 4, "least pages to commit")
@@ -168,9 +168,9 @@ class StoreSettings:
     disk_max_used_space_ratio_percent: int = option("diskMaxUsedSpaceRatio", 75, "use that starts deletion")
     disk_space_warning_level_ratio_percent: int = option("diskSpaceWarningLevelRatio", 90, "use that stops appends")
     disk_space_clean_forcibly_ratio_percent: int = option(
-        "diskSpaceCleanForciblyRatio", 85, "use at which files go whatever their age"
+        "diskSpaceCleanForciblyRatio", 85, "use at which files of any age are deleted"
     )
-    clean_file_forcibly_enable: bool = option("cleanFileForciblyEnable", True, "allow deletion whatever the age")
+    clean_file_forcibly_enable: bool = option("cleanFileForciblyEnable", True, "allow deletion of files of any age")
     delete_file_batch_max: int = option("deleteFileBatchMax", 10, "most files deleted in a round", minimum=1)
     clean_resource_interval_ms: int = option("cleanResourceInterval", 10 * _SECOND, "between two rounds", minimum=1)
     delete_commit_log_files_interval_ms: int = option("deleteCommitLogFilesInterval", 100, "between two log files")
@@ -335,7 +335,7 @@ class StoreSettings:
 
     @property
     def disk_space_clean_forcibly_ratio(self) -> float:
-        """Disk use at which files go whatever their age, held between 30 % and 85 %."""
+        """Disk use at which files of any age are deleted, held between 30 % and 85 %."""
         return _clamped(self.disk_space_clean_forcibly_ratio_percent, 30, 85)
 
     def commit_log_paths(self, root: Path) -> tuple[Path, ...]:

@@ -186,7 +186,7 @@ class SubscriptionGroupConfig:
         consume_message_orderly: True for a group that pops in order.
         retry_queue_nums: queues of the retry topic.
         retry_max_times: redeliveries before a message goes to the dead letters.
-        group_retry_policy: when a failed message comes again.
+        group_retry_policy: when a failed message is redelivered.
         broker_id: broker that the group reads from.
         which_broker_when_consume_slowly: broker to read from when the group lags.
         notify_consumer_ids_changed_enable: whether members hear of each other's coming and going.

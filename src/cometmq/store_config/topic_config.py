@@ -18,7 +18,7 @@ E = TypeVar("E", bound=enum.Enum)
 
 
 class Perm(enum.IntFlag):
-    """What may be done with a topic or broker."""
+    """Permitted operations on a topic or broker."""
 
     INHERIT = 1
     WRITE = 2
@@ -101,7 +101,7 @@ class TopicConfig:
 
     @property
     def message_type(self) -> MessageType:
-        """What clients send. ConfigValueError where the attribute has another value."""
+        """The type of the topic's messages. ConfigValueError where the attribute has another value."""
         return self._attribute("message.type", MessageType.NORMAL)
 
     def _attribute(self, name: str, default: E) -> E:

@@ -58,7 +58,7 @@ class VersionedFile(ManagedFile):
             return self._version
 
     def touch(self) -> None:
-        """Count a change of something that is told together with the content."""
+        """Count a change of something that is sent together with the content."""
         with self._lock:
             self._count_change()
 

@@ -178,8 +178,8 @@ def test_old_spellings(name: str) -> None:
         ("messageDelayLevel=1s 5x", "level 2 is '5x'"),
         ("messageDelayLevel=1s  5s", "level 2 is ''"),
         ("messageDelayLevel=", "level 1 is ''"),
-        ("deleteWhen=24", "'24' is no hour of the day"),
-        ("deleteWhen=4,16", "'4,16' is no hour of the day"),
+        ("deleteWhen=24", "'24' is not an hour of the day"),
+        ("deleteWhen=4,16", "'4,16' is not an hour of the day"),
         ("listenPort=65536", "65536 is outside 0 to 65535"),
         ("haMasterAddress=\\u00", "four hexadecimal digits"),
     ],
@@ -271,8 +271,8 @@ def test_toml(tmp_path: Path) -> None:
         ("brokerName = 5", SettingError, "brokerName: 5 is not a text"),
         ("storePathCommitLog = 5", SettingError, "storePathCommitLog: 5 is not a list"),
         ("storePathCommitLog = [5]", SettingError, "storePathCommitLog: 5 is not a text"),
-        ("x = ", SettingError, "this is no TOML"),
-        ("x = " + "[" * 100_000, SettingError, "this is no TOML"),
+        ("x = ", SettingError, "this is not TOML"),
+        ("x = " + "[" * 100_000, SettingError, "this is not TOML"),
     ],
 )
 def test_bad_toml(tmp_path: Path, text: str, kind: type[SettingError], reason: str) -> None:
@@ -288,7 +288,7 @@ def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read"):
         from_toml(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
-    with pytest.raises(SettingError, match="no TOML"):
+    with pytest.raises(SettingError, match="not TOML"):
         from_toml(tmp_path / "bytes.toml")
     (tmp_path / "large.toml").write_bytes(b"#" * (1 << 21))
     with pytest.raises(SettingError, match="larger than"):
