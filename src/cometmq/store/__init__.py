@@ -8,7 +8,7 @@ The way of a call::
     Consumer     -> _engine.Reader with starts; commit -> group_book -> progress_journal -> csrc/store/marks
     mode "r"     -> handoff_client -> files -> the writer's handoff -> append, commit
 
-Who keeps what:
+The modules:
 
 ==================  =================================================================================================
 engine (C)          log, queues, index, their recovery and flush; everything about single messages

@@ -210,7 +210,7 @@ class Administration(StoreCore):
         self.apply_handoffs()
 
     def expire(self) -> int:
-        """Delete commit log files that the retention says are due, whatever the hour; returns how many.
+        """Delete commit log files that the retention says are due, at any hour; returns how many.
 
         Raises:
             InvalidArgument: the store was opened without a retention, so nothing is ever due.

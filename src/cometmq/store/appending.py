@@ -133,7 +133,7 @@ class Appending(StoreCore):
             Where they were stored, as numpy arrays made when asked for.
 
         Raises:
-            As :meth:`append`. What comes before the message at fault stays appended: ``error.appended`` says how many.
+            As :meth:`append`. Messages before the failed one stay appended: ``error.appended`` is their number.
 
         Thread safety: any thread. The GIL is released once, while the engine works. The elements are borrowed
         meanwhile: do not change a bytearray or numpy array that is being appended.
@@ -188,7 +188,7 @@ class Appending(StoreCore):
         self._handle.wait_durable(end)
 
     def flush(self) -> None:
-        """Make everything that was appended durable, whatever the flush mode."""
+        """Make everything that was appended durable, in any flush mode."""
         self._handle.flush()
 
     # --- Hand-off

@@ -1,4 +1,4 @@
-"""What every part of a store stands on: the engine's handle, the books of topics and groups, the hand-off, life.
+"""The base of every part of a store: the engine's handle, the books of topics and groups, the hand-off, open and close.
 
 The calls of a :class:`~cometmq.store.store.Store` come in families, one module each: appending, reading,
 administration.
@@ -63,7 +63,7 @@ class StoreCore:
     def _prepare(self) -> None:
         self._folder = HandoffFolder(self._plan.path)
         self._open_books()
-        # What an append looks up first. Empty for a reader, so that it takes the slow path, to the hand-off.
+        # An append looks here first. Empty for a reader, so that it takes the slow path, to the hand-off.
         self._targets: dict[str, WriteTarget] = {} if self._read_only else self._topic_book.targets
         self._applier: HandoffApplier | None = None
         self._client: HandoffClient | None = None
@@ -142,7 +142,7 @@ class StoreCore:
         return 0 if queue is None else queue[2]
 
     def _keep_progress(self) -> None:
-        """Write ``consumerOffset.json`` when it is due, as a broker does. The background does it by itself."""
+        """Write ``consumerOffset.json`` when it is due, as a broker does. The background thread calls it too."""
         now_s = time.monotonic()
         if now_s - self._progress_kept_s >= _KEEP_PROGRESS_S:
             self._progress_kept_s = now_s
@@ -175,7 +175,7 @@ class StoreCore:
             ) from because
 
     def apply_handoffs(self) -> int:
-        """Append and commit what other processes left; returns how many pieces. The background does it by itself."""
+        """Apply work handed off by other processes; returns how many pieces. The background thread calls it too."""
         applier = self._writer(self._applier)
         with self._handle.hold():
             return applier.apply_all()
@@ -226,7 +226,7 @@ class StoreCore:
 
     @property
     def flush_mode(self) -> FlushMode:
-        """When this handle's appends are acknowledged. With mode "r" the store's writer decides, whatever this says."""
+        """When this handle's appends are acknowledged. With mode "r" the store's writer decides instead."""
         return self._plan.flush
 
     @property

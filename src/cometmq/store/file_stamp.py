@@ -12,7 +12,7 @@ _SETTLED_NS = 50_000_000
 
 
 class FileStamp:
-    """What was seen of a file. Threads: any; at worst a file is read once more than needed."""
+    """A file's stamp when last seen. Threads: any; at worst a file is read once more than needed."""
 
     def __init__(self, path: Path) -> None:
         """Look at the file, before it is read for the first time."""
@@ -27,7 +27,7 @@ class FileStamp:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def changed(self) -> bool:
-        """Tell whether the file is to be read again. Call it before reading."""
+        """Return whether the file must be read again. Call it before reading."""
         seen, now = self._seen, self._look()
         self._seen = now
         return now is None or now != seen or self._is_young(now[2])

@@ -1,8 +1,8 @@
 """Refusing what a store from elsewhere may hold: links, devices and FIFOs in the folders that Python reads and writes.
 
-The engine follows no link by itself (csrc/base/cmq_nofollow.h); this covers what is done in Python with files below
-``cometmq/`` and ``config/``. It looks once, at the opening: it guards against a directory that somebody gave us, not
-against somebody who writes into it meanwhile.
+The engine follows no links (csrc/base/cmq_nofollow.h); this covers files below ``cometmq/`` and ``config/`` that Python
+uses. It checks once, at the opening: it guards against a directory from an untrusted source, not against changes made
+to it while it is open.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ __all__ = ["Commit", "GroupBook", "GroupListener"]
 
 
 class GroupListener(Protocol):
-    """Who else keeps progress in memory: a broker that shares the files. Called from any thread."""
+    """Another keeper of progress in memory: a broker that shares the files. Called from any thread."""
 
     def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """A queue's next offset to consume was set here."""

@@ -1,5 +1,5 @@
-"""Applying what others left in the hand-off folder: the writer's side. The format and the guarantees are told in
-:mod:`cometmq.store.handoff_files`.
+"""Applying the work in the hand-off folder: the writer's side. :mod:`cometmq.store.handoff_files` describes the format
+and the guarantees.
 
 One thread of the writer's process (:class:`HandoffWatcher`) waits on the folder's FIFO and applies what comes; opening
 and closing the store apply what waits as well. It keeps no store open: it holds a weak reference only.
@@ -95,7 +95,7 @@ class HandoffApplier:
         becomes readable later it is applied then.
 
         Raises:
-            Error: the store or the folder failed; what is not applied still waits.
+            Error: the store or the folder failed; work that is not applied still waits.
         """
         applied = 0
         with self._applying:
@@ -134,7 +134,7 @@ class HandoffApplier:
         return len(finished)
 
     def _begin_round(self, names: tuple[str, ...]) -> None:
-        """Write the journal. It goes on telling where work began that an earlier round did not end."""
+        """Write the journal. It keeps the place where unfinished work of an earlier round began."""
         log_end = self._handle.info()["log_end"]
         if self._begun is not None:
             log_end = min(log_end, self._begun.log_end)
@@ -267,7 +267,7 @@ class HandoffApplier:
         try:
             journal = self._folder.journal()
         except CorruptRecord as error:
-            # The journal is renamed into place whole: damage is the disk's. The whole log tells the same, slowly.
+            # The journal is renamed into place whole: damage is the disk's. The whole log says the same, slowly.
             _log.warning("%s; the whole log is searched instead", error)
             journal = Journal(0, tuple(self._folder.waiting()))
         self._begun = None
@@ -305,7 +305,7 @@ class HandoffApplier:
 
 
 class AppliesHandoffs(Protocol):
-    """What the watcher needs of a store."""
+    """The part of a store that the watcher needs."""
 
     def apply_handoffs(self) -> int:
         """Apply what waits."""
@@ -359,7 +359,7 @@ class HandoffWatcher(threading.Thread):
             self._stopping.wait(_LOOK_EVERY_S)
 
     def _look(self) -> bool:
-        """Apply what waits; False when there is no store any more."""
+        """Apply waiting work; False when there is no store any more."""
         store = self._store()
         if store is None:
             return False

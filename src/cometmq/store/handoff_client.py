@@ -30,7 +30,7 @@ _LOOK_FOR_PAGE_S = 0.05
 
 
 class HandedOff:
-    """Messages that were left for the writer. They are durable; :meth:`wait` tells where they were stored.
+    """Messages that were left for the writer. They are durable; :meth:`wait` returns where they were stored.
 
     Attributes:
         work_id: id of the work; the messages carry it as the property ``CMQ_HANDOFF``.
@@ -129,7 +129,7 @@ class HandoffClient:
         )
 
     def _apply_if_free(self) -> bool:
-        """Become the writer for a moment where there is none; False where somebody is."""
+        """Become the writer for a moment where the store has none; False where it has one."""
         if lock_holder(self._handle.path) != 0:
             return False
         try:

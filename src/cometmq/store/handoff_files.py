@@ -86,7 +86,7 @@ _MAGIC = b"CMQWORK1"
 _HEADER = Struct("<8sIQI")
 _VERSION = 1
 _STAGED_VERSION = 2
-"""Of a kind that came later: who does not know it leaves it for one who does."""
+"""Of a kind that came later: a version that does not know it leaves it for one that does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class StagedWork:
         files: the files, in the order in which they are appended.
         topic: topic of rows that name none, or None.
         topic_queues: queues of a topic that is not there yet; 0: none is made.
-        done_key: name under which the work is applied once only, whoever leaves it again; or None.
+        done_key: name under which the work is applied only once, even if it is left again; or None.
         done_number: with ``done_key``: applied only where it is above the number applied last under that name.
         born_timestamp_ms: time of making.
     """
@@ -322,7 +322,7 @@ def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a writer was applying.
+    """The work that a writer was applying.
 
     Attributes:
         log_end: physical offset at which the log ended before the first round that began one of these.
@@ -373,7 +373,7 @@ class HandoffFolder:
         return name
 
     def wake(self) -> None:
-        """Tell the writer that there is work. Nobody there, or a full FIFO, is fine: he looks by himself too."""
+        """Notify the writer of work. Without a reader, or with a full FIFO, nothing is lost: the writer polls too."""
         with suppress(OSError):
             descriptor = os.open(self.path / "wake", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
@@ -382,7 +382,7 @@ class HandoffFolder:
                 os.close(descriptor)
 
     def is_waiting(self, name: str) -> bool:
-        """Tell whether a piece of work still waits."""
+        """Return whether a piece of work still waits."""
         return (self.path / f"{name}.work").exists()
 
     def rejection(self, name: str) -> str | None:
@@ -427,7 +427,7 @@ class HandoffFolder:
         return None if data is None else decode_work(data)
 
     def waiting_commits(self) -> list[CommitWork]:
-        """Return the progress that waits to be applied, oldest first; what cannot be read is left out."""
+        """Return the progress that waits to be applied, oldest first, without unreadable files."""
         found = []
         for name in self.waiting():
             if "-c-" in name:
@@ -516,7 +516,7 @@ class HandoffFolder:
                 os.mkfifo(fifo)
             return os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            # Some network file systems; then the writer looks by itself, a little later.
+            # Some network file systems; then the writer polls and finds it a little later.
             return None
 
     def remove_wake(self) -> None:

@@ -192,7 +192,7 @@ class IndexReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the store is, as far as can be told quickly; ``cometmq verify`` looks at everything.
+    """The store's health, as far as a quick look shows; ``cometmq verify`` checks everything.
 
     Attributes:
         writer_pid: process that has the store open for writing; 0: nobody; -1: one of another host or container.
@@ -290,7 +290,7 @@ def inspect(store: Store, *, topic: str | None = None, system: bool = True) -> S
 
 
 def _stored_ms(store: Store, queue: QueueInfo, offset: int) -> int | None:
-    """When a message was stored; None where there is none, or it is damaged."""
+    """When a message was stored; None where it does not exist or is damaged."""
     if not queue.min_offset <= offset < queue.max_offset:
         return None
     try:
@@ -349,7 +349,7 @@ def _groups(store: Store, topics: frozenset[str] | None) -> Iterator[GroupReport
 
 
 def _files(folder: str) -> Iterator[os.stat_result]:
-    """Every file below a folder. What goes away meanwhile is passed over."""
+    """Every file below a folder. Files that disappear meanwhile are skipped."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):

@@ -117,7 +117,7 @@ class Plan:
         }
 
     def _given(self, name: str) -> int:
-        """A size that somebody gave, or 0: the directory tells it, or upstream's default holds."""
+        """A configured size, or 0: the engine takes it from the directory, or upstream's default."""
         value: int = getattr(self.settings, name)
         return value if name in self.given else 0
 
@@ -189,7 +189,7 @@ def _refuse_foreign(settings: StoreSettings) -> None:
 
 
 def _tell_unknown(file: Path | None, loaded: LoadedSettings) -> None:
-    """Tell of names in a broker's file that no broker knows, which may be slips; a file of only such is another's."""
+    """Report names in a broker's file that no broker knows, which may be typos; a file of only such is another's."""
     if not loaded.unknown:
         return
     names = ", ".join(loaded.unknown[:_NAMES_TOLD]) + (", …" if len(loaded.unknown) > _NAMES_TOLD else "")
@@ -205,4 +205,4 @@ def _store_host(settings: StoreSettings) -> tuple[bytes, int]:
     try:
         return ip_address(settings.broker_ip1).packed, settings.listen_port
     except ValueError as error:
-        raise InvalidArgument(f"brokerIP1 is no address: {error}") from None
+        raise InvalidArgument(f"brokerIP1 is not an address: {error}") from None

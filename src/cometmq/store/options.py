@@ -1,4 +1,4 @@
-"""How a store is opened, what it tells about itself, and small conversions that its calls share.
+"""How a store is opened, its reports on itself, and small conversions that its calls share.
 
 Times go in as milliseconds since 1970 or as ``datetime`` (a naive one is local time), and come out as milliseconds.
 """
@@ -131,7 +131,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOpening:
-    """What opening the store found.
+    """The state in which opening found the store.
 
     Attributes:
         created: there was no store; one was made.
@@ -219,7 +219,7 @@ class QueueInfo:
         topic: topic.
         queue_id: number of the queue in its topic.
         min_offset: first queue offset that can be read.
-        max_offset: the one that the next message will get; equal to ``min_offset`` when there is none to read.
+        max_offset: the one that the next message will get; equal to ``min_offset`` when the queue is empty.
         is_batch: True for a queue of inner batches (``queue.type=BatchCQ``).
     """
 
@@ -287,7 +287,7 @@ class GroupProgress:
 
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What upstream's clients take off a tag (``String.trim``): U+00A0 and the like stay."""
+"""The characters that upstream's clients strip from a tag (``String.trim``): U+00A0 and the like stay."""
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -297,8 +297,8 @@ def in_range(value: int, name: str, low: int, high: int) -> int:
     """Return an integer that lies within [low, high].
 
     Raises:
-        TypeError: it is no integer.
-        InvalidArgument: it does not.
+        TypeError: it is not an integer.
+        InvalidArgument: it is outside the range.
     """
     try:
         value = operator.index(value)

@@ -1,7 +1,7 @@
 """Stored progress against what the queues hold: an offset past a queue's end is set back to it.
 
 Every opening for writing does so, before anything is appended, also where no broker is started: once a queue has grown
-past such an offset nobody can tell it from a good one.
+past such an offset, nothing distinguishes it from a good one.
 
 Progress becomes durable behind the log that it covers. It can still be ahead: after ``repair --cut``, under a journal
 that the kernel wrote before the log (``flush="async"``), with files that were copied or edited, and where a commit was
@@ -9,8 +9,8 @@ left in the hand-off folder by a reader of messages that a power loss took. A gr
 message up to there.
 
 A queue that does not exist holds nothing, and begins at 0: progress in it is set back to 0, and kept, so that the
-group is no new one and starts at its first message. Progress of a broadcasting group belongs to its clients and is left
-alone.
+group does not count as new and starts at the queue's first message. Progress of a broadcasting group belongs to its
+clients and is left alone.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def bound_broker_files(folder: Path, end_of: QueueEnd) -> None:
 
 
 def _can_be_read(file: ManagedFile) -> bool:
-    """Load a file; one that cannot be used is for the broker to tell of, which refuses to start."""
+    """Load a file; the broker reports one that cannot be used, and refuses to start."""
     try:
         file.load()
     except ConfigError:

@@ -5,7 +5,7 @@ every few seconds, when the journal is full, and at close; the journal begins an
 and, where the journal continues that very file, the commits behind it. A JSON that another program wrote since
 overrules the journal. See docs/decisions/0018-a-journal-of-commits.md.
 
-Whatever becomes durable here, the log is durable up to what it covers before.
+Before progress becomes durable here, the log is durable up to the messages that it covers.
 
 Threads: :meth:`ProgressJournal.wait` any; everything else under the lock of :class:`GroupBook`'s commits.
 """

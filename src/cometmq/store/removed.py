@@ -1,4 +1,4 @@
-"""What recovery cut off the log and kept: ``cometmq/removed``; see ``csrc/store/recover/cmq_removed.h``."""
+"""Bytes that recovery cut off the log and kept: ``cometmq/removed``; see ``csrc/store/recover/cmq_removed.h``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RemovedCut:
         physical_offset: where the log was cut.
         records: whole records behind that place.
         removed_ms: time of the cut, in milliseconds since the epoch.
-        reason: why the bytes at the cut were no whole record.
+        reason: why the bytes at the cut were not a whole record.
         restored: the records were appended again.
     """
 
@@ -53,7 +53,7 @@ class RemovedCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What restoring a folder under ``cometmq/removed`` did.
+    """The result of restoring a folder under ``cometmq/removed``.
 
     Attributes:
         name: the folder.

@@ -21,7 +21,7 @@ _log = logging.getLogger("cometmq.repair")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """What a repair did, or with ``dry_run`` would do.
+    """The result of a repair, or with ``dry_run`` its plan.
 
     Attributes:
         dry_run: nothing was written.
@@ -43,12 +43,12 @@ class RepairReport:
         queues_kept: queues without a message that go on at their offset; not counted by a dry run.
         gaps: queue offsets without a message, because their record is damaged; not counted by a dry run.
         unwanted: records of deleted topics, for which no queue was built.
-        damaged_places: places in the log that are no whole records, with flushed records behind.
+        damaged_places: places in the log that are not whole records, with flushed records behind.
         damaged_bytes: bytes of them.
         filled_bytes: of these, those in whose place records without a message were put.
         first_damage: physical offset of the first, or None.
         tail_at: physical offset of the tail.
-        tail_bytes: bytes there that are no whole record; 0: none.
+        tail_bytes: bytes there that are not a whole record; 0: none.
         cut_at: physical offset at which the log was cut, or None.
         cut_messages: whole messages that were cut off.
         cut_bytes: bytes kept of the segment that was cut …
@@ -111,8 +111,8 @@ def repair(
         settings: as :func:`cometmq.open`.
         cut_tail: keep a torn tail aside and blank it. Without, the next opening for writing blanks it.
         cut_damage: end the log at the first damage, and put what lies behind aside: those messages are lost to readers.
-        fill_damage: put records without a message in the place of damage, and keep what was there aside. Every whole
-            message stays, and nobody who reads the log stumbles any more, a RocketMQ broker neither. Not together with
+        fill_damage: put records without a message in the place of damage, and keep the damaged bytes aside. Every whole
+            message stays, and all readers of the log, RocketMQ brokers included, get past the place. Not together with
             ``cut_damage``.
         dry_run: read the log and say what would be done.
         on_progress: called every few MiB with bytes of the log done and in all; False stops and leaves the store alone.
@@ -120,11 +120,11 @@ def repair(
 
     Raises:
         StoreLocked: a process has the store open; ``holder_pid`` says which.
-        NotFound, NotAStore: there is no store.
-        SettingNeeded: the directory does not tell one of its sizes; the text names the setting.
+        NotFound, NotAStore: the path is not a store.
+        SettingNeeded: the directory does not determine one of its sizes; the text names the setting.
         StorageError: the system refused something. The store is as it was, or the next repair or opening completes it.
 
-    What a callback raises ends the repair and is raised again.
+    An exception of a callback ends the repair and is raised again.
     """
     plan = plan_opening(
         path,
@@ -155,7 +155,7 @@ def repair(
 
 
 def _bound_progress(plan: Plan) -> None:
-    """Set back what is past the new end, so that whatever opens the store next, a Java broker too, skips nothing."""
+    """Set back offsets past the new end, so that the next program that opens the store, also Java's, skips nothing."""
     try:
         StoreCore(plan, read_only=False).close()
     except Error as error:

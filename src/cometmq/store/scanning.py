@@ -52,16 +52,17 @@ class Scanning(Reading):
     ) -> Scan:
         """Return messages as Arrow columns: ``duckdb.sql("select … from scan")``, ``scan.to_polars()``, …
 
-        Nothing is read yet: each use of the scan is a pass of its own. What is filtered here is never read: tags by
-        their hash in the queue, keys through the index, offsets and times by search. ``docs/arrow.md`` teaches it.
+        Nothing is read yet: each use of the scan is a pass of its own. Messages that these filters exclude are never
+        read: tags by their hash in the queue, keys through the index, offsets and times by search. See
+        ``docs/arrow.md``.
 
         Args:
             topic: one topic, several, or None for everything.
             columns: names of columns: ``topic``, ``queue_id``, ``queue_offset``, ``body``, ``tags``, ``keys``,
                 ``born_timestamp``, ``store_timestamp`` (these by default), ``properties``, ``flag``, ``sys_flag``,
                 ``reconsume_times``, ``message_id``, ``unique_id``, ``physical_offset``, ``born_host``, ``store_host``,
-                ``body_crc``, ``body_bytes``, ``prepared_transaction_offset``, and ``prop:NAME`` for a property. What is
-                not asked for costs nothing.
+                ``body_crc``, ``body_bytes``, ``prepared_transaction_offset``, and ``prop:NAME`` for a property. Other
+                columns cost nothing.
             tags: only messages with one of these tags: ``"A || B"``; None or ``"*"`` for all.
             keys: only messages that have one of these keys; needs a topic.
             queues: only these queues.
@@ -72,8 +73,8 @@ class Scanning(Reading):
             limit: at most so many rows.
             follow: at the end, wait for new messages instead of stopping.
             timeout_s: with ``follow``, stop when nothing has come for so long; None: never.
-            body: ``"view"``: bodies over 12 bytes stay where they are, in the mapped log; what holds them holds the
-                file in memory. ``"binary"``: each batch gathers its bodies, for what does not know views.
+            body: ``"view"``: bodies over 12 bytes stay where they are, in the mapped log; a reference to them keeps
+                the file mapped. ``"binary"``: each batch gathers its bodies, for libraries that do not know views.
             compressed: bodies that a client compressed come decompressed, or ``"raw"``, as stored; inner batches too
                 are then a row each.
             schema: decode structured bodies into these columns instead of ``body`` (which comes beside them when

@@ -1,7 +1,7 @@
-"""What a broker that serves a store needs beyond the store's calls: the books it shares, and how it was opened.
+"""The parts of a store that its broker needs beyond the store's calls: the shared books, and how it was opened.
 
 The books' tables are the same objects that the store works with, so that an append of this process, handed-off work and
-the broker see one state. The books' ``listener`` tells the broker what was not done by itself.
+the broker see one state. The books' ``listener`` notifies the broker of changes that it did not make.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _planned_target(append: StagedAppend, topic: str) -> WriteTarget:
     queues = append.work.topic_queues
     if queues == 0:
         raise InvalidArgument(
-            f"there is no topic {topic}, and this broker makes none by itself: make it first (cometmq topic create)"
+            f"there is no topic {topic}, and this broker does not create topics: create it (cometmq topic create)"
         )
     append.topics.check_new(topic, queues)
     return WriteTarget(queues)

@@ -45,7 +45,7 @@ def leave_once(
     Args:
         folder: where the files are.
         handoff: where work waits.
-        work: the work; where it had been left before, what this job staged is removed.
+        work: the work; where it had been left before, this job's staged files are removed.
         leave: leaves it, durably, and returns its name.
 
     Returns:
@@ -56,7 +56,7 @@ def leave_once(
         return None, False
     waiting = [name for name in handoff.waiting() if name.endswith(f"-s-{work.work_id}")]
     if waiting:
-        # Left before the driver died, or before its answer was lost: that one counts, whatever this job has staged.
+        # Left before the driver died, or before its answer was lost: that one counts, not this job's files.
         with suppress(CorruptRecord, NewerWork):
             earlier = handoff.read(waiting[0])
             if isinstance(earlier, StagedWork) and earlier.folder != work.folder:

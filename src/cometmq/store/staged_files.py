@@ -7,7 +7,7 @@ Under ``<store>/cometmq/staged/``, which no RocketMQ looks into::
     done/<key>.json         the number applied last under a key
 
 Nothing here is in the log until a piece of work (:class:`~cometmq.store.handoff_files.StagedWork`) names the files.
-From then on they are the writer's, who removes the folder when they are applied.
+From then on they are the writer's, which removes the folder when they are applied.
 
 Nobody has to clean up for a job that dies: :meth:`StagedFolder.sweep` removes folders whose owner is gone, at each
 opening for writing and when the next job begins. A folder whose owner is on another host goes when nothing was written
@@ -57,7 +57,7 @@ class Owner:
 
 
 class WireOwner:
-    """A process that is known by its connection alone. Whether it lives cannot be told."""
+    """A process that is known by its connection alone. Whether it still runs is unknown."""
 
     def __init__(self, peer: str) -> None:
         """``peer`` is the connection's other end, ``ip:port``."""
@@ -69,12 +69,12 @@ class WireOwner:
 
 
 def is_done_key(key: str) -> bool:
-    """Tell whether work can be applied once under this key, which names a file."""
+    """Return whether work can be applied once under this key, which names a file."""
     return _DONE_KEY.fullmatch(key) is not None
 
 
 def is_gone(owner: bytes | None) -> bool | None:
-    """Tell whether the process of an owner file is gone; None where this host cannot tell."""
+    """Return whether the process of an owner file is gone; None where this host cannot know."""
     try:
         content = json.loads(owner or b"")
         if {name: content[name] for name in _place()} != _place():
@@ -87,14 +87,14 @@ def is_gone(owner: bytes | None) -> bool | None:
 def _place() -> dict[str, str]:
     """Return where process numbers mean what they mean here: containers share a host's name, and not its numbers."""
     try:
-        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - what it names is no path
+        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - its target is not a path
     except OSError:
         namespace = ""
     return {"host": socket.gethostname(), "processes": namespace}
 
 
 def this_host() -> str:
-    """Return what tells this host, as long as it runs, from others, also where names are not unique."""
+    """Return an identity of this host until it restarts, unique also where host names are not."""
     return f"{socket.gethostname()} {_boot_id()}"
 
 
@@ -115,7 +115,7 @@ def _started(pid: int) -> int:
 
 
 def _is_own(folder: Path) -> bool:
-    """Tell whether a folder is this process's user's."""
+    """Return whether a folder belongs to this process's user."""
     with suppress(FileNotFoundError):
         return folder.lstat().st_uid == os.geteuid()
     return False
@@ -211,7 +211,7 @@ class StagedFolder:
         stale = [entry for entry in entries if entry.name.startswith(".removed-") or self._is_stale(entry)]
         if not stale:
             return
-        # Looked at after the owners: whoever is gone by now leaves no more work.
+        # Looked at after the owners: a process that is gone by now leaves no more work.
         waiting, all_known = self._waiting()
         kept = {*besides, *waiting}
         for entry in stale:
@@ -249,13 +249,13 @@ class StagedFolder:
             with suppress(FileNotFoundError):
                 newest = max(entry.lstat().st_mtime for entry in (folder, *folder.iterdir()))
         except PermissionError:
-            return False  # another user's, who sweeps it
+            return False  # another user's, swept by that user's processes
         return newest < time.time() - STALE_S
 
     # --- What was applied
 
     def is_done(self, work: StagedWork) -> bool:
-        """Tell whether work was applied before, under its key."""
+        """Return whether work was applied before, under its key."""
         return work.done_key is not None and self.done_number(work.done_key) >= work.done_number
 
     def done_number(self, key: str) -> int:
@@ -288,7 +288,7 @@ class StagedFolder:
         self._ops.sync_folder(file.parent)
 
     def bound_done(self, log_end: int) -> None:
-        """Forget, durably, what was applied past the log's end: it was cut off, and may be written again."""
+        """Forget, durably, work applied past the log's end: it was cut off, and may be written again."""
         for file in sorted((self.path / _DONE).glob("*.json")):
             data = self._ops.read(file, bytes_max=_OWNER_BYTES_MAX)
             try:

@@ -41,20 +41,20 @@ def open(
         flush: when an append is acknowledged: ``"sync"`` (default) when it is on disk, ``"async"`` when it is in the
             page cache, which a power loss takes the last half second of. ``config`` may ask for ``"async"`` too.
         config: a broker's ``broker.properties``, or a ``cometmq.toml``: the store's sizes and features. Needed only
-            where the directory does not tell them; the error says so.
+            where the directory does not determine them; the error says so.
         settings: further settings by upstream's names (``{"messageIndexEnable": False}``) or ours.
         segment_bytes: size of a commit log file of a new store (default 1 GiB).
         body_bytes_max: largest body (default 4 MiB).
         default_queues: queues of a topic that its first append makes.
         retention: when old messages go. None: never.
-        create: make a store where there is none. Ignored with mode ``"r"``.
+        create: make a store if the directory has none. Ignored with mode ``"r"``.
         background: run the threads that flush, prewarm and take handed-off work. Without, call :meth:`Store.maintain`.
 
     Raises:
         StoreLocked: another process is the writer; ``holder_pid`` says which.
         NotAStore: something else is in the directory.
-        SettingNeeded: the directory does not tell one of its sizes; the text names the setting.
-        NotFound: there is no store, and none was to be made.
+        SettingNeeded: the directory does not determine one of its sizes; the text names the setting.
+        NotFound: there is no store, and ``create`` is False.
         InvalidArgument: an argument or a setting cannot be used.
         StorageError: the system refused something; DiskFull, PermissionDenied where that is why.
     """

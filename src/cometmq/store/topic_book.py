@@ -26,7 +26,7 @@ QUEUES_MAX = 65_536
 
 
 class WriteTarget:
-    """What an append needs of a topic: how many queues, and whose turn it is."""
+    """A topic's state for appends: how many queues, and whose turn it is."""
 
     __slots__ = ("queues", "turn")
 
@@ -63,7 +63,7 @@ class TopicBook:
             read_only: another process may write the file: it is read again whenever a topic is asked for.
             light_queues: names with ``%LMQ%`` are topics without an entry.
             default_queues: queues of a topic that its first append makes.
-            queue_count_of: tells how many queues of a topic have messages (highest id + 1).
+            queue_count_of: returns how many queues of a topic have messages (highest id + 1).
         """
         self._topics = Topics(folder, light_queues=light_queues)
         self._read_only = read_only
@@ -86,7 +86,7 @@ class TopicBook:
             self.targets.pop(topic, None)
 
     def _tell(self, topic: str) -> None:
-        """Tell the listener (a broker that shares the table) that a topic was made, changed or removed here."""
+        """Notify the listener (a broker that shares the table) of a topic that was made, changed or removed here."""
         if self.listener is not None:
             self.listener(topic)
 
@@ -143,7 +143,7 @@ class TopicBook:
         return config
 
     def _persist_new(self, topic: str) -> None:
-        """Write the table down; a topic that could not be written is none."""
+        """Write the table; a topic that could not be written is removed again."""
         try:
             self._topics.persist()
         except BaseException:

@@ -78,7 +78,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was looked at and what was found.
+    """The extent and the findings of a verification.
 
     Attributes:
         verdict: the worst severity; NOTE stands for healthy.
@@ -165,7 +165,7 @@ def verify(
     Raises:
         Error: something could not be read.
 
-    What a callback raises ends the verification and is raised again. Closing the store inside one raises StoreBusy.
+    An exception of a callback ends the verification and is raised again. Closing the store inside one raises StoreBusy.
     """
     began = time.monotonic()
     known = KnownTopics(store.path / "config")
