@@ -34,7 +34,7 @@ def body_schema(schema: Any) -> Any:
             or their names (``{"id": "int64", "at": pyarrow.timestamp("ms")}``).
 
     Raises:
-        InvalidArgument: it is no schema, or an empty one, or has a name twice.
+        InvalidArgument: it is not a schema, is empty, or has a name twice.
     """
     pa = library("pyarrow")
     try:
@@ -179,7 +179,7 @@ def _joined(pa: Any, first: Any, second: Any, last: bytes) -> Any:
 
 
 def _fits(pa: Any, table: Any, names: list[str]) -> bool:
-    """Tell whether what was read is sound: Arrow's JSON reader passes on texts that are no UTF-8."""
+    """Check that texts are valid UTF-8: Arrow's JSON reader passes on those that are not."""
     try:
         for name in names:
             table.column(name).validate(full=True)

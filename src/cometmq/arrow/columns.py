@@ -20,7 +20,7 @@ DEFAULT_COLUMNS = (
     "born_timestamp",
     "store_timestamp",
 )
-"""What a scan has unless it is asked for something else."""
+"""The columns of a scan by default."""
 
 _ON_REQUEST = (
     "properties",

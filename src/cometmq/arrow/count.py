@@ -29,7 +29,7 @@ def offsets_of(handle: StoreHandle, query: Query) -> Iterator[tuple[str, int, in
     if query.topics:
         queues = [queue for topic in query.topics for queue in handle.queues(topic)]
     else:
-        # What a light queue points at is in its own topic's queue too.
+        # Messages of a light queue are in their own topic's queue too.
         queues = [queue for queue in handle.queues() if not is_light_queue(queue[0])]
     for topic, queue_id, _, low, high in queues:
         if not query.queue_ids or queue_id in query.queue_ids:

@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class ExportReport:
-    """What an export has written, this run and those before it.
+    """The files and rows that an export has written, in this run and those before it.
 
     Attributes:
         output: file or folder.
@@ -85,7 +85,7 @@ class ExportReport:
 
 @dataclass(slots=True)
 class _Range:
-    """What of a queue is exported: [start, end), done up to ``next``.
+    """The exported range of a queue: [start, end), done up to ``next``.
 
     ``last_physical`` is where the message before ``end`` lies in the log, or None where it could not be read: another
     number, later, means that the queue was deleted and made again.
@@ -205,7 +205,7 @@ class Exporter:
 
         Raises:
             InvalidArgument: the folder has something else in it, or an export with other options.
-            CorruptRecord: a damaged record; what came before it is kept.
+            CorruptRecord: a damaged record; the messages before it are kept.
         """
         began = time.monotonic()
         report = ExportReport(output=folder, format=self._kind.format.value)
@@ -239,14 +239,14 @@ class Exporter:
 
     @property
     def _follows_queues(self) -> bool:
-        """Tell whether rows come in the order of their own queues' offsets, so that these say how far an export is.
+        """Return whether rows come in the order of their own queues' offsets, so that these say how far an export is.
 
-        What comes by keys does not, and what a light queue points at has another queue's offset.
+        Messages found by keys do not, and those of a light queue have another queue's offset.
         """
         return not self._query.keys and not any(map(is_light_queue, self._query.topics))
 
     def _options(self) -> dict[str, Any]:
-        """What must be the same for an export to be gone on with, by the names that people give."""
+        """The options that must be the same for an export to be resumed, by the names that users give."""
         query = self._query
         return {
             "topics": list(query.topics),
@@ -399,7 +399,7 @@ class Exporter:
     # --- Parts
 
     def _write_parts(self, folder: Path, state: _State, report: ExportReport) -> None:
-        """Write part after part. Whatever ends the run, what was read before it is kept."""
+        """Write part after part. However the run ends, the messages read before are kept."""
         with self._pass(state) as run:
             schema = self._schema(run)
             batches = self._batches(run, state)

@@ -42,7 +42,7 @@ _BAD_ROWS_KEPT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a scan asks the engine for. Offsets are queue offsets, times milliseconds.
+    """A scan's request to the engine. Offsets are queue offsets, times milliseconds.
 
     Attributes:
         columns: the columns, in order.
@@ -72,7 +72,7 @@ class Query:
 
     @property
     def filtered(self) -> bool:
-        """True where messages of the chosen queues and offsets may be left out, or be told apart by reading only."""
+        """True where messages of the chosen queues and offsets may be left out, or selected only by reading them."""
         timed = self.start_time_ms is not None or self.end_time_ms is not None
         return bool(self.tags or self.keys or timed or self.raw_bodies or self.check_crc)
 
@@ -104,12 +104,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """What the latest pass passed over.
+    """Damage and misfits that the latest pass skipped or replaced.
 
     Attributes:
         skipped: damaged records, with ``on_corrupt="skip"``.
         skipped_offsets: physical offsets of the first of them.
-        mended_texts: tags, keys and the like that were no UTF-8; U+FFFD stands for what could not be read.
+        mended_texts: tags, keys and the like that were not UTF-8; U+FFFD replaces invalid bytes.
         clamped_times: times outside 0001-01-02 to 9999-12-30 (UTC), which producers may send; the nearest inside
             replaces them. It is a time that every time zone has.
         expired: messages that were to be read and were deleted, by age, before the pass came to them.
@@ -157,7 +157,7 @@ class ScanPass:
         decoder: BodyDecoder | None = None,
         on_bad_body: OnBadBody = "null",
     ) -> None:
-        """Begin. What ``query`` asks for comes first in each batch, then what the decoder makes."""
+        """Begin. Each batch has the columns of ``query`` first, then those of the decoder."""
         self._shown = len(query.columns)
         self._decoder = decoder
         self._on_bad_body = on_bad_body
@@ -190,7 +190,7 @@ class ScanPass:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the last batch failed by, or None."""
+        """The error of the last batch, or None."""
         return self._failure or self.engine.failure
 
     def _decoded(self, batch: pyarrow.RecordBatch, decoder: BodyDecoder) -> pyarrow.RecordBatch:
@@ -255,8 +255,8 @@ class Scan:
 
     Anything that takes an Arrow stream takes a scan: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``,
     ``duckdb.sql("select … from scan")``. Each use is a new pass through the log. Any thread may use it, several at a
-    time too. What came out of it stays valid after the store is closed, and after its files have expired: it holds the
-    mapped files that it points into.
+    time too. Its batches stay valid after the store is closed, and after its files have expired: they hold the mapped
+    files that they point into.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class Scan:
 
     @property
     def query(self) -> Query:
-        """What the engine is asked for, without what a schema adds."""
+        """The request to the engine, without the columns that a schema adds."""
         return self._query
 
     # --- As an Arrow stream
@@ -392,13 +392,13 @@ class Scan:
 
     @property
     def report(self) -> ScanReport:
-        """What the latest pass passed over: damage, texts that were no UTF-8, bodies that did not fit."""
+        """Counts of the latest pass: damage, texts that were not UTF-8, bodies that did not fit."""
         latest = self._latest
         return ScanReport() if latest is None else latest.report()
 
     @property
     def failure(self) -> BaseException | None:
-        """What the latest pass failed by, or None: libraries that read a scan say it in words of their own."""
+        """The error of the latest pass, or None: libraries that read a scan report it in words of their own."""
         return None if self._latest is None else self._latest.failure
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """Topics as tables of DuckDB.
 
 Only topics that a query names become tables, so that a store may have any number of them. A table is a pyarrow dataset
-that knows its own way of being scanned: DuckDB says which columns it needs, and no others are read. What a WHERE says
-is DuckDB's to apply.
+that knows its own way of being scanned: DuckDB says which columns it needs, and no others are read. DuckDB applies the
+WHERE clause.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Database:
         return InvalidArgument("; ".join(line for line in lines if line.strip("^~ ")))
 
     def _names_in(self, query: str) -> list[str]:
-        """Return the names of tables in a query; of a statement that DuckDB does not look into, whatever may be one."""
+        """Return the names of tables in a query; of a statement that DuckDB does not parse, all that may be one."""
         duckdb = library("duckdb")
         try:
             return sorted(self._connection.get_table_names(query))
@@ -116,7 +116,7 @@ class Database:
             return [name for name in (ALL_MESSAGES, *self._store.topics(system=True)) if name.casefold() in text]
 
     def _make_table(self, name: str) -> None:
-        """Make a topic's table; a name that is no topic is DuckDB's: a file, a name in the query itself."""
+        """Make a topic's table; any other name is DuckDB's: a file, a name in the query itself."""
         topic = self._topic_of(name)
         if topic is None and name.casefold() != ALL_MESSAGES:
             return
@@ -196,7 +196,7 @@ def connect(
             batch_rows=_BATCH_ROWS,
         )
 
-    scan_of(None, None)  # options that cannot be are told at once
+    scan_of(None, None)  # invalid options fail at once
     with duckdb.connect() as connection:
         # A name is a topic or a table, never a variable of this program.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")

@@ -56,12 +56,12 @@ class FileFormat(enum.Enum):
 
 
 class BytesAs(enum.Enum):
-    """What bytes (bodies) become."""
+    """The form in which bytes (bodies) are written."""
 
     BINARY = "binary"
     """As they are; not in text files."""
     TEXT = "text"
-    """UTF-8; what is none becomes U+FFFD."""
+    """UTF-8; invalid bytes become U+FFFD."""
     BASE64 = "base64"
 
 
@@ -80,7 +80,7 @@ _COMPRESSIONS = {
     FileFormat.CSV: ("none", "gzip", "zstd"),
     FileFormat.JSONL: ("none", "gzip", "zstd"),
 }
-"""What each format can be compressed by; the first is the default."""
+"""The compressions of each format; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class FileKind:
 
     @property
     def suffix(self) -> str:
-        """What such files' names end with."""
+        """The suffix of such files' names."""
         ends = {compression: suffix for suffix, compression in _COMPRESSED_SUFFIXES.items()}
         return f".{self.format.value}" + (ends.get(self.compression, "") if self.format.is_text else "")
 
@@ -102,7 +102,7 @@ def file_kind(path: Path, format: FileFormat | None, compression: str | None) ->
 
     Args:
         path: its name; ``orders.jsonl.gz`` says format and compression.
-        format: the format, whatever the name says.
+        format: the format, which overrides the name's.
         compression: the compression; None for the name's, or the format's default.
 
     Raises:
@@ -371,7 +371,7 @@ class OutputFile:
     def abandon(self) -> None:
         """Remove what was written. After :meth:`finish`: nothing."""
         if self._writer is not None and not self._finished:
-            # It has something to say at its end too; what that is does not matter any more.
+            # Closing may fail as well; the first error is the one that counts.
             with suppress(OSError, ValueError, library("pyarrow").ArrowException):
                 self._writer.close()
         with suppress(OSError, ValueError):
