@@ -1,7 +1,7 @@
 """The ``cometmq`` command.
 
 One module per command; each is a thin layer over functions of ``cometmq.store``, or of ``cometmq.admin`` where it
-speaks with a cluster. What they share is in ``arguments`` (options), ``failures`` (errors, exit codes), ``terminal``
+speaks with a cluster. Shared code is in ``arguments`` (options), ``failures`` (errors, exit codes), ``terminal``
 (progress, text, JSON), for servers ``running`` and ``logs``, and for clusters ``remote`` and ``tables``.
 ``docs/cli.md`` is for users.
 """
@@ -28,7 +28,7 @@ _CHECKER = "Value error, "
 
 
 class _Commands(TyperGroup):
-    """All commands; what is wrong with an option is told without the name that its checker has for that."""
+    """All commands; errors in options are reported without the prefix of the library that checks them."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -83,6 +83,6 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; what the console script calls."""
+    """Run the command line; the console script's entry point."""
     open_standard_streams()
     app(prog_name="cometmq")

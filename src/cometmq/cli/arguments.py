@@ -78,7 +78,7 @@ def parse_bytes(text: str) -> int:
     """Return a number of bytes: ``268435456``, ``256M``, ``256MiB``, ``1.5G``.
 
     Raises:
-        typer.BadParameter: it is none, or less than one.
+        typer.BadParameter: it is not a number, or less than one.
     """
     found = _BYTES.fullmatch(text.strip())
     size = 0 if found is None else int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))

@@ -169,7 +169,7 @@ def bench(
 
 
 def _allow_connections(count: int) -> None:
-    """Raise this process's own limit of descriptors as far as it may; what is missing then, the run names."""
+    """Raise this process's limit of descriptors as far as allowed; the run reports what is still missing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _DESCRIPTORS_BESIDE
     if soft != resource.RLIM_INFINITY and soft < wanted:

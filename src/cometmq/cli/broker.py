@@ -208,7 +208,7 @@ def serve(
     name_server_settings = load_namesrv_settings(
         None, overrides={"bind_address": host, "listen_port": port, "kv_config_path": kv_config}
     )
-    # A mistake in the broker's settings is told before anything listens.
+    # Report a mistake in the broker's settings before anything listens.
     loaded = _loaded(
         path,
         config=config,

@@ -24,7 +24,7 @@ _WRITE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Query:
-    """What to read. Offsets are queue offsets, times milliseconds."""
+    """The messages to read. Offsets are queue offsets, times milliseconds."""
 
     topic: str | None
     tags: str | None
@@ -145,7 +145,7 @@ def _query(
     offsets: tuple[str | None, str | None],
     times: tuple[str | None, str | None],
 ) -> _Query:
-    """Bring the options together: what is no number in --start or --end is a time."""
+    """Combine the options: a value of --start or --end that is not a number is a time."""
     bounds: list[int | None] = []
     moments: list[int | None] = []
     for place, time in zip(offsets, times, strict=True):
@@ -256,7 +256,7 @@ class _Output:
             fail(f"damaged record{place}: {error.reason}")
 
     def flush(self) -> None:
-        """Hand everything to whoever reads."""
+        """Write everything to the stream."""
         self._stream.write(b"".join(self._pending))
         self._pending.clear()
         self._pending_bytes = 0

@@ -1,7 +1,7 @@
-"""What ``cometmq consume`` does: reads queues by itself, or is a member of a group, and prints what comes.
+"""The work of ``cometmq consume``: read queues without a group, or as a member of one, and print the messages.
 
-What stays true for a member: a message counts as consumed only when it was printed and the stream was flushed. What was
-fetched ahead and not printed stays with the group.
+Invariant for a member: a message counts as consumed only when it was printed and the stream was flushed. Messages that
+were fetched ahead and not printed stay with the group.
 
 Threads: a member prints in its one worker thread; the rest is the caller's.
 """
@@ -37,7 +37,7 @@ _PROGRESS_EVERY_S = 0.2
 _SETTLE_S = 2.0
 """How long a member may take to get its queues and their first messages; only then it can be idle."""
 _FINISH_MS = 200
-"""How long a message may take that is being printed when the command is stopped; after that it comes again."""
+"""Time to finish printing a message when the command is stopped; after that it is redelivered."""
 _FINISH_ORDERLY_MS = 10_000
 """The same for an orderly member, whose other calls return at once: a queue that is not unlocked rests for a minute."""
 
@@ -59,12 +59,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be read, and for how long.
+    """The messages to read, and for how long.
 
     Attributes:
         topics: the topics.
         expression, expression_type: which messages.
-        queue_ids: only these queues; all where there are none.
+        queue_ids: only these queues; all if empty.
         start: where to begin; for a group that has no progress.
         follow: wait for more at the end.
         idle_s: stop when nothing came for so long; None for never.
@@ -99,7 +99,7 @@ class Printer:
         Args:
             stream: where to.
             encode: makes bytes of messages.
-            keys: only messages with one of these are printed; all where there are none.
+            keys: only messages with one of these are printed; all if empty.
             count: most messages; None for no limit.
             rate: most messages a second; None for no limit.
             sleep: waits for that.
@@ -189,7 +189,7 @@ def look_at(admin: Admin, wanted: Wanted) -> Queues:
 
 
 class _NoProgress:
-    """A store of offsets that keeps nothing: who only looks leaves no progress behind."""
+    """A store of offsets that keeps nothing: reading without a group commits no progress."""
 
     def load(self, queue: MessageQueue) -> None:
         return None
@@ -336,7 +336,7 @@ class _Member:
                     return self._refuse()
                 self._printer.write(message)
                 self._printer.flush()
-        except Exception as error:  # noqa: BLE001 - whatever it is ends the command, which raises it
+        except Exception as error:  # noqa: BLE001 - any failure ends the command, which raises it
             self.failure = error
             self.ended.set()
             return self._refuse()
@@ -350,12 +350,12 @@ class _Member:
 
         if self._orderly:
             return Outcome.SUSPEND
-        # A failure would go the way of retries. What has not come back when the consumer is closed stays where it was.
+        # A failure would be retried. A message without a result when the consumer is closed stays uncommitted.
         self._closed.wait()
         return Outcome.RETRY
 
     def close(self, consumer: PushConsumer) -> None:
-        """Leave the group; what was printed is committed."""
+        """Leave the group; printed messages are committed."""
         self.ended.set()
         consumer.close(timeout_ms=_FINISH_ORDERLY_MS if self._orderly else _FINISH_MS)
         self._closed.set()
@@ -386,7 +386,7 @@ def be_a_member(
         interruption: Ctrl-C.
         bar: shows how many were printed.
         orderly: queues are locked, so that nobody else prints of them meanwhile.
-        admin: tells the group's progress.
+        admin: reads the group's progress.
         name_servers: where the client finds its brokers.
         warnings: prints what the client warns of.
 

@@ -1,4 +1,4 @@
-"""Exit codes, and how a command ends when it cannot do what it was asked for: one clear line, no traceback."""
+"""Exit codes, and how a command that fails ends: one clear line, no traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ExitCode", "fail", "reported", "usage"]
 
 
 class ExitCode(enum.IntEnum):
-    """What a command answers to its shell. Stable: scripts may rely on them."""
+    """A command's exit codes. Stable: scripts may rely on them."""
 
     OK = 0
     """Done; for ``verify``: the store is healthy."""
@@ -35,7 +35,7 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
     """Ctrl-C."""
     PIPE_CLOSED = 141
-    """Whoever read the output went away."""
+    """The reader of the output went away."""
 
 
 def fail(text: str) -> None:
@@ -100,7 +100,7 @@ def usage() -> Iterator[None]:
 
 
 def _system_text(error: OSError) -> str:
-    """What the system said about a file that is none of the store's, or about a stream, which has no name."""
+    """The system's error text for a file outside the store, or for a stream, which has no name."""
     if error.strerror is None:
         return str(error)
     if error.filename is None:

@@ -1,6 +1,6 @@
 """How messages are written for people and scripts: as a line, as JSON, as their body alone, or by a template.
 
-Threads: any; what is returned here has no state.
+Threads: any; the encoders have no state.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _piece(literal: str, name: str | None, spec: str | None, conversion: str | N
 def _formatted(value: object, form: str) -> bytes:
     try:
         text = format(value, form)
-    except ValueError:  # a number's format for what is none here
+    except ValueError:  # a number's format for a value that is not a number
         text = str(value)
     return text.encode("utf-8", "replace")
 

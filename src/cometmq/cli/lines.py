@@ -80,7 +80,7 @@ def _chunks(stream: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
 
 
 def _split(stream: BinaryIO, interruption: Interruption, batch: int) -> Iterator[list[bytes]]:
-    """Cut a stream into lines; what one read gives is handed on at once."""
+    """Cut a stream into lines; the lines of each read are handed on at once."""
     rest: list[bytes] = []
     for chunk in _chunks(stream, interruption):
         first, newline, others = chunk.partition(b"\n")

@@ -1,4 +1,4 @@
-"""What a server logs: one line an event on stderr, for people or as JSON.
+"""A server's log: one line per event on stderr, for people or as JSON.
 
 Lines are written by a thread of their own: a reader of stderr that stops reading never stops the server. Up to 10,000
 lines wait for it; further ones are dropped, and counted in the next line that is written. An event is logged 50 times a
@@ -36,7 +36,7 @@ __all__ = [
 LINES_PER_SECOND_MAX: Final = 50
 """Lines of one event in a second."""
 LINES_WAITING_MAX: Final = 10_000
-"""Lines that wait for whoever reads stderr."""
+"""Lines that wait for the reader of stderr."""
 VALUE_CHARS_MAX: Final = 2_000
 """Length of one value in a line."""
 
@@ -47,7 +47,7 @@ _OWN_NAMES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime",
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given beside the text."""
+    """The fields given beside the text."""
     return {name: _short(value) for name, value in vars(record).items() if name not in _OWN_NAMES}
 
 
@@ -143,7 +143,7 @@ def _dropped_lines(count: int) -> logging.LogRecord:
 
 
 class LineWriter(logging.Handler):
-    """Writes lines to a stream from a thread of its own. Nobody who logs waits for the stream."""
+    """Writes lines to a stream from a thread of its own. Logging threads do not wait for the stream."""
 
     def __init__(self, stream: TextIO, *, waiting_max: int = LINES_WAITING_MAX) -> None:
         """Begin to write."""
@@ -217,7 +217,7 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[logging.Handler]:
-    """Print what the client warns of while the block runs; yields what can be told to print less."""
+    """Print the client's warnings while the block runs; yields the handler, whose level can be raised."""
     logger = logging.getLogger("cometmq")
     handler = _Warnings(logging.WARNING)
     propagated, logger.propagate = logger.propagate, False

@@ -133,9 +133,9 @@ def made_messages(
     *,
     skip: int = 0,
 ) -> Iterator[list[OutgoingMessage]]:
-    """Make messages of texts and files, or of standard input where there are none of either.
+    """Make messages of texts and files, or of standard input if neither is given.
 
-    What cannot be is told at once: only what comes of reading is left to the iterator.
+    Invalid options fail at once; only errors of reading come from the iterator.
 
     Args:
         texts: a message each.

@@ -1,4 +1,4 @@
-"""How fast a command goes where it is told: so many messages a second, evenly.
+"""The pace of a command with a rate limit: so many messages a second, evenly.
 
 Threads: one per pace.
 """
@@ -17,7 +17,7 @@ _CATCH_UP_S = 0.1
 class Pace:
     """Lets one message after the other pass.
 
-    What was late is caught up with, up to a tenth of a second's worth: a pause makes no burst.
+    It catches up after delays, by at most a tenth of a second's worth: a pause makes no burst.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """``cometmq produce``: messages into a topic, by the client's producer.
 
-``cometmq message send`` is the other way in: large requests, and the order of the input kept whatever fails. Here each
-message goes as an application would send it: compressed, one way, traced, with the producer's retries and batches.
+``cometmq message send`` is the other way in: large requests, and the order of the input kept even when some fail. Here
+each message goes as an application would send it: compressed, one way, traced, with the producer's retries and batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``cometmq produce`` does with its messages: how many are under way, how fast, and what became of each.
+"""The sends of ``cometmq produce``: how many are in flight, how fast, and the result of each.
 
 Threads: one; the producer has its own.
 """
@@ -31,7 +31,7 @@ _MADE_AT_A_TIME = 256
 _SHOW_EVERY_S = 0.1
 
 
-# --- What came of it --------------------------------------------------------------------------------------------------
+# --- Results ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Failures:
         error: the kind.
         messages: how many.
         first_message: which of the input was the first, from 1.
-        first_text: what was said of it.
+        first_text: its error text.
     """
 
     error: str
@@ -53,7 +53,7 @@ class Failures:
 
 @dataclass(slots=True, kw_only=True)
 class ProduceReport:
-    """What was sent.
+    """A run's sends, and those that failed.
 
     Attributes:
         topic: the topic.
@@ -253,7 +253,7 @@ class SendPlan:
 def send_all(
     made: Iterator[list[OutgoingMessage]], sending: SendWindow, plan: SendPlan, interruption: Interruption, bar: Bar
 ) -> None:
-    """Send messages until there are none, or enough, or too many have failed."""
+    """Send messages until the input ends, enough are sent, or too many have failed."""
 
     def sleep(seconds: float) -> None:
         sending.flush()

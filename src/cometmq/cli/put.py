@@ -40,7 +40,7 @@ class QueueRange:
 
 @dataclass(slots=True, kw_only=True)
 class PutReport:
-    """What was appended.
+    """The appended messages.
 
     Attributes:
         topic: topic.

@@ -26,7 +26,7 @@ _FIELD_CHARS_MAX = 4 << 20
 
 
 class InputFormat(str, enum.Enum):
-    """What a file holds."""
+    """The content of a file."""
 
     LINES = "lines"
     """A message per line."""
@@ -44,13 +44,13 @@ _SUFFIXES = {".csv": InputFormat.CSV, ".jsonl": InputFormat.JSONL, ".ndjson": In
 
 
 def format_of(name: str) -> InputFormat:
-    """Return what a file holds by its suffix; lines where that does not say."""
+    """Return a file's format by its suffix; lines for an unknown one."""
     return _SUFFIXES.get(Path(name).suffix.lower(), InputFormat.LINES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
-    """What messages are made of.
+    """How messages are made from a row.
 
     Attributes:
         body: ``line``, ``json`` (the row as an object), or the name of a column.
@@ -62,7 +62,7 @@ class RecordOptions:
         delay_level: of all messages.
         delay_ms, deliver_at_ms: how long all are held back, or until when.
         queue_id: of all messages.
-        topic: of all messages, where whoever sends them does not know it.
+        topic: of all messages, where their sender does not know it.
     """
 
     body: str = "line"
@@ -102,7 +102,7 @@ def messages_of(
 
     Raises:
         typer.BadParameter: a column is named that the input does not have.
-        InvalidArgument: a line that is no row, or no JSON object; those before it came.
+        InvalidArgument: a line is not a row or not a JSON object; the lines before it were returned.
     """
     if kind is InputFormat.CSV:
         yield from _csv_messages(batches, options, source)

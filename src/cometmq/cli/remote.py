@@ -1,4 +1,4 @@
-"""What commands that talk to a cluster share: which one, and the session with it."""
+"""The part that commands on a cluster share: its address options, and the session with it."""
 
 from __future__ import annotations
 

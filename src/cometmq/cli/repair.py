@@ -24,7 +24,7 @@ _PLACES_SHOWN = 20
 
 @dataclass(slots=True)
 class _Job:
-    """What was asked for, and the damaged places that were met."""
+    """The requested repair, and the damaged places found."""
 
     path: Path
     config: Path | None

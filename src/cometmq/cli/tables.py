@@ -42,7 +42,7 @@ def print_table(
         titles: of the columns.
         rows: a value for each column.
         wrapping: columns that may be broken between words.
-        width_chars: room for a line; None for the terminal's, and no limit where the output is none.
+        width_chars: room for a line; None for the terminal's, and no limit where the output is not a terminal.
     """
     from rich.cells import cell_len
     from rich.console import Console

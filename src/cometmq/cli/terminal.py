@@ -1,4 +1,4 @@
-"""What people see: progress on stderr when it is a terminal, sizes and times as text, JSON documents."""
+"""Output for people: progress on stderr when it is a terminal, sizes and times as text, JSON documents."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def interrupting(stop: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Let Ctrl-C only be noted, for jobs that look for it and stop by themselves."""
+    """Record Ctrl-C instead of raising, for jobs that check for it and stop cleanly."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -190,7 +190,7 @@ def _tally(result: Verification) -> str:
 
 
 def _advice(result: Verification, findings: _Findings) -> Iterator[str]:
-    """What can be done, by what was found: a repair without options leaves damage and a torn tail in the log."""
+    """Advice by the findings: a repair without options leaves damage and a torn tail in the log."""
     if result.damaged:
         yield (
             "Damaged messages are lost; all others can be read. `cometmq repair --fill` keeps the damaged bytes "

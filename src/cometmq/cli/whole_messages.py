@@ -1,7 +1,7 @@
-"""Messages as JSON objects: what ``--format json`` prints of stored ones, and what people write by hand.
+"""Messages as JSON objects: the output of ``--format json`` for stored ones, or written by hand.
 
-Whatever the object does not say is taken from the options of the command line. What it says of the place and the time
-of a stored message is passed over: a message that is sent again gets its own.
+Members that the object lacks are taken from the options of the command line. Members about the place and the time of a
+stored message are ignored: a message that is sent again gets its own.
 
 Threads: any.
 """
@@ -40,7 +40,7 @@ _SYSTEM = """
     __SHARDINGKEY __transactionId__
 """
 _OF_THE_SYSTEM = frozenset(_SYSTEM.split())
-"""Properties by which clients and brokers tell each other what became of a message; its copy begins without them."""
+"""Properties in which clients and brokers pass on a message's state; its copy begins without them."""
 
 
 def whole_message(values: dict[str, object], options: RecordOptions, *, where: str) -> OutgoingMessage:
@@ -52,7 +52,7 @@ def whole_message(values: dict[str, object], options: RecordOptions, *, where: s
         where: names the object in errors.
 
     Raises:
-        InvalidArgument: something in it is no part of a message, or of another kind.
+        InvalidArgument: a member does not belong to a message, or has the wrong type.
     """
     unknown = values.keys() - _OF_A_MESSAGE - _OF_A_STORED_ONE
     if unknown:
