@@ -1,4 +1,4 @@
-"""What there is to read: a store opened to read, its topics, the ends of its queues, and the size of messages."""
+"""The source's content: a store opened to read, its topics, the ends of its queues, and the size of messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ends:
 
 
 class Catalog(Protocol):
-    """What planning has to know of a source: a store, or a cluster over the wire."""
+    """The facts about a source that planning needs: a store, or a cluster over the wire."""
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
@@ -120,11 +120,11 @@ def open_catalog(options: ReadOptions) -> OpenCatalog:
 
 
 def open_store(path: str, config: str | None, *, on_executor: bool = False) -> cometmq.Store:
-    """Open the store to read, beside whoever writes.
+    """Open the store to read, also while another process writes.
 
     Raises:
         PathMissing: the directory is not there; the text names this host.
-        OptionError: it is no store, or it needs its broker's settings.
+        OptionError: it is not a store, or it needs its broker's settings.
     """
     if not Path(path).is_dir():
         host = socket.gethostname()
@@ -180,7 +180,8 @@ class StoreCatalog:
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         """See :class:`Catalog`: the mean of some units spread over the range, which a queue keeps beside the log.
 
-        With tags every unit is read, and of the log what has a tag's hash. Few samples cannot show that there is none.
+        With tags every unit is read, and of the log the records with a tag's hash. Few samples cannot prove that no
+        message matches.
         """
         hashes = {java_hash(tag) for tag in tags}
         step = max(one.rows // _SAMPLES, 1)
@@ -194,7 +195,7 @@ class StoreCatalog:
                 continue  # a gap, or it expired just now: a sample is missing, no more
             size += sum(unit[2] for unit in units)
             messages += sum(max(unit[4], 1) for unit in units)
-            # What is no hash says where one lies; then the tag is not known here.
+            # A value that is not a hash is the address of one; then the tag is not known here.
             fitting += sum(max(unit[4], 1) for unit in units if unit[3] in hashes or unit[3] not in _HASHES)
         if not messages:
             return _UNKNOWN_ROW_BYTES

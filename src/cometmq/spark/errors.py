@@ -1,4 +1,4 @@
-"""What the Spark source and sink refuse. Spark shows the text on the driver; it names the option to change."""
+"""Errors of the Spark source and sink. Spark shows the text on the driver; it names the option to change."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class PathMissing(OptionError):
 class DataLoss(Error):
     """Messages that were to be read are gone: they expired, or the store was cut or made anew.
 
-    With ``failOnDataLoss=false`` the rest is read, and what is missing is told in the log.
+    With ``failOnDataLoss=false`` the rest is read, and the loss is logged.
     """

@@ -45,7 +45,7 @@ _LOG_APPEND_TIME = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What every task of a query needs; it travels with the reader, once.
+    """The plan that every task of a query needs; it travels with the reader, once.
 
     Attributes:
         path: the store's directory; None where brokers are asked.
@@ -79,7 +79,7 @@ class ReadPlan:
 
 
 class RecordScan(Protocol):
-    """What is used of ``cometmq._engine.ColumnScan`` and ``RecordColumns``."""
+    """The used methods of ``cometmq._engine.ColumnScan`` and ``RecordColumns``."""
 
     def next_batch(self) -> tuple[object, object] | None:
         """Return the capsules of schema and array of the next batch, or None at the end."""
@@ -146,7 +146,7 @@ def record_batches(plan: ReadPlan, ranges: Sequence[QueueRange]) -> Iterator[pa.
 
 
 class StoreRows:
-    """Rows from a store's files, read beside whoever writes. One thread at a time."""
+    """Rows from a store's files, also while another process writes. One thread at a time."""
 
     def __init__(self, plan: ReadPlan) -> None:
         """Open the store.
@@ -195,7 +195,7 @@ class StoreRows:
             scan.close()
 
     def _account(self, scan: RecordScan, ranges: Sequence[QueueRange], missing: int) -> None:
-        """Tell of damage, and of offsets without a row; where rows are filtered nothing can be said of these."""
+        """Report damage, and offsets without a row; where rows are filtered, these cannot be known."""
         plan = self._plan
         report = scan.skipped()
         queues = ", ".join(sorted({f"{one.topic}/{one.queue_id}" for one in ranges}))

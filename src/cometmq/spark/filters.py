@@ -1,7 +1,7 @@
 """Filters that Spark pushes down, as bounds of what is read.
 
 Every filter is given back to Spark, which applies it to what comes: here they only take away what cannot match. So
-rows are equal with and without pushing, whatever is understood of a filter.
+rows are equal with and without pushing, even where a filter is understood in part.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Pushed:
     keys: frozenset[str] | None = None
 
     def keeps(self, topic: str, queue_id: int) -> bool:
-        """Tell whether messages of a queue can match."""
+        """Return whether messages of a queue can match."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.queue_ids is None or queue_id in self.queue_ids)
@@ -120,12 +120,12 @@ def _both(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
 
 
 def _is_plain_tag(tag: str) -> bool:
-    """Tell whether a subscription can name the tag as it is."""
+    """Return whether a subscription can name the tag as it is."""
     return bool(tag) and "|" not in tag and tag == tag.strip() and tag != "*"
 
 
 def _is_one_key(keys: str) -> bool:
-    """Tell whether the column says one key: blanks divide several."""
+    """Return whether the column has one key: blanks divide several."""
     return bool(keys) and not any(letter.isspace() for letter in keys)
 
 

@@ -1,7 +1,7 @@
 """A stream's progress as a consumer group's offsets, where a person asked for it.
 
 For monitors, and for a consumer that goes on where the stream was. It is advisory: Spark's checkpoint alone says what a
-stream has read, and Spark reports progress one micro-batch late. So a failure here is told and never ends a stream.
+stream has read, and Spark reports progress one micro-batch late. So a failure here is logged and never ends a stream.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The driver's side of a write: begin a job, commit its files exactly once, or leave nothing.
 
 A job's files are staged by tasks (:mod:`cometmq.spark.staging`). Committing leaves one piece of work in the store's
-hand-off folder that names them; the store's writer appends them, whoever that is: this process where nobody else holds
-the store, or the user's own, whose store looks into that folder anyway. The log itself shows what was appended
-(:mod:`cometmq.store.staged_apply`), so that a writer which dies half-way is gone on from.
+hand-off folder that names them; the store's writer appends them: this process where no other one holds the store, or
+the user's own, whose store looks into that folder anyway. The log itself shows which rows were appended
+(:mod:`cometmq.store.staged_apply`), so that work can be resumed after a writer dies half-way.
 
 A key says what may be written once only: a batch's ``jobId``, or a stream's query and the number of its micro-batch.
 """
@@ -42,7 +42,7 @@ def begin(options: WriteOptions, scope: str) -> tuple[str, int]:
 
     Raises:
         StoreLocked: a RocketMQ broker holds the store.
-        OptionError: the path is no store.
+        OptionError: the path is not a store.
     """
     path = _root(options)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):

@@ -7,7 +7,8 @@ A position is a queue's *next* offset to read, so an end is exclusive. In JSON::
 
 A stream's offset is ``{"orders/0": 23}``, of brokers ``{"orders/broker-a/0": 23}``: one text per queue, since Spark
 keeps it as JSON, whose names are texts. Beside it stands the *mark* of the queue, ``"orders/0@": 1700000000000``: when
-the last message before the position was stored. It tells a queue that was deleted and made again from one that grew.
+the last message before the position was stored. It distinguishes a queue that was deleted and made again from one that
+grew.
 """
 
 from __future__ import annotations
@@ -91,14 +92,14 @@ def _json_object(text: str, option: str, *, words: bool) -> dict[str, Any]:
         either = "neither earliest nor latest nor JSON" if words else "not JSON"
         raise OptionError(option, f"{text!r} is {either} ({error})") from None
     if not isinstance(content, dict):
-        raise OptionError(option, f'{text!r} is no JSON object such as {{"orders": {{"0": 23}}}}')
+        raise OptionError(option, f'{text!r} is not a JSON object such as {{"orders": {{"0": 23}}}}')
     return content
 
 
 def _queue_id(name: object, topic: str, option: str) -> int:
     text = str(name)
     if not (text.isascii() and text.isdigit() and int(text) <= INT32_MAX):
-        raise OptionError(option, f"{name!r} is no queue of {topic!r}: queues are numbers from 0 up, as texts")
+        raise OptionError(option, f"{name!r} is not a queue of {topic!r}: queues are numbers from 0 up, as texts")
     return int(text)
 
 

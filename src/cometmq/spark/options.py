@@ -71,7 +71,7 @@ _STREAM_ONLY = (
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _ALIASES = {"subscribe": "topic", "subExpression": "tags", "includeHeaders": "includeProperties"}
 _SPARKS_OWN = ("checkpointLocation", "queryName", "outputMode", "mergeSchema", "pathOptionBeforeLoad")
-"""What Spark puts among the options for itself."""
+"""Options that Spark adds for itself."""
 
 _NAMES = tuple(dict.fromkeys((*_BOTH, *_READ, *_WRITE)))
 _SPELLING = {name.lower(): name for name in (*_NAMES, *_ALIASES, *_SPARKS_OWN)}
@@ -155,7 +155,7 @@ def _suggestion(name: str) -> str:
 def _integer(value: str, minimum: int) -> int:
     number = int(value) if re.fullmatch(r"[+-]?\d+", value) else None
     if number is None or number < minimum:
-        raise ValueError(f"is no whole number from {minimum} up")
+        raise ValueError(f"is not a whole number from {minimum} up")
     return number
 
 
@@ -163,7 +163,7 @@ def _size(value: str, maximum: int) -> int:
     match = _SIZE.fullmatch(value)
     size = int(match[1]) << _SHIFT[match[2].lower()] if match else 0
     if not 0 < size <= maximum:
-        raise ValueError(f"is no size such as 4m or 256m, from 1 to {maximum} bytes")
+        raise ValueError(f"is not a size such as 4m or 256m, from 1 to {maximum} bytes")
     return size
 
 
@@ -176,7 +176,7 @@ def _flag(value: str) -> bool:
 def _duration_ms(value: str) -> int:
     match = _DURATION.fullmatch(value)
     if match is None:
-        raise ValueError("is no time such as 30s or 15m")
+        raise ValueError("is not a time such as 30s or 15m")
     unit = match[2].lower()
     return int(match[1]) * _UNIT_MS["ms" if unit == "ms" else unit[0]]
 
@@ -210,7 +210,7 @@ def _regex(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     return value
 
 
@@ -244,7 +244,7 @@ def _local_path(value: str) -> str:
     if parts.scheme == "file":
         return unquote(parts.path)
     if "://" in value:
-        raise ValueError("is no local path; the store must be a directory that this machine and every executor see")
+        raise ValueError("is not a local path; the store must be a directory that this machine and every executor see")
     return os.path.abspath(value)  # noqa: PTH100 - Path.resolve would follow links, which an executor may lack
 
 
@@ -490,5 +490,5 @@ def _one_topic(value: str) -> str:
 
 def _job_id(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,200}", value):
-        raise ValueError("is no name of 1 to 200 letters, digits, and . _ : -")
+        raise ValueError("is not a name of 1 to 200 letters, digits, and . _ : -")
     return value

@@ -1,6 +1,6 @@
 """From ranges of queues to Spark partitions: split and put together by bytes, never per row.
 
-A Python partition costs Spark some 30 ms, whatever is in it. So small queues share a task, and a large one is divided.
+A Python partition costs Spark some 30 ms, however small. So small queues share a task, and a large one is divided.
 """
 
 from __future__ import annotations

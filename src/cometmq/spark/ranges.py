@@ -17,14 +17,14 @@ _log = logging.getLogger("cometmq.spark")
 
 
 class LossPolicy:
-    """What happens where messages are missing: fail, or tell it and go on."""
+    """The action where messages are missing: fail, or log a warning and go on."""
 
     def __init__(self, *, fail: bool) -> None:
         """``fail``: the option failOnDataLoss."""
         self._fail = fail
 
     def lost(self, what: str) -> None:
-        """Fail or tell.
+        """Fail, or log a warning.
 
         Raises:
             DataLoss: messages must not be missing.

@@ -1,4 +1,4 @@
-"""What Spark needs besides this package: PySpark, and Java 17 or newer."""
+"""The requirements of Spark besides this package: PySpark, and Java 17 or newer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def missing() -> str | None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        return f"{needed}, and there is none: on Debian, apt install openjdk-17-jre-headless"
+        return f"{needed}, but none was found: on Debian, apt install openjdk-17-jre-headless"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < JAVA_MIN:

@@ -1,4 +1,4 @@
-"""What both writers ask of Spark: its modes, and which stream and micro-batch a task works for."""
+"""Spark's state for both writers: its modes, and which stream and micro-batch a task works for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cometmq.spark.errors import OptionError
 __all__ = ["RunningQuery", "partition_number", "refuse_complete", "refuse_overwrite", "running_query", "task_prefix"]
 
 _QUERY_ID = "sql.streaming.queryId"
-"""The local property by which Spark tells a task its stream's id, which is its checkpoint's."""
+"""The local property in which Spark gives a task its stream's id, which is its checkpoint's."""
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -53,14 +53,14 @@ def running_query() -> RunningQuery:
     """Return the stream of the task that runs.
 
     Raises:
-        InvalidArgument: Spark does not tell it.
+        InvalidArgument: Spark did not set it.
     """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
     if context is None or query_id is None:
-        raise InvalidArgument("Spark did not tell the stream's id; without it nothing can be written exactly once")
+        raise InvalidArgument("Spark did not set the stream's id; without it nothing can be written exactly once")
     batch_id = context.getLocalProperty(_BATCH_ID)
     return RunningQuery(query_id, None if batch_id is None else int(batch_id))
 

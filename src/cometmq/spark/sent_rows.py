@@ -1,8 +1,8 @@
 """Rows as messages for brokers: their ids, which are the same whenever a row is sent, and the senders.
 
-At least once: what a task has sent stays, whatever becomes of it, and a task that runs again sends its rows again.
+At least once: rows that a task has sent stay even if it fails, and a task that runs again sends its rows again.
 A row's unique id (``UNIQ_KEY``) is made of the job or the stream's micro-batch, the partition and the row's number, so
-that whoever reads can tell: of two messages with one id one is enough.
+that readers can drop duplicates: of two messages with one id one is enough.
 """
 
 from __future__ import annotations

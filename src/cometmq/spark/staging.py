@@ -1,4 +1,4 @@
-"""What a task does with its rows: check them, and put them down in a file of its own, durably.
+"""A task's writing: check its rows, and write them durably to a file of its own.
 
 Nothing of it is in the store until the driver commits (:mod:`cometmq.spark.journal`). The file is Arrow's IPC format,
 since the store's writer takes Arrow arrays as they are.
@@ -77,7 +77,7 @@ class WriteSchema:
             names[name] = field.name
         if "body" not in names:
             raise InvalidArgument(
-                "there is no column body; it is the one that must be there (binary or string): "
+                "there is no column body, which is required (binary or string): "
                 "for rows with several fields, to_json(struct(*)) AS body"
             )
         if "topic" not in names and topic is None:
@@ -156,7 +156,7 @@ def _keys(column: pa.Array) -> pa.Array:
         single = column.flatten()
         if single.null_count or pc.any(pc.match_substring_regex(single, r"\s")).as_py():
             raise InvalidArgument("the column keys: a key of a list is null or has a blank; blanks divide keys")
-        # There is no kernel for lists whose elements are declared not to be null.
+        # Arrow has no kernel for lists whose elements are declared not to be null.
         column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
     _refuse(column, _has_marks(column), "keys", "it has a control character 1 or 2, which divide properties")
     return column
@@ -303,7 +303,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sink: Sink, name: str) -> StagedFile | None:
-    """Write rows as a staged file's content; return what a commit says of it, None where there are no rows.
+    """Write rows as a staged file's content; return the file's entry for a commit, None without rows.
 
     Raises:
         InvalidArgument: a row cannot be written.

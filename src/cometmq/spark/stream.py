@@ -1,8 +1,8 @@
 """``spark.readStream.format("cometmq")``.
 
 Spark keeps an offset per micro-batch in its checkpoint and asks again for what lies between two of them, also after a
-crash. So the rows of a range must be the same each time: what has expired in between is a loss that is told, never
-something passed over. Nothing is kept in memory that a restart would miss, and nothing needs an orderly stop.
+crash. So the rows of a range must be the same each time: messages that expired in between are a reported loss, never
+skipped in silence. Nothing is kept in memory that a restart would miss, and nothing needs an orderly stop.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None  # nothing was read, or what was has expired
         if position > ends.high:
             if mark is None:
-                return ends.high  # a checkpoint of an earlier version: nothing tells them apart
+                return ends.high  # a checkpoint of an earlier version: nothing distinguishes them
         elif mark is None or self._opened().stored_ms(key, position - 1) in (mark, None):
             return None
         if ends.low == ends.high:
@@ -228,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 high = changed
             again = self._resumed(key, low, marks.get(key), ends) if key in queues else None
             if again is not None and key in marks:
-                low = again  # noticed, and told, when the end was looked up
+                low = again  # noticed and reported when the end was looked up
             if low < high:
                 ranges.append(self._there(QueueRange.of(key, low, high), ends))
         return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options, self._plan.tags)
@@ -265,8 +265,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the queues as they are now; new ones, and new topics that match a pattern, are among them.
 
         Args:
-            known: queues that the stream has read. Their topics may be gone, which the caller tells; others must be
-                there unless losses are no failure. None: all may be gone.
+            known: queues that the stream has read. Their topics may be gone, which the caller reports; others must
+                exist unless losses are allowed. None: all may be gone.
         """
         catalog = self._opened()
         catalog.refresh()

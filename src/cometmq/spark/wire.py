@@ -54,7 +54,7 @@ PULL_MESSAGES_MAX = 4096
 """Most messages that a pull asks for; brokers have limits of their own, far lower by default."""
 
 _GROUP = "TOOLS_CONSUMER"
-"""The group that every broker knows without having been told; nothing is committed for it."""
+"""The group that every broker knows without registration; nothing is committed for it."""
 
 _TRY_MS = 5_000
 _FIRST_PAUSE_MS = 50
@@ -163,7 +163,7 @@ class Wire:
     def request(
         self, broker: str, command: Command, *, codes: Sequence[int] = (), timeout_ms: int = _TRY_MS
     ) -> Command:
-        """Make a request of a broker, again while it does not answer, is busy or ends. It must bear being made twice.
+        """Make an idempotent request of a broker; retry while it is silent, busy or ending.
 
         Args:
             broker: its name.
@@ -209,7 +209,7 @@ class Wire:
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered in time.
-            NotFound: there is no broker, and none came in time: one that is started again registers anew.
+            NotFound: the broker is not registered, and did not register in time: one that restarts registers anew.
         """
         return self.run(self._ask(lambda: self._writable_brokers(topic), (*_SILENCE, NotFound)))
 

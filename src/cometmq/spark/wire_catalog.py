@@ -1,4 +1,4 @@
-"""What there is to read at brokers: topics, the ends of their queues at every master, times, and sizes of messages."""
+"""Brokers as a source: topics, the ends of their queues at every master, times, and sizes of messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WireCatalog:
         """Nothing is kept that could be old: brokers are asked each time."""
 
     def topics(self) -> list[str]:
-        """See :class:`cometmq.spark.catalog.Catalog`; those that brokers name after themselves are no one's."""
+        """See :class:`cometmq.spark.catalog.Catalog`; without those that brokers name after themselves."""
         return self._wire.run(self._topics())
 
     async def _topics(self) -> list[str]:
@@ -139,7 +139,7 @@ class WireCatalog:
         return messages[0].store_timestamp_ms if messages else None
 
     def stored_ms(self, key: QueueKey, offset: int) -> int | None:
-        """See :class:`cometmq.spark.catalog.Catalog`: of a queue's last message the ends tell it, others are pulled."""
+        """See :class:`cometmq.spark.catalog.Catalog`: from the ends for a queue's last message, else pulled."""
         for one in self._ends.get(key.topic, ()):
             if (one.broker_name, one.queue_id) == (key.broker, key.queue_id) and offset == one.max_offset - 1:
                 return one.last_store_timestamp_ms
@@ -173,7 +173,7 @@ class WireCatalog:
             fitting += len(pulled.messages)
         if not messages:
             return _UNKNOWN_ROW_BYTES
-        # Few samples cannot show that there is none.
+        # Few samples cannot prove that no message matches.
         return size / messages * (fitting + 1) / (messages + 1)
 
     def commit_progress(self, group: str, offsets: Mapping[QueueKey, int]) -> None:

@@ -1,8 +1,8 @@
 """Staged writes through a broker: find one that takes them, begin a job, bring its files, commit it once, or give up.
 
-What :mod:`cometmq.spark.journal` and :mod:`cometmq.spark.staging` do in a directory, this does by requests that a
-broker of ours serves where ``stagedWritesEnable`` is set. Each bears being made again, so a lost answer, or a broker
-that starts again, costs a pause and no more.
+Does with requests what :mod:`cometmq.spark.journal` and :mod:`cometmq.spark.staging` do in a directory. A broker of
+ours serves them where ``stagedWritesEnable`` is set. Each is idempotent, so a lost answer, or a broker that restarts,
+costs a pause and no more.
 
 Source: decision 0017.
 """
@@ -95,7 +95,7 @@ _told: set[str] = set()
 
 
 def _look(wire: Wire, options: WriteOptions, topic: str | None) -> Door | str:
-    """Return the door, or why there is none."""
+    """Return the door, or the reason for not having one."""
     broker = options.broker_name
     if broker is None:
         brokers = wire.writable_brokers(topic)
@@ -123,7 +123,7 @@ def begin(options: WriteOptions, door: Door, scope: str, *, alone: bool = False)
     Args:
         options, door: of the write.
         scope: what it belongs to.
-        alone: a scope has one job at a time; what an earlier one left, whose driver died, is given up.
+        alone: a scope has one job at a time; an earlier one, whose driver died, is abandoned.
 
     Raises:
         BrokerError, ConnectionLost, RequestTimeout: the broker refused, or did not answer.

@@ -5,7 +5,7 @@ into chunks, and that of several chunks pulls are under way at the same time; ch
 of answers are whole stored records, which the engine that scans a store makes columns of, without a Python object for
 any message.
 
-Every offset is answered for: what brokers do not have any more is a loss that is told, and where nothing is filtered
+Every offset is accounted for: messages that brokers no longer have are a reported loss, and where nothing is filtered
 the rows are counted.
 """
 
@@ -45,7 +45,7 @@ _MISSING_PATIENCE_MS: Final = 2_000
 
 @dataclass(slots=True)
 class _Chunk:
-    """What pulls of a part of a queue brought.
+    """The result of pulls of a part of a queue.
 
     Attributes:
         part: the part.
@@ -204,7 +204,7 @@ class WireRows:
         return scan
 
     def _account(self, ranges: Sequence[QueueRange], rows: int, missing: int) -> None:
-        """Compare the rows with the offsets, where each has to have one; tell of damage."""
+        """Compare the rows with the offsets, where each has to have one; report damage."""
         queues = queue_names({one.key for one in ranges})
         damaged = sum(scan.skipped()["records"] for scan in self._scans.values())
         if damaged:

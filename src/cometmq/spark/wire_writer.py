@@ -38,7 +38,7 @@ _log = logging.getLogger("cometmq.spark")
 
 
 class Sent(WriterCommitMessage):
-    """What a task tells the driver: rows that were acknowledged, and how many of them may be stored twice."""
+    """A task's message to the driver: rows that were acknowledged, and how many of them may be stored twice."""
 
     def __init__(self, rows: int, maybe_twice: int) -> None:
         """Plain values; they are pickled."""
@@ -70,7 +70,7 @@ def _tell(messages: list[WriterCommitMessage | None]) -> None:
 
 
 class _WireJob:
-    """What both writers do."""
+    """The part that both writers share."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         """Check the columns.
@@ -134,7 +134,7 @@ class WireBatchWriter(DataSourceArrowWriter):
         return _send(self._job.options, self._job.schema, iterator, self._scope)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Have staged rows appended, all or, where a done ``jobId`` is run again, none. What was sent is stored."""
+        """Have staged rows appended, all or, where a done ``jobId`` is run again, none. Sent rows are stored."""
         if self._job.door is None:
             _tell(messages)
             return
@@ -186,7 +186,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
         if self._job.door is not None:
             return self._job.stage(self._job.door, iterator, query.query_id)
         if query.batch_id is None:
-            raise InvalidArgument("Spark did not tell the micro-batch's number; without it ids would not stay the same")
+            raise InvalidArgument("Spark did not set the micro-batch's number; without it ids would not stay the same")
         scope = f"query\n{query.query_id}\n{query.batch_id}"
         return _send(self._job.options, self._job.schema, iterator, scope)
 
@@ -208,7 +208,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
             assert broker is not None
             self._job.abandon(broker, job)
         if not staged and not self._abandon_all():
-            _log.warning("micro-batch %d failed; rows that were sent stay, and come again with the same ids", batchId)
+            _log.warning("micro-batch %d failed; sent rows stay, and are sent again with the same ids", batchId)
 
     def _abandon_all(self) -> bool:
         """Give up what the stream has staged, where its tasks told nothing; False where nothing is staged."""

@@ -28,7 +28,7 @@ __all__ = ["BatchWriter", "Staged", "StreamWriter", "stream_scope"]
 
 
 class Staged(WriterCommitMessage):
-    """What a task tells the driver: its job and files, for a stream the query's id, and by the wire the broker."""
+    """A task's message to the driver: its job and files, for a stream the query's id, and by the wire the broker."""
 
     def __init__(
         self, job: str, files: Sequence[StagedFile], query_id: str | None = None, broker: str | None = None
@@ -53,7 +53,7 @@ def stream_scope(checkpoint: str | None) -> str:
 
 
 class _Job:
-    """What both writers do. Everything that can be checked on the driver is checked when it is made."""
+    """The part that both writers share. Everything that can be checked on the driver is checked when it is made."""
 
     def __init__(self, options: WriteOptions, schema: StructType, scope: str) -> None:
         """Check the columns.
@@ -113,7 +113,7 @@ class BatchWriter(DataSourceArrowWriter):
         journal.commit(self._job.options, self._job.job, files, done_key=key, done_number=0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave nothing. The messages tell little: a task that fails sends none, and one may still be writing."""
+        """Remove everything. The messages are incomplete: a failed task sends none, and one may still be writing."""
         if self._job.job is not None:
             journal.abandon(self._job.options, self._job.job)
 

@@ -82,10 +82,10 @@ def test_nested_forms_are_the_same() -> None:
     [
         ("newest", "neither earliest nor latest nor JSON"),
         ("{", "nor JSON"),
-        ("[1]", "no JSON object"),
+        ("[1]", "not a JSON object"),
         ('{"a": 5}', "needs its queues"),
-        ('{"a": {"x": 5}}', "no queue"),
-        ('{"a": {"-1": 5}}', "no queue"),
+        ('{"a": {"x": 5}}', "not a queue"),
+        ('{"a": {"-1": 5}}', "not a queue"),
         ('{"a": {"0": -3}}', "-2 .earliest. or -1"),
         ('{"a": {"0": "5"}}', "not an offset"),
         ('{"a": {"0": true}}', "not an offset"),

@@ -101,7 +101,7 @@ def test_sparks_own_options_pass() -> None:
         ({"commitOffsets": "true", "groupId": "a b"}, "groupId", "a b"),
         ({"jobId": "x"}, "jobId", "option of writing"),
         ({"path": ""}, "path", "commitlog"),
-        ({"path": "hdfs://x/y"}, "path", "no local path"),
+        ({"path": "hdfs://x/y"}, "path", "not a local path"),
         ({"nameServer": "localhost:9876"}, "nameServer", "together with path"),
         ({"path": "", "nameServer": "localhost"}, "nameServer", "write host:port"),
         ({"path": "", "nameServer": "h:1", "config": "c"}, "config", "belongs to path"),
@@ -180,7 +180,7 @@ def test_writing() -> None:
     ("streaming", "options", "text"),
     [
         (False, {"topic": "a/b"}, "a/b"),
-        (False, {"jobId": "a/b"}, "no name"),
+        (False, {"jobId": "a/b"}, "not a name"),
         (True, {"jobId": "a"}, "batch write"),
         (False, {"tags": "a"}, "option of reading"),
         (False, {**AT_LEAST_ONCE, "topicQueues": "3"}, "topic create"),
