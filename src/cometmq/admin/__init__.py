@@ -9,7 +9,7 @@
         admin.messages.send("orders", b"hello", tags="paid")
         print(admin.topics.describe("orders").messages)
 
-:func:`connect` gives calls that block, :mod:`cometmq.admin.aio` the same for asyncio. What is refused is a
+:func:`connect` gives calls that block, :mod:`cometmq.admin.aio` the same for asyncio. A refused request raises
 :class:`cometmq.errors.BrokerError` with the server's code, remark and address; its text says what to do.
 
 ==============  =======================================================================================================

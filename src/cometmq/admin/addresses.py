@@ -24,7 +24,7 @@ def servers_of(*, namesrv: str | None, broker: str | None, timeout_ms: int) -> S
     """Return the way to a cluster.
 
     Raises:
-        InvalidArgument: both were given, or an address is none.
+        InvalidArgument: both were given, or an address is invalid.
     """
     if namesrv is not None and broker is not None:
         raise InvalidArgument("give name servers or a broker, not both")

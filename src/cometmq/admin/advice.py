@@ -1,4 +1,4 @@
-"""What to do about a refusal: a sentence for each code that an administrator can do something about."""
+"""Advice on refusals: a sentence for each code that an administrator can do something about."""
 
 from __future__ import annotations
 

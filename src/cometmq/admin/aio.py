@@ -163,7 +163,7 @@ class AsyncMessages(AsyncPart[MessageOperations]):
         """Return a sender of many messages, for ``async with``.
 
         Args:
-            topic: the topic; brokers that make topics by themselves make it.
+            topic: the topic; created if the broker allows it.
             broker_name: only to this broker.
             limits: sizes of requests, how many at a time, how often again.
             own_ids: each message brings its unique id, as the property ``UNIQ_KEY``.
@@ -202,7 +202,7 @@ class AsyncSender:
         """Look the topic's queues up.
 
         Raises:
-            BrokerError: there is no such topic, and no broker makes one by itself (code 17).
+            BrokerError: there is no such topic, and no broker creates topics (code 17).
             InvalidArgument: it has no queue that takes messages.
         """
         route = await self._channels.run(self._core.send_route(self._topic))
@@ -352,6 +352,6 @@ def connect(*, namesrv: str | None = None, broker: str | None = None, timeout_ms
     127.0.0.1:9876.
 
     Raises:
-        InvalidArgument: both were given, or an address is none.
+        InvalidArgument: both were given, or an address is invalid.
     """
     return AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)

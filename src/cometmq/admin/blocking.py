@@ -1,7 +1,7 @@
 """Administration for plain code: each call blocks until it is done.
 
 A session has one thread of its own, which runs the event loop under its connections; calls may come from any thread.
-Ctrl-C in a call gives the call up; what it asked for may have been done.
+Ctrl-C in a call gives the call up; the server may have executed it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Messages(_Part[MessageOperations]):
         """Return a sender of many messages, for ``with``.
 
         Args:
-            topic: the topic; brokers that make topics by themselves make it.
+            topic: the topic; created if the broker allows it.
             broker_name: only to this broker.
             limits: sizes of requests, how many at a time, how often again.
         """
@@ -229,7 +229,7 @@ class Admin:
 
     def __init__(self, *, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> None:
         """As :func:`connect`."""
-        # Made first: an address that is none leaves no thread behind.
+        # Made first: an invalid address leaves no thread behind.
         self._async = AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
         self._loop = _Loop()
         self.topics = Topics(self._async.topics.core, self)
@@ -275,6 +275,6 @@ def connect(*, namesrv: str | None = None, broker: str | None = None, timeout_ms
     127.0.0.1:9876.
 
     Raises:
-        InvalidArgument: both were given, or an address is none.
+        InvalidArgument: both were given, or an address is invalid.
     """
     return Admin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)

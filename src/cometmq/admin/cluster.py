@@ -89,7 +89,7 @@ class ClusterOperations:
             broker_name: only this broker.
 
         Returns:
-            The brokers that were told.
+            The brokers that took the change.
 
         Raises:
             InvalidArgument: nothing to change, or a text that no settings file can hold.
@@ -117,7 +117,7 @@ class ClusterOperations:
     # --- Write permission ---------------------------------------------------------------------------------------------
 
     def wipe_write_perm(self, broker_name: str) -> Operation[int]:
-        """Tell all name servers that producers shall leave a broker: it can then be drained and stopped.
+        """Remove a broker's write permission at all name servers: it can then be drained and stopped.
 
         Returns:
             How many topics that concerns, at one of them.

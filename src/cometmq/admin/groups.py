@@ -220,7 +220,7 @@ class GroupOperations:
     def members(self, group: str) -> Operation[GroupMembers | None]:
         """Return who is connected for a group, and what it subscribes to; None while nobody is.
 
-        Each member is connected to every broker of its topics, and is told once.
+        Each member is connected to every broker of its topics, and gets one notification.
         """
         brokers = yield from self._servers.brokers()
         command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
@@ -244,7 +244,7 @@ class GroupOperations:
         )
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> Operation[ConsumerRunningInfo]:
-        """Ask a consumer, through a broker that it is connected to, what it is doing.
+        """Ask a consumer for its state, through a broker that it is connected to.
 
         Args:
             group: its group.
@@ -374,7 +374,7 @@ class GroupOperations:
             broker_name: only at this broker.
 
         Returns:
-            What it is like now, by broker name.
+            Its new configuration, by broker name.
 
         Raises:
             InvalidArgument: a number that no broker takes.

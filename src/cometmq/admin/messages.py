@@ -1,6 +1,6 @@
 """Messages of a cluster: found by id, key or place, looked at without a consumer group, and sent one at a time.
 
-What is found is a :class:`cometmq.Message`, as it is from a store. Many messages are sent by a sender
+Lookups return :class:`cometmq.Message`, as a store does. Many messages are sent by a sender
 (:mod:`cometmq.admin.sending`). Source: remoting specification 2.2, 2.4, 2.8.
 """
 
@@ -281,7 +281,7 @@ class MessageOperations:
         """Return the queues that can be sent to; those of the template for a topic that a broker will make.
 
         Raises:
-            BrokerError: there is no such topic, and no broker makes one by itself (code 17).
+            BrokerError: there is no such topic, and no broker creates topics (code 17).
         """
         found = yield from self._servers.find_route(topic)
         if found is not None and found.parts:
@@ -319,7 +319,7 @@ class MessageOperations:
         """Send one message; when this returns, a broker has stored it.
 
         Args:
-            topic: the topic; brokers that make topics by themselves make it.
+            topic: the topic; created if the broker allows it.
             body: its bytes.
             tags: its tag.
             keys: its keys, several with blanks between.

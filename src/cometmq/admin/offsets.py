@@ -126,8 +126,8 @@ class OffsetOperations:
     ) -> Operation[tuple[QueueOffset, ...]]:
         """Move a group: its next messages are those from a time or an offset on, in every queue or in one.
 
-        Members that are connected go on from there by themselves. Where none is and the broker wants one, the offset is
-        committed for the group instead.
+        Connected members continue from there. Where none is connected and the broker wants one, the offset is committed
+        for the group instead.
 
         Args:
             group: the group; the broker has to know it.
@@ -182,7 +182,7 @@ class OffsetOperations:
         return tuple(sorted(moved))
 
     def _moves_single_queues(self, broker: BrokerRef) -> Operation[bool]:
-        """Tell whether the broker moves the queue that is named; brokers of 4.9, and some of 5.x, then move all."""
+        """Return whether the broker moves only the named queue; brokers of 4.9, and some of 5.x, move all."""
         answer = yield from succeeded(self._servers.call(broker.address, request(RequestCode.GET_BROKER_CONFIG)))
         return parse_properties(answer.body).get("useServerSideResetOffset") == "true"
 

@@ -1,7 +1,7 @@
-"""What an administration call is before anything is sent: a generator that yields requests and takes their answers.
+"""Administration calls without sockets: generators that yield requests and take their answers.
 
-No sockets here and in the modules that use it, so that each call is tested against answers that were captured. One
-driver for asyncio runs them (:mod:`cometmq.admin.channels`); the blocking surface runs that driver in a thread.
+Neither this module nor those that use it have sockets, so that each call is tested against captured answers. One driver
+for asyncio runs them (:mod:`cometmq.admin.channels`); the blocking surface runs that driver in a thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Call:
 
 
 Answer: TypeAlias = "Command | Error"
-"""An answer, whatever its code, or why none came: :class:`ConnectionLost`, :class:`RequestTimeout`."""
+"""An answer with any code, or why none came: :class:`ConnectionLost`, :class:`RequestTimeout`."""
 
 Operation: TypeAlias = Generator[tuple[Call, ...], "list[Answer]", T]
 """A call in progress: yields requests that may be made at the same time, is sent their answers in the same order."""
@@ -69,7 +69,7 @@ def accepted(call: Call, answer: Answer, *codes: int) -> Command:
 
     Raises:
         BrokerError: another code; the text says what to do about it.
-        ConnectionLost, RequestTimeout: there was no answer.
+        ConnectionLost, RequestTimeout: no answer came.
     """
     if isinstance(answer, Error):
         raise answer

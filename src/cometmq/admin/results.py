@@ -1,4 +1,4 @@
-"""What administration calls return: frozen values with units in their names.
+"""Results of administration calls: frozen values with units in their names.
 
 Records that are the same on disk and on the wire are those of ``cometmq.store_config`` and ``cometmq.remoting.bodies``.
 """
@@ -60,7 +60,7 @@ class BrokerRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """What a broker says about itself.
+    """A broker's report on itself.
 
     Attributes:
         broker: which one.
@@ -153,7 +153,7 @@ class QueueProgress:
         broker_offset: its end.
         consumer_offset: what the group committed; -1 where it committed nothing.
         pull_offset: up to where it pulled; 0 from a 4.9 broker.
-        last_timestamp_ms: store time of the message before the committed offset; 0 where there is none.
+        last_timestamp_ms: store time of the message before the committed offset; 0 without one.
     """
 
     topic: str
@@ -209,7 +209,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMembers:
-    """Who is connected for a group.
+    """The connected members of a group.
 
     Attributes:
         connections: its members.
@@ -243,7 +243,7 @@ class ConsumeMode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInFlight:
-    """What a group has in flight of one queue.
+    """A group's messages in flight of one queue.
 
     Attributes:
         topic, broker_name, queue_id: the queue; of messages that came back the group's retry topic.
@@ -251,8 +251,8 @@ class QueueInFlight:
         consumer_offset: what the group committed; -1 where it committed nothing.
         next_offset: where its next pop begins; where it pulls, or nobody can say, the committed offset.
         in_flight: messages that were popped and are neither acknowledged nor back; None where the broker does not say.
-        oldest_unacked_ms: for how long the oldest of them has been, since its pop, whatever changed its invisible
-            time; None where there is none.
+        oldest_unacked_ms: for how long the oldest of them has been, since its pop, regardless of changes of its
+            invisible time; None without one.
         overdue_ms: for how long the first of them could have been back; 0 where none could.
     """
 
@@ -288,7 +288,7 @@ class ReviveState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInFlight:
-    """What a group has in flight.
+    """A group's messages in flight.
 
     Attributes:
         group: its name.
@@ -312,7 +312,7 @@ class GroupInFlight:
 
     @property
     def oldest_unacked_ms(self) -> int | None:
-        """For how long the oldest message in flight has been; None where there is none."""
+        """For how long the oldest message in flight has been; None without one."""
         return max(
             (queue.oldest_unacked_ms for queue in self.queues if queue.oldest_unacked_ms is not None), default=None
         )
@@ -384,7 +384,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReport:
-    """What was sent.
+    """A sender's result.
 
     Attributes:
         topic: the topic.

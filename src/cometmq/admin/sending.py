@@ -1,14 +1,14 @@
-"""The sender without sockets: which messages go into which request, and what becomes of each.
+"""The sender without sockets: which messages go into which request, and the result of each.
 
 Messages wait in lanes. A lane is a queue, for messages that say where they go (a queue, or a sharding key that picks
 one), or the one lane of all others. A lane has one request under way at a time, so that its messages stay in order; the
 common lane has as many as there are queues, and takes the queues in turn, from one that chance picks.
-What waits when a request can go is put into it, up to a batch: a slow input goes out at once, a quick one in large
-batches, and no clock decides.
+A request takes the messages that wait when it can go, up to a batch: a slow input goes out at once, a quick one in
+large batches, and no clock decides.
 
 A request that failed is sent again as the Java producer does: up to twice more, from the common lane to another broker
 or queue, from the others to the same one. Where no answer came, nobody knows whether the messages are stored; they are
-sent again and counted as perhaps stored twice. What cannot be sent at all ends the sender: nothing is passed over.
+sent again and counted as perhaps stored twice. A message that cannot be sent at all ends the sender: none is skipped.
 
 Threads: one at a time. Source: remoting specification 1.10, 2.2, 4.2.
 """
@@ -70,7 +70,7 @@ class SendLimits:
         batch_messages: most messages of one request; 1 sends each alone.
         batch_bytes: most bytes of one request; a longer message goes alone.
         in_flight: most requests under way at a time.
-        waiting_bytes: bytes that may wait to be sent; who brings more waits.
+        waiting_bytes: bytes that may wait to be sent; callers that bring more wait.
         retries: how often a request is sent again, as the Java producer's ``retryTimesWhenSendFailed``.
         busy_retries: how often one is sent again that a broker was too busy for, each time after a longer pause.
         timeout_ms: longest wait for one answer.
@@ -112,7 +112,7 @@ def targets_of(route: Route, *, broker_name: str | None = None) -> tuple[Target,
     """Return the queues of a topic that take messages, brokers in turn.
 
     Raises:
-        InvalidArgument: there is none.
+        InvalidArgument: no queue takes messages.
     """
     parts = route.parts if broker_name is None else (route.part_of(broker_name),)
     writable = [part for part in parts if part.perm & Perm.WRITE]
@@ -331,7 +331,7 @@ class SendState:
         return None
 
     def _again(self, batch: OutboundBatch, answer: Answer) -> OutboundBatch:
-        """Make a batch ready for another attempt; raise why there is none."""
+        """Make a batch ready for another attempt, or raise the error that ends it."""
         if isinstance(answer, Error):
             if not answer.retriable:
                 raise answer

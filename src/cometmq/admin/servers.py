@@ -93,7 +93,7 @@ class Servers:
             timeout_ms: longest wait for one answer.
 
         Raises:
-            InvalidArgument: neither or both were given, or an address is none.
+            InvalidArgument: neither or both were given, or an address is invalid.
         """
         if bool(namesrv) == (broker is not None):
             raise InvalidArgument("give name servers' addresses or one broker's address, not both")
@@ -131,7 +131,7 @@ class Servers:
         Raises:
             InvalidArgument: there is no name server, only a broker.
             BrokerError: the answer has another code.
-            ConnectionLost, RequestTimeout: none of them could be reached; it is the last one's, and tells of all.
+            ConnectionLost, RequestTimeout: none of them could be reached; it is the last one's, and names all.
         """
         troubles: list[ConnectionLost | RequestTimeout] = []
         for address in self._needed_namesrv():
@@ -151,7 +151,7 @@ class Servers:
         raise kind("; ".join(error.message for error in troubles)) from troubles[-1].__cause__
 
     def tell_namesrv(self, command: Command, *codes: int) -> Operation[list[Command]]:
-        """Change something at every name server; all are told before the first refusal is raised.
+        """Change something at every name server; all get the request before the first refusal is raised.
 
         Raises:
             InvalidArgument, BrokerError, ConnectionLost, RequestTimeout: as :meth:`ask_namesrv`; some of them may have

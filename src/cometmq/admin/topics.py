@@ -100,7 +100,7 @@ class TopicOperations:
         return dict(sorted(found.items()))
 
     def describe(self, topic: str) -> Operation[TopicDescription]:
-        """Return a topic's configuration, its queues and who consumes it.
+        """Return a topic's configuration, its queues and its consumer groups.
 
         Raises:
             BrokerError: there is no such topic (code 17).
@@ -243,7 +243,7 @@ class TopicOperations:
             broker_name: only at this broker.
 
         Returns:
-            What it is like now, by broker name.
+            Its new configuration, by broker name.
 
         Raises:
             InvalidArgument: a number that no broker takes.

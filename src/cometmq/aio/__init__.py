@@ -7,10 +7,10 @@
         async for message in store.read("orders", follow=True):
             ...
 
-What may wait is awaited; ``read``, ``follow`` and ``scan`` give what ``async for`` awaits, and ``consumer`` what
-``async with`` does. :class:`AsyncStore` has the rule.
+Calls that may wait are awaited; ``read``, ``follow`` and ``scan`` return objects for ``async for``, and ``consumer``
+one for ``async with``. :class:`AsyncStore` has the rule.
 
-What waits, and where:
+Where calls wait:
 
 - An append goes into the log within the event loop (a microsecond), and under synchronous flush awaits the disk in a
   thread of the executor, one for all appends that wait: many coroutines share one sync.

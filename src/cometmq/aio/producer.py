@@ -56,7 +56,7 @@ class Producer:
         self._engine: SendEngine | None = None
 
     def __repr__(self) -> str:
-        """Tell group and state."""
+        """Return group and state."""
         return f"<aio.Producer {self.settings.group} {self.state.value}>"
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Producer:
         arg: Any = None,
         timeout_ms: int | None = None,
     ) -> SendFuture:
-        """Send a message; what is returned can be awaited, now, later or never.
+        """Send a message; the result can be awaited, now, later or never.
 
         Where ``enable_backpressure_for_async_mode`` is set and there is no room, it fails at once instead of blocking
         the loop.
@@ -168,7 +168,7 @@ class Producer:
         selector: QueueSelector | None = None,
         arg: Any = None,
     ) -> None:
-        """Send a message and forget it: nobody is told whether it arrives."""
+        """Send a message one-way: there is no confirmation that it arrives."""
         message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
         self._running().send_oneway(message, queue=queue, selector=selector, arg=arg)
 

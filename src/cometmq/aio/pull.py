@@ -40,8 +40,8 @@ __all__ = ["PullConsumer"]
 class PullConsumer:
     """Reads messages of a group when it is asked.
 
-    Every method has the arguments and errors of :class:`cometmq.client.pull_consumer.PullConsumer`'s; what is said
-    there of threads holds for tasks here. Threads: that of its loop, which is the one that :meth:`start` runs on.
+    Every method has the arguments and errors of :class:`cometmq.client.pull_consumer.PullConsumer`'s; its rules for
+    threads hold for tasks here. Threads: that of its loop, which is the one that :meth:`start` runs on.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PullConsumer:
         )
 
     def __repr__(self) -> str:
-        """Tell group, state and how many queues it has."""
+        """Return group, state and how many queues it has."""
         engine = self._engine
         return f"<aio.PullConsumer {engine.settings.group} {engine.state.value} queues={len(engine.assignment())}>"
 
@@ -71,7 +71,7 @@ class PullConsumer:
 
     @property
     def settings(self) -> PullSettings:
-        """What it was told."""
+        """Its settings."""
         return self._engine.settings
 
     @property
@@ -96,7 +96,7 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; after an exception what was handed out last is not committed and comes again."""
+        """Close; after an exception the messages handed out last are not committed and are redelivered."""
         await self.close(commit=kind is None)
 
     # --- Which queues -------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class PullConsumer:
         return await self._engine.poll(timeout_ms)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Give messages one by one until the consumer is closed; what a loop leaves goes to the next loop or poll.
+        """Yield messages one by one until the consumer is closed; messages that a loop leaves go to the next or a poll.
 
         A message counts as consumed when the loop comes back for the next one, or at a :meth:`commit` of the loop's
         task.
@@ -219,7 +219,7 @@ class PullConsumer:
     # --- Where to go on -----------------------------------------------------------------------------------------------
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of an assigned queue; what was fetched ahead is forgotten."""
+        """Continue at an offset of an assigned queue; messages fetched ahead are dropped."""
         self._give_back()
         await self._engine.seek(queue, offset)
 
@@ -239,7 +239,7 @@ class PullConsumer:
         await self._engine.seek_to_time(queue, timestamp_ms)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more; what came already is still handed out."""
+        """Stop pulling these queues; messages already received are still handed out."""
         self._engine.pause(several("pause", queues, MessageQueue, QUEUES))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:

@@ -76,7 +76,7 @@ class PushConsumer(PushSurface):
         )
 
     def __repr__(self) -> str:
-        """Tell group, state and topics."""
+        """Return group, state and topics."""
         return f"<aio.PushConsumer {self.settings.group} {self.state.value} topics={sorted(self._expressions)}>"
 
     async def subscribe(self, topic: str, expression: str | None = "*", *, expression_type: str = TAG) -> Self:
@@ -102,7 +102,7 @@ class PushConsumer(PushSurface):
         return await self._running().progress(topic)
 
     async def suspend(self) -> None:
-        """Pull no more until :meth:`resume`; what is here already is consumed."""
+        """Stop pulling until :meth:`resume`; messages already received are consumed."""
         self._running().suspend()
 
     async def resume(self) -> None:

@@ -166,7 +166,7 @@ class AsyncConsumer:
 
 
 class OpeningConsumer:
-    """What :meth:`AsyncStore.consumer` returns: ``async with`` opens the consumer and closes it, ``await`` opens it."""
+    """The result of :meth:`AsyncStore.consumer`: ``async with`` opens and closes the consumer, ``await`` opens it."""
 
     def __init__(self, opener: Callable[[], Awaitable[AsyncConsumer]]) -> None:
         """Nothing is opened yet."""

@@ -23,7 +23,7 @@ __all__ = ["AsyncScan"]
 class AsyncScan:
     """Messages as columns, for ``async for`` over record batches; see :class:`cometmq.arrow.Scan`.
 
-    Batches are made in the executor. What takes an Arrow stream takes :attr:`scan`, in a thread of its own choosing.
+    Batches are made in the executor. Libraries that take an Arrow stream take :attr:`scan`, in their own threads.
     """
 
     def __init__(self, store: Store, scan: Scan, more: MoreWaiter, *, timeout_s: float | None) -> None:
@@ -75,7 +75,7 @@ class AsyncScan:
             await self._more.wait(seen_end, left)
 
     def _is_over(self) -> bool:
-        """Tell whether every queue has reached the end that was asked for. The pass has given all that there was."""
+        """Return whether every queue has reached the requested end. The pass has returned all messages up to there."""
         end = self.scan.query.end
         if end is None:
             return False
@@ -93,12 +93,12 @@ class AsyncScan:
 
     @property
     def report(self) -> ScanReport:
-        """What the latest pass passed over."""
+        """Damage and misfits of the latest pass."""
         return self.scan.report
 
     @property
     def failure(self) -> BaseException | None:
-        """What the latest pass failed by, or None."""
+        """The error of the latest pass, or None."""
         return self.scan.failure
 
     async def to_table(self) -> pyarrow.Table:

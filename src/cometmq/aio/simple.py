@@ -48,14 +48,14 @@ class SimpleConsumer:
         self._engine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
 
     def __repr__(self) -> str:
-        """Tell group, state and topics."""
+        """Return group, state and topics."""
         engine = self._engine
         topics = sorted(engine.subscriptions)
         return f"<aio.SimpleConsumer {engine.settings.group} {engine.state.value} topics={topics}>"
 
     @property
     def settings(self) -> SimpleSettings:
-        """What it was told."""
+        """Its settings."""
         return self._engine.settings
 
     @property
@@ -69,7 +69,7 @@ class SimpleConsumer:
         return self
 
     async def close(self) -> None:
-        """Leave the group and close; what was received and not acknowledged comes again."""
+        """Leave the group and close; received messages that were not acknowledged are redelivered."""
         await self._engine.close()
 
     async def __aenter__(self) -> Self:
@@ -87,7 +87,7 @@ class SimpleConsumer:
         await self._engine.subscribe(topic, expression, expression_type=expression_type)
 
     async def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic; what was received of it can still be acknowledged."""
+        """End the subscription to a topic; its received messages can still be acknowledged."""
         await self._engine.unsubscribe(topic)
 
     async def receive(
@@ -95,7 +95,7 @@ class SimpleConsumer:
     ) -> list[ReceivedMessage]:
         """Return messages that nobody else has; an empty list where none came in time.
 
-        Where it is cancelled, what comes yet goes to the next who asks.
+        If it is cancelled, messages that still arrive go to the next caller.
         """
         return await self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s)
 

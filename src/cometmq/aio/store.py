@@ -50,9 +50,9 @@ def open(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
 class AsyncStore:
     """A store for asyncio. Use it from one event loop; the :class:`Store` behind it may be shared with threads.
 
-    It has every method of :class:`cometmq.Store`, with the same arguments, results and errors. What may wait, for the
-    disk, a lock or another process, is awaited. Plain are :meth:`read` and :meth:`follow`, whose iterators do the
-    waiting (``async for``), and what was known at opening: the properties, and :meth:`opening`. :meth:`consumer` is
+    It has every method of :class:`cometmq.Store`, with the same arguments, results and errors. Calls that may wait, for
+    the disk, a lock or another process, are awaited. Plain are :meth:`read` and :meth:`follow`, whose iterators do the
+    waiting (``async for``), and facts known at opening: the properties, and :meth:`opening`. :meth:`consumer` is
     entered with ``async with``, or awaited.
     """
 
@@ -199,7 +199,7 @@ class AsyncStore:
         await self._durable.wait(end)
 
     async def flush(self) -> None:
-        """Make everything that was appended durable, whatever the flush mode."""
+        """Make everything that was appended durable, in any flush mode."""
         await self._call(self.store.flush)
 
     async def hand_off(

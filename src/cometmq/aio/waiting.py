@@ -116,7 +116,7 @@ class MoreWaiter:
             for future, _ in ready:
                 del self._waiting[future]
         for future, loop in ready:
-            # A loop that was closed while one of its readers waited has nobody to tell.
+            # A loop that was closed while one of its readers waited cannot be woken.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_resolve, future, failure)
 

@@ -1,7 +1,7 @@
-"""What a name server answers: each request of upstream's, on the route table and the key-value store.
+"""A name server's handlers: each request of upstream's, on the route table and the key-value store.
 
-No sockets, and time is a parameter, so that all of it is tested as plain calls. What is wrong with a request is raised
-and becomes code 1 with a text that names it (:mod:`cometmq.remoting.answers`).
+No sockets, and time is a parameter, so that all of it is tested as plain calls. An error in a request is raised and
+becomes code 1 with a text that names it (:mod:`cometmq.remoting.answers`).
 
 Threads: the server's event loop alone.
 Source:  remoting specification 2.11.
@@ -124,7 +124,7 @@ class NameServer:
 
         return later()
 
-    # --- What happens by itself ---------------------------------------------------------------------------------------
+    # --- Without a request --------------------------------------------------------------------------------------------
 
     def connection_closed(self, connection: int) -> None:
         """Forget the brokers that lived by this connection."""

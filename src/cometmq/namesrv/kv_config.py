@@ -28,7 +28,7 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVLimits:
-    """What is kept at most. A change beyond it is refused."""
+    """Limits of the stored values. A change beyond them is refused."""
 
     entries: int = 50_000
     name_chars: int = 1_024

@@ -1,11 +1,11 @@
 """The name server's memory: which brokers live, which topics they have, and the routes made of both.
 
-No sockets and no clock in here: connections are opaque values, and the time is a parameter. What is kept is what
-brokers said last; nothing of it is on disk, since every broker says it again within 30 seconds.
+No sockets and no clock in here: connections are opaque values, and the time is a parameter. The table holds the latest
+registration of each broker; nothing of it is on disk, since every broker registers again within 30 seconds.
 
 Rules worth knowing, all upstream's: a registration adds and changes topics and never removes one (unless
 ``deleteTopicWithBrokerRegistration``); a broker that is not known yet may not register with a single topic, since that
-is how a known one tells of a change; a broker goes when it is silent for longer than it promised, when it says so, and
+is how a known one reports a change; a broker goes when it is silent for longer than it promised, when it says so, and
 when the connection that carried its last registration closes.
 
 Invariant: a topic has at least one broker, a broker name at least one address, a cluster at least one broker name, and
@@ -39,7 +39,7 @@ _SYNC_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteLimits:
-    """What a name server keeps at most. A registration beyond it is refused."""
+    """Limits of a name server's tables. A registration beyond them is refused."""
 
     brokers: int = 10_000
     """Addresses of brokers."""
@@ -54,7 +54,7 @@ DEFAULT_LIMITS = RouteLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says in the header of a registration.
+    """The header of a broker's registration.
 
     Attributes:
         cluster: the cluster's name.
@@ -79,7 +79,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """What a registration is answered: a slave learns its master."""
+    """The answer to a registration: a slave learns its master."""
 
     master_address: str | None = None
     ha_address: str | None = None
@@ -159,7 +159,7 @@ class RouteTable:
     def register(
         self, registration: Registration, body: RegisterBrokerBody, *, connection: Hashable, now_ms: int
     ) -> Registered | None:
-        """Take what a broker says.
+        """Take a broker's registration.
 
         Args:
             registration: the header's part.
@@ -168,7 +168,7 @@ class RouteTable:
             now_ms: the time.
 
         Returns:
-            What the broker learns; None where it was refused because it is not known and named one topic alone.
+            The answer to the broker; None where it was refused because it is not known and named one topic alone.
 
         Raises:
             InvalidArgument: the broker name is another cluster's; nothing was changed.
@@ -301,7 +301,7 @@ class RouteTable:
         return Registered() if live is None else Registered(master_address=master, ha_address=live.ha_address)
 
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> bool:
-        """Forget one address; what belongs to no other address goes with it. False where it was not known."""
+        """Forget one address, and all entries that no other address shares. False where it was not known."""
         broker = self._brokers.get(broker_name)
         if broker is None or broker.cluster != cluster or address not in broker.addresses.values():
             return False
@@ -363,7 +363,7 @@ class RouteTable:
             live.last_ms = now_ms
 
     def members(self, broker_name: str) -> dict[int, str]:
-        """Return broker id and address of each member of a broker name; empty where there is none."""
+        """Return broker id and address of each member of a broker name; empty for an unknown name."""
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.addresses)
 
@@ -437,7 +437,7 @@ class RouteTable:
         return True
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Forget a topic, or what of it is in one cluster. Its brokers tell of it again unless they forgot it too."""
+        """Forget a topic, or its queues in one cluster. Its brokers register it again unless they forgot it too."""
         queues = self._topics.get(topic)
         if queues is None:
             return
@@ -475,7 +475,7 @@ class RouteTable:
         return self._flagged(lambda flag: bool(flag & _UNIT_SUBSCRIBED_FLAG))
 
     def unit_subscribed_plain_topics(self) -> tuple[str, ...]:
-        """Return those of them that are no topics of unit mode."""
+        """Return those of them that are not topics of unit mode."""
         return self._flagged(lambda flag: bool(flag & _UNIT_SUBSCRIBED_FLAG) and not flag & _UNIT_FLAG)
 
     def _flagged(self, wanted: Callable[[int], bool]) -> tuple[str, ...]:

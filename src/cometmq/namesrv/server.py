@@ -72,12 +72,12 @@ class NamesrvServer:
 
     @property
     def address(self) -> str:
-        """What clients are given: ``host:port``."""
+        """The address for clients, ``host:port``."""
         return host_port(self._host, self.port)
 
     @property
     def name_server(self) -> NameServer:
-        """What it answers from. For the thread of its event loop alone."""
+        """The state that it answers from. For the thread of its event loop alone."""
         return self._name_server
 
     def counters(self) -> dict[str, int]:

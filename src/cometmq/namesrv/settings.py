@@ -2,8 +2,8 @@
 
 A field's name is upstream's in snake_case with the unit at its end, and a setting may be given under either name; in
 the environment it is ``COMETMQ_NAMESRV_`` and ours in capitals. Later sources win: the defaults, the file, the
-environment, what the caller gives. What upstream's name servers know and CometMQ has no use for is passed over in a
-``.properties`` file; a name that nobody knows is an error.
+environment, the caller's arguments. Names that upstream's name servers know and CometMQ has no use for are ignored in a
+``.properties`` file; an unknown name is an error.
 """
 
 # The calls in the defaults are dataclasses.field with metadata; the rule does not see through them.
@@ -96,7 +96,7 @@ _SETTABLE = frozenset(
         "delete_topic_with_broker_registration",
     }
 )
-"""What a request may change. Paths, addresses and limits are not among them."""
+"""Settings that a request may change. Paths, addresses and limits are not among them."""
 
 
 def load_namesrv_settings(
@@ -114,7 +114,7 @@ def load_namesrv_settings(
 
     Raises:
         UnknownSetting: a name that nobody knows.
-        SettingError: a value that cannot be used, or a file that is none.
+        SettingError: a value that cannot be used, or a file that is malformed.
         StorageError: the file cannot be read.
     """
     values: dict[str, SettingValue] = {}
