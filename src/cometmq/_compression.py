@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BODY_BYTES_MAX", "CompressionType", "decompress", "decompress_body"]
 
 BODY_BYTES_MAX = 256 << 20
-"""Longest body that a message unfolds to by itself; a longer one is taken raw, and decompressed with another limit."""
+"""Longest body that a message decompresses to; take a longer one raw, and decompress it with another limit."""
 
 _COMPRESSED_FLAG = 0x1
 _TYPE_SHIFT = 8
@@ -41,7 +41,7 @@ class CompressionType(enum.IntEnum):
         """Return what a record's system flag says of its body, None for a body that is not compressed.
 
         Raises:
-            DecompressionError: the type is none that upstream has.
+            DecompressionError: upstream does not have the type.
         """
         if not sys_flag & _COMPRESSED_FLAG:
             return None
@@ -105,7 +105,7 @@ def _inflate(data: BytesLike) -> Iterator[bytes]:
                 raise DecompressionError(f"a ZLIB body of {len(data)} bytes is cut short")
             yield piece
     except zlib.error as error:
-        raise DecompressionError(f"a body of {len(data)} bytes is no ZLIB data: {error}") from error
+        raise DecompressionError(f"a body of {len(data)} bytes is not ZLIB data: {error}") from error
 
 
 def _unframe(kind: CompressionType, data: BytesLike) -> Iterator[bytes]:
@@ -118,4 +118,4 @@ def _unframe(kind: CompressionType, data: BytesLike) -> Iterator[bytes]:
             while piece := stream.read(_PIECE_BYTES):
                 yield piece
     except (OSError, pa.ArrowException) as error:
-        raise DecompressionError(f"a body of {len(data)} bytes is no whole {kind.name} frame: {error}") from error
+        raise DecompressionError(f"a body of {len(data)} bytes is not a whole {kind.name} frame: {error}") from error

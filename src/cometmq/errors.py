@@ -129,7 +129,7 @@ def _restore(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any
 
 
 class InvalidArgument(Error, ValueError):
-    """A value is outside its documented range. Mend the call; the text names the argument and its range."""
+    """A value is outside its documented range. Correct the call; the text names the argument and its range."""
 
     status = Status.ERR_ARGUMENT
 
@@ -174,13 +174,13 @@ class OffsetOutOfRange(Error, IndexError):
     status = Status.ERR_OFFSET
 
     def __init__(self, message: str, *, offset: int | None = None, status: Status | None = None) -> None:
-        """``offset`` is what was asked for."""
+        """``offset`` is the requested one."""
         super().__init__(message, status=status)
         self.offset = offset
 
 
 class CorruptRecord(Error):
-    """Bytes in the store that no whole record, queue unit or file header can be.
+    """Bytes in the store that are not a valid record, queue unit or file header.
 
     Run ``cometmq verify`` to see all of the damage and ``cometmq repair`` to rebuild what can be rebuilt.
 
@@ -199,16 +199,16 @@ class CorruptRecord(Error):
 
 
 class DecompressionError(Error, ValueError):
-    """A body says that it is compressed, but its bytes are not what its flags say.
+    """A body is flagged as compressed, but its bytes are not in the format that the flags name.
 
-    The stored bytes are still to be had: ask for the raw body.
+    The stored bytes can still be read: ask for the raw body.
     """
 
 
 class BodyMismatch(Error, ValueError):
     """A body does not fit the schema that it was to be decoded by.
 
-    Mend the schema, or ask for nulls in such rows instead: ``on_bad_body="null"`` counts them.
+    Correct the schema, or ask for nulls in such rows instead: ``on_bad_body="null"`` counts them.
 
     Attributes:
         topic: the message's topic, or None.
@@ -286,7 +286,7 @@ class CannotListen(Error, OSError):
 
 
 class DiskFull(StorageError):
-    """There is no space left. Nothing was lost; reads go on, and the same append works again once there is space."""
+    """The disk is full. Nothing was lost; reads go on, and the same append works again once there is space."""
 
     status = Status.ERR_DISK_FULL
     retriable = True
@@ -301,7 +301,7 @@ class PermissionDenied(StorageError, PermissionError):
 class StoreFenced(StorageError):
     """A write or an fsync failed earlier, so nothing more can be promised and the store takes no more appends.
 
-    What was acknowledged before is safe. Close the store, look after the disk, and open it again: opening recovers.
+    Messages acknowledged before are safe. Close the store, check the disk, and open it again: opening recovers.
     """
 
     status = Status.ERR_FENCED
@@ -321,7 +321,7 @@ class StoreLocked(Error):
     retriable = True
 
     def __init__(self, message: str, *, holder_pid: int | None = None, status: Status | None = None) -> None:
-        """``holder_pid`` is the writer's process id where the system tells it."""
+        """``holder_pid`` is the writer's process id where the system reports it."""
         super().__init__(message, status=status)
         self.holder_pid = holder_pid
 
@@ -345,18 +345,18 @@ class GroupBusy(Error):
 
 
 class HandoffRejected(InvalidArgument):
-    """The store's writer cannot apply what was handed off to it. The text says why; the work was put aside."""
+    """The store's writer cannot apply the work handed off to it. The text says why; the work was put aside."""
 
 
 class HandoffWaiting(Error, TimeoutError):
-    """The time is over and the store's writer has not taken what was handed off. It is on disk and will be applied.
+    """The store's writer did not take the handed-off work in time. The work is on disk and will be applied.
 
     Do not hand it off again.
     """
 
 
 class StoreClosed(Error, ValueError):
-    """The store, or what was made from it, was closed. Open it again."""
+    """The store, or the reader or consumer made from it, was closed. Open it again."""
 
     status = Status.ERR_CLOSED
 
@@ -404,7 +404,7 @@ class BrokerError(Error):
     def __init__(
         self, remark: str | None, *, code: int = 0, address: str | None = None, advice: str | None = None
     ) -> None:
-        """Keep what the server said; ``code`` is the response's, ``address`` the server's."""
+        """Keep the server's answer; ``code`` is the response's, ``address`` the server's."""
         where = f" from {address}" if address else ""
         hint = f" ({advice})" if advice else ""
         head = f"code {code}{where}: " if code else ""
@@ -417,7 +417,7 @@ class BrokerError(Error):
 
 
 class ConnectionLost(Error, ConnectionError):
-    """The connection could not be made, or went away before the answer came: what became of the request is not known.
+    """The connection could not be made, or ended before the answer came: the request's outcome is unknown.
 
     Check that the server runs and that its address is right; a later call makes a new connection.
     """
@@ -430,7 +430,7 @@ class NotConnected(ConnectionLost):
 
 
 class RequestTimeout(Error, TimeoutError):
-    """No answer came in time: what became of the request is not known. Allow more time, or look after the server."""
+    """No answer came in time: the request's outcome is unknown. Allow more time, or check the server."""
 
     retriable = True
 
@@ -457,7 +457,7 @@ class SendFailed(Error):
         code: int | None = None,
         is_uncertain: bool = False,
     ) -> None:
-        """Keep what was tried."""
+        """Keep the brokers tried and the outcome."""
         super().__init__(message)
         self.topic = topic
         self.broker_names = broker_names
@@ -466,7 +466,7 @@ class SendFailed(Error):
 
 
 class MalformedCommand(Error, ValueError):
-    """Bytes from a connection that no command can be, or fields of one that have the wrong form.
+    """Bytes from a connection that are not a valid command, or fields of one that have the wrong form.
 
     Attributes:
         member: name of the field at fault, or None where it is not about one.
@@ -479,7 +479,7 @@ class MalformedCommand(Error, ValueError):
 
 
 class MalformedBody(Error, ValueError):
-    """The body of a command is not what its code asks for. The text names the place."""
+    """The body of a command does not have the form that its code requires. The text names the place."""
 
 
 # --- Producers and consumers ------------------------------------------------------------------------------------------
@@ -519,11 +519,11 @@ class HookFailed(Error):
 
 
 class StaleHandle(Error, LookupError):
-    """A popped message cannot be finished or hidden any longer by this handle: it stands for none that its broker has.
+    """A popped message's handle is not valid any more: it cannot be acknowledged or hidden for longer by it.
 
     The message has expired, its topic was made anew or has fewer queues, or the handle is another broker's, or was
-    changed on its way. Where the message is still there it comes again. Brokers do not look up whether a message is
-    done: an acknowledgement that comes twice or too late is no StaleHandle.
+    changed on its way. If the message is still stored, it is redelivered. Brokers do not look up whether a message was
+    acknowledged: a second or late acknowledgement does not raise StaleHandle.
 
     Attributes:
         handle: the handle, or None.
@@ -531,7 +531,7 @@ class StaleHandle(Error, LookupError):
     """
 
     def __init__(self, message: str, *, handle: str | None = None, code: int | None = None) -> None:
-        """Keep which handle it was, and what the broker said."""
+        """Keep the handle and the broker's answer."""
         super().__init__(message)
         self.handle = handle
         self.code = code

@@ -44,7 +44,7 @@ class Take(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """What a run does.
+    """A run's options.
 
     Attributes:
         producers: connections that send; at least one per broker.
@@ -61,7 +61,7 @@ class LoadOptions:
         take: how consumers get messages.
         pull_messages: at most so many messages in a pull or a pop; of a pop 32 at most.
         pops_in_flight: pops without an answer on one connection.
-        invisible_ms: invisible time of what is popped; a message that comes again makes the run wrong.
+        invisible_ms: invisible time of popped messages; a redelivered message makes the run wrong.
         headers: header format of requests.
         timeout_ms: an answer that takes longer ends the run.
         producer_group: producer group; None: one of the generator's own.
@@ -116,7 +116,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         verified: everything was checked and right. False: look at no figure, but at ``problem``.
@@ -190,9 +190,9 @@ def run_load(
         broker_pid: the broker's process on this machine, for its CPU seconds.
 
     Raises:
-        InvalidArgument: an option that cannot be; or the broker refuses whatever it is asked.
+        InvalidArgument: an option is invalid; or the broker refuses every request.
         ConnectionLost: a connection could not be made, or ended, or an answer took too long.
-        BrokerError: a broker does not tell its name, which acks need.
+        BrokerError: a broker does not return its name, which acks need.
         CorruptRecord: an answer cannot be read.
     """
     run = _new_run(target, options)

@@ -112,7 +112,7 @@ def _numeric(address: str) -> tuple[str, int]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConnectionLost(f"{host} is no host that is known here: {error.strerror or error}") from error
+        raise ConnectionLost(f"cannot resolve host {host}: {error.strerror or error}") from error
     # IPv4 first where a name has both: brokers listen there.
     family_first = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
     return str(family_first[0][4][0]), port
@@ -124,7 +124,7 @@ def _ask(channel: Channel, code: RequestCode, fields: Mapping[str, str], *, time
         return answer
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         raise TopicNotFound(
-            f"there is no topic {fields['topic']} at {channel.address}: --create (create=True) makes it",
+            f"there is no topic {fields['topic']} at {channel.address}: create it with --create (create=True)",
             topic=fields["topic"],
         )
     raise BrokerError(answer.remark, code=answer.code, address=channel.address)

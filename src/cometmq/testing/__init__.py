@@ -1,4 +1,4 @@
-"""A name server and brokers inside a test's own process, on free ports, for tests of whatever talks to RocketMQ.
+"""A name server and brokers inside a test's own process, on free ports, for tests of programs that use RocketMQ.
 
 >>> import cometmq.testing
 >>> with cometmq.testing.cluster() as cluster:  # doctest: +SKIP

@@ -36,7 +36,7 @@ _SMALL_STORE: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What runs.
+    """A running cluster.
 
     Attributes:
         name_server: the name server.
@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def name_server_address(self) -> str:
-        """What clients are given: ``host:port``."""
+        """The address for clients, ``host:port``."""
         return self.name_server.address
 
     @property
