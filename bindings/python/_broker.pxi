@@ -1,4 +1,4 @@
-# BrokerPlane: what a broker's loops serve themselves, and what the control plane tells them.
+# BrokerPlane: the requests that a broker's loops serve themselves, and the tables that the control plane fills for them.
 
 cdef enum:
     _TRAFFIC_STEP = 256
@@ -307,7 +307,7 @@ cdef class BrokerPlane(RequestHandler):
     # ---- progress
 
     def commit_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
-        """Set progress; does nothing while a reset waits to be told."""
+        """Set progress; does nothing while a reset waits to be answered."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         self.enter()
         cdef cmq_status status = cmq_offsets_commit(self._offsets, &key, offset)
@@ -332,7 +332,7 @@ cdef class BrokerPlane(RequestHandler):
         return None if offset == CMQ_OFFSETS_NONE else offset
 
     def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
-        """Set progress so that the next pull is told of it; pops that are held look again."""
+        """Set progress so that the next pull is answered with it; held pops look again."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         self.enter()
         cdef cmq_status status = cmq_broker_reset_offset(self._broker, &key, offset)
@@ -441,7 +441,7 @@ cdef class BrokerPlane(RequestHandler):
         _check(status)
 
     def clear_ordered(self, str group not None, str topic not None, int32_t queue_id):
-        """Forget a queue's batch; tells whether there was one."""
+        """Forget a queue's batch; returns whether there was one."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         self.enter()
         cdef bint was_there = cmq_pop_fifo_table_clear(self._pop_order, &key)
@@ -484,7 +484,7 @@ cdef class BrokerPlane(RequestHandler):
         _check(status)
 
     def stop_delay(self):
-        """Deliver nothing more; what was delivered is confirmed and counted on return."""
+        """Deliver nothing more; delivered messages are confirmed and counted on return."""
         self.enter()
         with nogil:
             cmq_delay_stop(self._delay)

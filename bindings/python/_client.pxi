@@ -1,4 +1,4 @@
-# What a client sends and gets back without a Command: sends and pulls. The connection that carries them is _link.pxi.
+# A client's requests and answers without a Command: sends and pulls. The connection that carries them is _link.pxi.
 
 @cython.final
 cdef class SendRequest:
@@ -179,7 +179,7 @@ cdef class PullRequest:
 
 @cython.final
 cdef class SendAnswer:
-    """What a broker answered to a send. Immutable. After a code that does not say "stored" the place is unknown: -1 and None."""
+    """A broker's answer to a send. Immutable. After a code that does not say "stored" the place is unknown: -1 and None."""
     cdef readonly int32_t code
     cdef readonly int32_t queue_id
     cdef readonly int64_t queue_offset
@@ -211,7 +211,7 @@ cdef class SendAnswer:
 
 @cython.final
 cdef class PullAnswer:
-    """What a broker answered to a pull. Immutable. The messages are in ``body``: see decode_pulled."""
+    """A broker's answer to a pull. Immutable. The messages are in ``body``: see decode_pulled."""
     cdef readonly int32_t code
     cdef readonly int64_t suggested_broker_id
     cdef readonly int64_t next_begin_offset

@@ -337,7 +337,7 @@ cdef class _Column:
         return 0
 
     cdef int _arrow_slices(self, ArrowSchema *schema, ArrowArray *array, cmq_slice *into) except -1:
-        """A slice per element, whatever is null."""
+        """A slice per element, also for nulls."""
         cdef bytes layout = schema.format
         cdef int64_t i
         cdef int64_t width
@@ -552,7 +552,7 @@ cdef class _Numbers:
         return 0
 
     cdef bint _from_buffer(self, object source) except -1:
-        """False when it is no one-dimensional array of native integers."""
+        """False when it is not a one-dimensional array of native integers."""
         cdef Py_buffer buffer
         cdef Py_ssize_t i
         cdef char width

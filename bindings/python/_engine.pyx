@@ -18,11 +18,11 @@ cmq_core is linked statically and must be in the process once.
     _popped.pxi    what a POP adds to them: queues, offsets, handles
     _message_table.pxi  MessageTable: what a consumer holds of one queue
     _client.pxi    sends and pulls of a client, and their answers
-    _sending.pxi   SendFuture: sends on their way, and who waits for them
+    _sending.pxi   SendFuture: sends in flight, and their waiters
     _producing.pxi messages on their way out: ids, properties, requests, batches
     _link.pxi      Link: one connection of a client
     _net.pxi       NetServer: sockets, and the queue from their loops to Python
-    _broker.pxi    BrokerPlane: what a broker's loops serve, and what the control plane tells them
+    _broker.pxi    BrokerPlane: a broker's loops, and the tables that the control plane fills for them
     _load.pxi      LoadRun: the load generator
 
 Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.

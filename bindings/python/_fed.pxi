@@ -3,10 +3,10 @@
 @cython.final
 @cython.no_gc_clear
 cdef class RecordColumns(_Decompressing):
-    """Records as they came in pulls' answers, as Arrow columns. One thread at a time; what it gives may go to any thread.
+    """Records as they came in pulls' answers, as Arrow columns. One thread at a time; its batches may go to any thread.
 
-    ``columns`` are as ColumnScan's, but for bodies in the form "view". ``tags`` and ``keys`` are compared with each message's. What is fed is kept
-    until its last row is out.
+    ``columns`` are as ColumnScan's, but for bodies in the form "view". ``tags`` and ``keys`` are compared with each message's. Fed records are
+    kept until their last row is out.
     """
     cdef cmq_scan *_scan
     cdef list _kept
@@ -103,6 +103,6 @@ cdef class RecordColumns(_Decompressing):
         return schema_capsule, capsule
 
     def skipped(self):
-        """What did not come as it was stored: as ColumnScan's, and ``expired`` is 0."""
+        """Records that were not returned as stored: as ColumnScan's, and ``expired`` is 0."""
         self._hold()
         return _skipped_of(self._scan)

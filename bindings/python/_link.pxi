@@ -1,4 +1,4 @@
-# Link: one connection of a client, without the event loop: who waits for what, bytes out, answers in. cometmq.remoting.hub drives it.
+# Link: one connection of a client, without the event loop: waiting requests, bytes out, answers in. cometmq.remoting.hub drives it.
 #
 # All state is touched with the GIL held, which is the lock. The one thing done without it is a write by another thread than the loop's: _writing
 # says so, and then others only put their frames behind. The loop's own reads and writes keep the GIL: they do not wait, and to get it back beside
@@ -47,7 +47,7 @@ cdef struct _slot:
     int32_t opaque
     uint8_t kind
     bint is_taken
-    bint is_again                    # it was told to go away before
+    bint is_again                    # it was answered "go away" before
     int64_t timeout_ms
     int64_t deadline_ms
     uint64_t received_before
@@ -165,7 +165,7 @@ def encode_request(request, *, int format, int32_t opaque=0, bint is_oneway=Fals
 
 
 def read_answer(request, const uint8_t[::1] frame not None):
-    """Return the SendAnswer or PullAnswer that a frame is to the request. MalformedCommand where it is none."""
+    """Return the SendAnswer or PullAnswer that a frame is to the request. MalformedCommand where it is not one."""
     cdef cmq_slice slice
     cdef cmq_frame cut
     cdef cmq_command command
@@ -205,7 +205,7 @@ cdef class Link:
 
     ``wake()`` is called, at most once until the next turn(), by a thread that needs the loop's: to write, or to look at the clock earlier.
     ``on_request(tuple)`` gets what the server asks, ``on_go_away(request, on_answer, deadline_ms, timeout_ms)`` a request that is to be made again
-    elsewhere. What callbacks raise is given to ``on_failure``.
+    elsewhere. Exceptions of callbacks are given to ``on_failure``.
     """
     cdef int _fd
     cdef unsigned long _forks
@@ -631,7 +631,7 @@ cdef class Link:
         return 0
 
     cdef object _take_answer(self, const cmq_command *command, int *kind):
-        """Who waits for an answer; None when nobody does, or when the request is made again elsewhere."""
+        """The waiter for an answer; None without one, or when the request is made again elsewhere."""
         cdef uint32_t at = <uint32_t>command.opaque & (self._capacity - 1)
         cdef _slot *slot = &self._slots[at]
         cdef int64_t deadline_ms, timeout_ms

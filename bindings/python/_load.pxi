@@ -1,4 +1,4 @@
-# LoadRun: one run of the engine's load generator. What is asked for, and what is shown of it, is cometmq.loadtest's.
+# LoadRun: one run of the engine's load generator. cometmq.loadtest sets its options and shows its figures.
 
 _LOAD_PHASES = ("connecting", "sending", "consuming", "counting", "done")
 

@@ -1,8 +1,8 @@
-# MessageTable: what a consumer holds of one queue, by offset. cometmq.client.group.process_queue decides with it.
+# MessageTable: a consumer's messages of one queue, by offset. cometmq.client.group.process_queue decides with it.
 #
 # Entries lie in one array, ascending, and what a pull brings nearly always belongs behind all of them; so to put, find and remove a message is a
-# few nanoseconds and no allocation. One that was removed in the middle stays as a gap until it is at an end: the array is as long as the offsets of
-# what is unfinished lie apart, which the gates before a pull limit.
+# few nanoseconds and no allocation. One that was removed in the middle stays as a gap until it is at an end: the array is as long as the span of the
+# unfinished offsets, which the gates before a pull limit.
 
 cdef struct _table_entry:
     int64_t offset
@@ -206,7 +206,7 @@ cdef class MessageTable:
             self._end -= 1
         if self._begin == self._end:
             self._begin = self._end = 0
-        # Last: whatever a message does when it goes finds the table whole.
+        # Last: a message's destructor must find the table whole.
         Py_DECREF_BORROWED(message)
 
     def remove_all(self, messages):

@@ -1,4 +1,4 @@
-# Message: one stored message. A light object: where its record lies in the map, and the batch that pins the map. What it says is read when asked.
+# Message: one stored message. A light object: where its record lies in the map, and the batch that pins the map. Fields are read on demand.
 
 cdef enum:
     DEF_FETCH = 512                  # messages per release of the GIL
@@ -7,7 +7,7 @@ cdef enum:
 @cython.final
 @cython.no_gc
 cdef class _Pull:
-    """What the messages of one pull have in common."""
+    """The fields that the messages of one pull share."""
     cdef str broker_name
     cdef str topic
     cdef str namespace               # of its client, or None
@@ -75,7 +75,7 @@ cdef class Message:
 
     @cython.final
     cdef int _require_readable(self, cmq_slice part) except -1:
-        """A page of the map that cannot be read is zeros, which are no part of a message."""
+        """A page of the map that cannot be read is zeros, which are not part of a message."""
         _check(cmq_map_guard_check(part.data, part.bytes, self._physical_offset))
         return 0
 
@@ -250,7 +250,7 @@ cdef class Message:
 
     @property
     def store_host(self):
-        """Who stored it, as (address, port)."""
+        """The broker that stored it, as (address, port)."""
         self._parse()
         return _host_pair(&self._view.store_host)
 

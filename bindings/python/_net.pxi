@@ -1,7 +1,7 @@
-# NetServer: the engine's sockets, and the queue from its loops to Python. What is served is cometmq.remoting.server's and the broker's.
+# NetServer: the engine's sockets, and the queue from its loops to Python. cometmq.remoting.server and the broker serve the requests.
 
 cdef class RequestHandler:
-    """What a server's loops ask, in C. A class of this module derives from it; Python sees only that it is one."""
+    """The handler that a server's loops call, in C. A class of this module derives from it; Python sees only that it is one."""
 
     cdef int lend(self, cmq_net_handler *into) except -1:
         """Fill in the handler, and stay usable until let_go."""
@@ -29,7 +29,7 @@ cdef class ControlItem:
     cdef readonly int64_t arrived_ns
 
     def __dealloc__(self):
-        # A request that nobody answered is none that somebody waits for.
+        # Nobody waits for a request that was not answered.
         if self._server is not None:
             cmq_control_item_done(self._server._net_or_null(), &self._item)
 
@@ -163,7 +163,7 @@ cdef class NetServer:
         _check(status)
 
     def drain(self):
-        """Accept nothing more, and turn further requests away; what is under way goes on."""
+        """Accept nothing more, and turn further requests away; requests being served go on."""
         self.enter()
         cmq_net_drain(self._net)
         self.leave()
@@ -194,7 +194,7 @@ cdef class NetServer:
         if net is NULL:
             return
         self._closing = True
-        # No call but start() gives up the GIL, and that one ends by itself.
+        # No call but start() gives up the GIL, and that one ends soon.
         while self._in_flight:
             _time.sleep(0)
         self._net = NULL
@@ -242,7 +242,7 @@ cdef class NetServer:
         return items
 
     def answer(self, ControlItem item not None, frame=None):
-        """Send the answer of a request, and let the item go; without a frame there is none. A client that has gone is no error."""
+        """Send the answer of a request, and let the item go; without a frame there is none. A client that has gone is not an error."""
         if frame is not None:
             self.send(item.conn, frame)
         self.enter()

@@ -1,4 +1,4 @@
-# What a POP adds to received messages: in which queue each really lies, and the handle by which it is acknowledged.
+# A POP's additions to received messages: in which queue each really lies, and the handle by which it is acknowledged.
 
 
 def popped_places(list messages not None):

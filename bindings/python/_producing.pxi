@@ -132,7 +132,7 @@ cdef str _unique_id_in(bytes stored):
 # ---- properties ------------------------------------------------------------------------------------------------------
 
 cdef size_t _own_bytes(bint wait_stored) noexcept:
-    """What a record takes beside its body and its own properties."""
+    """A record's bytes beside its body and its own properties."""
     return _BATCH_OVERHEAD_BYTES + _UNIQ_KEY_NAME.bytes + 1 + _ID_BYTES + (11 if wait_stored else 12)
 
 
@@ -185,7 +185,7 @@ cdef int _add_properties(uint8_t *buffer, size_t *used, dict properties, frozens
 
 
 cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, object sharding_key, object properties, frozenset special) except -1:
-    """What a message says beside its body, in the stored form; 0 where it is not plain."""
+    """A message's properties in the stored form; 0 where they are not plain."""
     used[0] = 0
     if tags is not None and not (_add_plain(buffer, used, _TAGS_NAME, tags) and _is_plain_tag(_slice_of_text(<str>tags))):
         return 0
@@ -221,7 +221,7 @@ cdef class FastPath:
         """``next_queue()`` gives the queues in turn, ``queue_of(sharding_key)`` the one of a key, ``masters`` the address of a broker.
         ``transmit(address, request, on_answer, timeout_ms=)`` sends, where ``links`` has no connection that can be written to at once. ``clock()`` is
         in seconds, ``now_ms()`` since 1970 (None: the machine's). ``special`` names the properties that are not for the fast path. Of the policies
-        ``once`` is for who waits and sends to one queue."""
+        ``once`` is for callers that wait and send to one queue."""
         self._engine = engine
         self._template = template
         self._ids = ids
@@ -307,7 +307,7 @@ cdef class FastPath:
                 if (<Link?>link)._begin(_KIND_SEND, request, on_answer, timeout_ms, -1, False):
                     return 0
             except (_errors.LimitReached, _errors.InvalidArgument):
-                # Nothing was sent. The network finds the same, and tells who waits when it is due.
+                # Nothing was sent. The network finds the same, and fails the waiters when it is due.
                 pass
         self._transmit(address, request, on_answer, timeout_ms=timeout_ms)
         return 0
@@ -353,7 +353,7 @@ cdef class PendingBatch:
 
     @property
     def size_bytes(self):
-        """What the messages take in the batch; 0 once it was taken."""
+        """The messages' bytes in the batch; 0 once it was taken."""
         return self._records.end
 
     @property
@@ -406,7 +406,7 @@ cdef class PendingBatch:
         self._count += 1
 
     def __repr__(self):
-        """Tell how much it is."""
+        """Return topic, messages and bytes."""
         return f"PendingBatch({self.topic}, {_counted(self._count, 'message')}, {_counted(self._records.end, 'byte')})"
 
 
@@ -415,7 +415,7 @@ cdef class Accumulator:
     """The batches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread.
 
     A batch goes when it has grown beyond ``batch_max_bytes`` (``on_ready(batch)``, in the thread that made it grow), or when its time has come
-    (:meth:`take_due`); ``on_fresh(batch)`` is called when one has begun. What all hold has a limit, ``total_max_bytes``; beyond it, messages go alone.
+    (:meth:`take_due`); ``on_fresh(batch)`` is called when one has begun. All together have a limit, ``total_max_bytes``; beyond it, messages go alone.
     """
     cdef object _engine, _on_fresh, _on_ready, _clock, _now_ms
     cdef UniqueIdCounter _ids
@@ -548,11 +548,11 @@ cdef class Accumulator:
 
     @property
     def held_bytes(self):
-        """What all batches take."""
+        """Bytes of all batches."""
         return self._held_bytes
 
     def __repr__(self):
-        """Tell what waits."""
+        """Return how much waits."""
         return f"Accumulator(batches: {len(self._pending)}, {_counted(self._held_bytes, 'byte')})"
 
 

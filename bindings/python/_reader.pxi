@@ -348,7 +348,7 @@ cdef enum:
 cdef class KeySearch:
     """An iterator over the messages of a topic that have a key, or that unique id, newest first. One thread at a time.
 
-    It gives what there was when it was made; what expires meanwhile is passed over. It reads a step at a time, and holds no more than that.
+    It returns the messages stored when it was made, and skips those that expire meanwhile. It reads a step at a time, and holds no more than that.
     """
     cdef StoreHandle _handle
     cdef cmq_key_search *_search

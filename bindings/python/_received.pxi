@@ -81,7 +81,7 @@ cdef class ReceivedMessage(Message):
 
     @property
     def pop_handle(self):
-        """What a popped message is acknowledged by, as upstream's property ``POP_CK`` has it; None where it was pulled."""
+        """A popped message's handle for its acknowledgement, as in upstream's property ``POP_CK``; None where it was pulled."""
         return None if self._pull.pop_head is None else f"{self._pull.pop_head} {self._queue_offset}"
 
     def __eq__(self, other):
@@ -192,7 +192,7 @@ def set_reconsume_times(ReceivedMessage message not None, int32_t times):
 
 @cython.final
 cdef class PulledMessages:
-    """What one answer held."""
+    """The messages of one answer."""
     cdef readonly list messages
     cdef readonly int64_t body_bytes
     cdef readonly Py_ssize_t decoded
@@ -237,7 +237,7 @@ cdef struct _parsed_answer:
 
 
 cdef size_t _whole_bytes(const uint8_t *at, size_t left) noexcept nogil:
-    """How long a record says that it is; 0 where no record can be that long. What follows it can be read, whatever it holds."""
+    """A record's own length; 0 where no record can be that long. The record behind it can be read even if this one is damaged."""
     if left < CMQ_RECORD_BYTES_MIN:
         return 0
     cdef uint32_t size = cmq_load_u32(at)

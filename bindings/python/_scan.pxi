@@ -110,7 +110,7 @@ cdef enum:
 
 
 cdef class _Decompressing:
-    """What the engine's hook is given: it keeps what was raised inside."""
+    """The context of the engine's hook: it keeps an exception raised inside."""
     cdef object _hook_failure
 
     cdef int raise_failure(self) except -1:
@@ -123,7 +123,7 @@ cdef class _Decompressing:
 @cython.final
 @cython.no_gc_clear
 cdef class ColumnScan(_Decompressing):
-    """Messages as Arrow columns. One thread at a time; what it gives may go to any thread.
+    """Messages as Arrow columns. One thread at a time; its batches may go to any thread.
 
     ``columns`` are (kind, form, name, property): see ``SCAN_KINDS`` and ``SCAN_FORMS``. ``ranges`` are (topic, queue id, start, end or None), and
     read instead of topics. Without topics and ranges it reads the whole log. It is an Arrow stream once; for another, make another scan.
@@ -334,10 +334,10 @@ cdef class ColumnScan(_Decompressing):
         return capsule
 
     def skipped(self):
-        """What did not come as it was stored: {"records", "offsets", "invalid_texts", "clamped_times", "expired"}.
+        """Messages that were not returned as stored: {"records", "offsets", "invalid_texts", "clamped_times", "expired"}.
 
         ``records`` were damaged and passed over (``skip_corrupt``), ``offsets`` are the physical offsets of the first 1024 of them;
-        ``invalid_texts`` were no UTF-8 and were mended; ``clamped_times`` lay outside the years 1 to 9999; ``expired`` messages were to be read and are gone.
+        ``invalid_texts`` were not UTF-8 and were corrected; ``clamped_times`` lay outside the years 1 to 9999; ``expired`` messages were to be read and are gone.
         """
         self._hold()
         self._handle.enter()

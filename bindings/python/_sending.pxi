@@ -1,13 +1,13 @@
-# Sends on their way: the futures that senders hold, and with them what further attempts need. What becomes of a send is cometmq.client's to decide;
-# here it is kept, and waited for.
+# Sends in flight: the futures that senders hold, with the state that further attempts need. cometmq.client decides the outcome of a send; here it
+# is kept, and waited for.
 #
-# All state is touched with the GIL held, which is the lock. Whoever completes a future writes the outcome first and _is_done then; who waits puts
-# himself into a list first and looks at _is_done then, so that one of the two sees the other. Memory may be collected, and other threads run,
-# wherever a Python object is made.
+# All state is touched with the GIL held, which is the lock. The thread that completes a future writes the outcome before _is_done; a waiter adds
+# itself to a list before it looks at _is_done, so that one of the two sees the other. Memory may be collected, and other threads run, wherever a
+# Python object is made.
 from _thread import allocate_lock as _allocate_lock
 
 cdef object _take_first(list items):
-    """The first item, taken off; None where there is none. Where two threads take, each item goes to one."""
+    """Take the first item off; None from an empty list. Where two threads take, each item goes to one."""
     return items.pop(0) if items else None
 
 
@@ -61,7 +61,7 @@ cdef class SendFuture:
                 getLogger("cometmq.client").error("a callback of a send raised", exc_info=error)
         return 0
 
-    # What a future of a batch's message answers for its batch.
+    # The methods that a future of a batch's message answers for its batch.
 
     cdef bint _done(self):
         return self._is_done
@@ -122,7 +122,7 @@ cdef class SendFuture:
         Raises:
             SendFailed: the send was given up.
             RequestTimeout: ``timeout_s`` is over; the send goes on.
-            LimitReached: there was no room for it (back-pressure).
+            LimitReached: no room for it (back-pressure).
         """
         if not self._done():
             self._wait(timeout_s)
@@ -147,7 +147,7 @@ cdef class SendFuture:
         return _awaited(self)
 
     def __repr__(self):
-        """Tell whether it is done, and how."""
+        """Return whether it is done, and how."""
         if not self._done():
             return "SendFuture(under way)"
         error = self._why()
@@ -166,7 +166,7 @@ def _awaited(SendFuture future):
 
 @cython.final
 cdef class _Arrival:
-    """Tells a future of asyncio on its loop: at once where that is the loop that runs, by a wake-up otherwise."""
+    """Completes a future of asyncio on its loop: at once where that is the loop that runs, by a wake-up otherwise."""
     cdef object _loop, _arrived
 
     def __cinit__(self, loop, arrived):
@@ -194,7 +194,7 @@ cdef object _queue_class = None
 
 @cython.final
 cdef class SendResult:
-    """Where a message was stored. Immutable. What is not asked for is not made: a program that sends millions looks at the status alone.
+    """Where a message was stored. Immutable. Fields are made on demand: a program that sends millions looks at the status alone.
 
     Attributes:
         attempts: how often it was sent; after more than one it may be stored more than once.
@@ -215,7 +215,7 @@ cdef class SendResult:
 
     @property
     def status(self):
-        """What the broker promised."""
+        """The broker's promise."""
         global _status_of
         if _status_of is None:
             from cometmq.client.send.outgoing import STATUS_OF
@@ -285,7 +285,7 @@ cdef class SendResult:
 
     @property
     def recall_handle(self):
-        """What takes a message back that is held back by a timer, or None."""
+        """The handle that recalls a message held back by a timer, or None."""
         return self._answer.recall_handle
 
     def part(self, uint32_t index, str unique_id not None):
@@ -293,7 +293,7 @@ cdef class SendResult:
         return _result(self._answer, self._asked, unique_id, self.attempts, <int32_t>index)
 
     def __repr__(self):
-        """Tell status and place."""
+        """Return status and place."""
         place = f"{self.topic}/{self._asked.broker_name}/{self._answer.queue_id} at {self.queue_offset}"
         return f"SendResult({self.status.name}, {place}, {self.message_id})"
 
@@ -440,7 +440,7 @@ cdef class Gathered(SendFuture):
 
 @cython.final
 cdef class _PartCallback:
-    """Calls who waits for a message of a batch with the future of that message."""
+    """Calls the callback for a message of a batch with the future of that message."""
     cdef object _part, _callback
 
     def __cinit__(self, part, callback):

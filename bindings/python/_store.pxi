@@ -200,7 +200,7 @@ cdef class StoreHandle:
     """A store in the engine. Any thread may call any method.
 
     close() refuses new calls, waits for those under way, and closes the open readers. In a child of a fork every call but
-    close() raises StoreClosed. Memory of messages stays valid whatever happens to the handle.
+    close() raises StoreClosed. Memory of messages stays valid even after the handle is closed.
     """
     cdef cmq_store *_store
     cdef cmq_append _template        # what every append starts from
@@ -291,7 +291,7 @@ cdef class StoreHandle:
         if self._store is NULL or self._opened_forks != _forks:
             return
         if cmq_store_close(self._store) != CMQ_OK:
-            pass  # nobody is left to tell; the next opening recovers
+            pass  # nobody is left to report to; the next opening recovers
         self._store = NULL
 
     # ---- life
@@ -581,7 +581,7 @@ cdef class StoreHandle:
                 return False
 
     def opening(self):
-        """What opening found, as a dict."""
+        """The state in which opening found the store, as a dict."""
         import os
         cdef cmq_store_opening opening
         self.enter()

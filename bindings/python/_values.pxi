@@ -65,7 +65,7 @@ cdef int _look_at_tag(cmq_slice tag, str place) except -1:
 
 
 cdef str _text(cmq_slice slice):
-    """The slice as text. Bytes that are no UTF-8 become U+FFFD, as in Java."""
+    """The slice as text. Bytes that are not UTF-8 become U+FFFD, as in Java."""
     return (<const char *>slice.data)[:slice.bytes].decode("utf-8", "replace") if slice.bytes else ""
 
 

@@ -1,12 +1,12 @@
-# verify_store and repair_store: the engine's verification and repair, with callbacks into Python. What severities and choices mean is
-# cometmq.store.verification's and .repairing's.
+# verify_store and repair_store: the engine's verification and repair, with callbacks into Python. cometmq.store.verification and .repairing define
+# the severities and choices.
 
 _SEVERITIES = ("note", "repairable", "damaged")
 
 
 @cython.final
 cdef class _Watcher:
-    """Calls back from C; what Python raises ends the call and is raised again behind it."""
+    """Calls back from C; an exception in Python ends the call and is raised again behind it."""
     cdef object on_problem       # callable(dict) or None
     cdef object on_progress      # callable(done, all) -> bool or None
     cdef object on_damage        # callable(offset, bytes, reason) or None
@@ -132,7 +132,7 @@ def verify_store(StoreHandle handle not None, on_problem=None, on_progress=None)
         on_problem: called with a dict per problem.
         on_progress: called every few MiB with bytes done and in all; False ends the verification.
 
-    The callbacks run without other calls into this store; what they raise ends the verification and is raised again.
+    The callbacks run without other calls into this store; their exceptions end the verification and are raised again.
     """
     cdef _Watcher watcher = _Watcher()
     cdef cmq_verify_options options
@@ -177,7 +177,7 @@ def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_dama
 
     Args:
         path: a store that nobody has open.
-        wants: called with a topic of which there is no queue file: shall it be built from its records? None: yes.
+        wants: called with a topic that has no queue file: returns whether to build it from its records. None: yes.
         on_progress: called every few MiB with bytes done and in all; False ends the repair and leaves the store as it was.
         on_damage: called with physical offset, bytes and reason of each damaged place.
     """

@@ -12,7 +12,7 @@ cdef tuple _command_tuple(const cmq_frame *frame, const cmq_command *command):
     cdef dict fields = {}
     cdef uint32_t i
     for i in range(command.field_count):
-        # An empty value in the binary format is null, and tells nothing else than an absent one.
+        # An empty value in the binary format is null, and means the same as an absent one.
         if command.fields[i].value.data is not NULL:
             fields[_text(command.fields[i].name)] = _text(command.fields[i].value)
     return (command.code, command.language, command.version, command.opaque, command.flag, _text_or_none(command.remark), fields,
@@ -47,7 +47,7 @@ def decode_command(const uint8_t[::1] frame not None):
     """Read one whole frame, length word included.
 
     Returns (code, language, version, opaque, flag, remark or None, fields, body, header format); the numbers of languages and formats are those of
-    the wire. Fields that are null are left out. CorruptRecord for what is no frame, or not exactly one; LimitReached for too many fields.
+    the wire. Fields that are null are left out. CorruptRecord for bytes that are not exactly one frame; LimitReached for too many fields.
     """
     cdef cmq_slice slice
     slice.bytes = <size_t>frame.shape[0]

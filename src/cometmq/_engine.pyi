@@ -153,7 +153,7 @@ class ReceivedMessage(Message):
 
 @final
 class PulledMessages:
-    """What one answer held: the wanted messages, the bytes of their bodies, and how many there were with the others."""
+    """One answer's content: the wanted messages, the bytes of their bodies, and how many there were with the others."""
 
     @property
     def messages(self) -> list[ReceivedMessage]: ...
@@ -343,7 +343,7 @@ class PullRequest:
 
 @final
 class SendAnswer:
-    """What a broker answered to a send. Immutable.
+    """A broker's answer to a send. Immutable.
 
     After a code that does not say "stored" the place is unknown: -1 and None.
     """
@@ -385,7 +385,7 @@ class SendAnswer:
 
 @final
 class PullAnswer:
-    """What a broker answered to a pull. Immutable. The messages are in ``body``: see :func:`decode_pulled`."""
+    """A broker's answer to a pull. Immutable. The messages are in ``body``: see :func:`decode_pulled`."""
 
     def __init__(
         self,
