@@ -1,6 +1,6 @@
-"""What administration asks of a broker: its state, its settings, who is there, statistics, cleaning up.
+"""Administration requests to a broker: its state, settings, clients, statistics, cleaning up.
 
-Threads: the event loop's; what may take long runs in its executor. Source: remoting specification 2.10, 5.6, 5.8;
+Threads: the event loop's; long work runs in its executor. Source: remoting specification 2.10, 5.6, 5.8;
 upstream's AdminBrokerProcessor.
 """
 

@@ -1,10 +1,9 @@
 """Queues that the broker assigns to members (400), and whether a group pulls or pops a topic (401, 402).
 
-What a member is told: nothing (None) says that it keeps what it has; no queue at all says that it lets go of
-everything. Any broker of a topic may be asked, so all must answer alike: from the name servers' route and the sorted
-ids of the members.
+An answer without an assignment (None) leaves a member its queues; an empty one takes all of them away. Any broker of a
+topic may be asked, so all must answer alike: from the name servers' route and the sorted ids of the members.
 
-Threads: the event loop's; what is above the class are plain functions.
+Threads: the event loop's; the functions above the class are plain ones.
 Source: consumption specification 4.2, 4.3, 8; upstream's QueryAssignmentProcessor.
 """
 
@@ -122,12 +121,12 @@ def share_out(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentRules:
-    """What the settings say about assignments.
+    """The settings of assignments.
 
     Attributes:
         default_mode: of groups for which none was set.
         share_out: queues are shared out among the members; without, each is given all.
-        serves_pops: the loops serve pops, which need timers; without, who should pop is told to pull, and consumes.
+        serves_pops: the loops serve pops, which need timers; without, members whose mode is POP are assigned to pull.
     """
 
     default_mode: RequestMode

@@ -88,7 +88,7 @@ class ClientForwarding:
         members = Members(request.fields)
         group, message_id = members.required("consumerGroup"), members.required("msgId")
         client_id = members.text("clientId", "")
-        # Whoever is not there is told so before the log is read.
+        # Refuse a client that is not connected before the log is read.
         self._member(group, client_id)
         fields = {**request.fields, "brokerName": self._broker_name}
         topic = self._topics.get(members.text("topic", ""))
@@ -180,7 +180,7 @@ class ClientForwarding:
     async def _ask(
         self, member: ClientConnection, topic: str, group: str, caller: Caller
     ) -> Mapping[MessageQueue, int] | None:
-        """Ask one member; None where it does not answer, which is told in the log alone, as upstream does."""
+        """Ask one member; None where it does not answer, which is only logged, as upstream does."""
         fields = {"topic": topic, "group": group}
         question = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields)
         try:

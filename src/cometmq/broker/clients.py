@@ -59,12 +59,12 @@ EXPRESSION_CHARS_MAX = 262_144
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRules:
-    """What the settings say about clients.
+    """The settings of clients.
 
     Attributes:
-        refuse_pull_consumers: consumers that pull by themselves are passed over.
-        notify_changes: members are told of each other's coming and going.
-        notify_at_once: they are told as it happens; else every 15 s (:meth:`Clients.flush_notices`).
+        refuse_pull_consumers: pull consumers in heartbeats are ignored.
+        notify_changes: members are notified when others come or go.
+        notify_at_once: they are notified as it happens; else every 15 s (:meth:`Clients.flush_notices`).
         expire_ms: silence after which a client is gone.
     """
 
@@ -76,7 +76,7 @@ class ClientRules:
 
 @dataclass(slots=True, eq=False)
 class _Beat:
-    """A heartbeat under way, and what came of its connection since it was read; what it says of that is out of date.
+    """A heartbeat in progress, and the changes of its connection since it was read, which make parts of it stale.
 
     Attributes:
         closed: the connection is gone.
@@ -115,10 +115,10 @@ class Clients:
         self.consumers = ConsumerRegistry(self, now_ms=now_ms)
         self.producers = ProducerRegistry(now_ms=now_ms)
 
-    # --- What the registry tells
+    # --- Notifications from the registry
 
     def members_changed(self, group: ConsumerGroup) -> None:
-        """Tell every member of a group to look again (code 40)."""
+        """Notify every member of a group to look again (code 40)."""
         if not self.rules.notify_changes:
             return
         if self.rules.notify_at_once:
@@ -138,7 +138,7 @@ class Clients:
         )
 
     def forbidden_changed(self, name: str) -> None:
-        """Tell the loops that an online group may read other topics than before."""
+        """Give the loops the topics that an online group may not read."""
         group = self.consumers.get(name)
         if group is not None:
             self.subscriptions_changed(group, end_holds=True)
@@ -173,7 +173,7 @@ class Clients:
             self._link.send_oneway(conn, notice)
 
     def flush_notices(self) -> None:
-        """Tell what was kept back. Called every 15 s where members are not told at once."""
+        """Send the notifications kept back. Called every 15 s where members are not notified at once."""
         names, self._to_notify = self._to_notify, set()
         for name in sorted(names):
             group = self.consumers.get(name)
@@ -273,7 +273,7 @@ class Clients:
     async def _register(
         self, data: HeartbeatData, consumer: ConsumerData, beat: _Beat, request: Command, caller: Caller
     ) -> bool:
-        """Note one consumer group of a heartbeat; tell whether the group's fingerprint is another than before."""
+        """Note one consumer group of a heartbeat; return whether the group's fingerprint changed."""
         name = consumer.group_name
         for subscription in consumer.subscriptions:
             _check_subscription(subscription)
@@ -368,7 +368,7 @@ def _check_subscription(subscription: SubscriptionData) -> None:
 
 
 def _is_by_tag(subscription: SubscriptionData) -> bool:
-    """Tell whether a subscription filters by tags, and not by SQL92."""
+    """Return whether a subscription filters by tags, and not by SQL92."""
     return subscription.expression_type in (None, "", "TAG")
 
 

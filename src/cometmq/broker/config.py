@@ -2,7 +2,7 @@
 
 Settings come from a ``broker.properties`` or ``cometmq.toml``, the environment and the call, as a store's do
 (:mod:`cometmq.store_config.setting_sources`). Where CometMQ is more careful than upstream: a broker listens on the
-loopback unless an address is given, refuses another address unless told that this is meant, and flushes synchronously.
+loopback unless an address is given, refuses another address without ``insecure_listen``, and flushes synchronously.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ SETTABLE: frozenset[str] = frozenset(
         "validate_system_topic_when_update_topic",
     }
 )
-"""What administration may change while the broker runs. No path, no address, no command, nothing that the files' form
-depends on."""
+"""Settings that administration may change while the broker runs. No path, no address, no command, nothing that the
+files' form depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ def load_broker_config(
         environ: the environment; None for the process's own.
 
     Raises:
-        SettingError, UnknownSetting: a setting cannot be used, or is none.
+        SettingError, UnknownSetting: a setting cannot be used, or does not exist.
         InvalidArgument: an argument cannot be used, or the address was refused.
     """
     file = None if config is None else Path(config)
@@ -174,7 +174,7 @@ def load_broker_config(
     name = values.broker_name or socket.gethostname() or "broker"
     return BrokerConfig(
         path=Path(root),
-        # What a broker is asked for its settings (26) is what holds, not upstream's defaults.
+        # A request for the broker's settings (26) returns those in force, not upstream's defaults.
         settings=replace(
             values,
             flush_disk_type=values.flush_disk_type if "flush_disk_type" in loaded.given else FlushDiskType.SYNC_FLUSH,
@@ -205,7 +205,7 @@ def _refuse_unsupported(settings: BrokerSettings) -> None:
 
 
 def _refuse_records_elsewhere(unused: Mapping[str, str]) -> None:
-    """A group stands behind what was popped: what only a RocksDB store knows as unfinished would never come again."""
+    """Groups' offsets are behind popped messages: those that only a RocksDB store knows would never be redelivered."""
     if unused.get(_POP_RECORDS, "").strip().lower() == "true":
         raise InvalidArgument(
             f"{_POP_RECORDS} is true: CometMQ keeps what is popped in the log, and cannot read the RocksDB store of a "
@@ -215,7 +215,7 @@ def _refuse_records_elsewhere(unused: Mapping[str, str]) -> None:
 
 
 def _refuse_unguarded(unused: Mapping[str, str]) -> None:
-    """Whoever asked for access control must not get a broker without."""
+    """Refuse settings that ask for access control: the broker has none."""
     asked = [name for name in _ACCESS_CONTROL if unused.get(name, "").strip().lower() == "true"]
     if asked:
         raise InvalidArgument(

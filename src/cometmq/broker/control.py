@@ -3,8 +3,8 @@
     request -> table of handlers -> part (topics, groups, clients, ...) -> store and books, data plane, link to clients
     time    -> jobs              -> part
 
-Threads: the event loop's, but for what the store's own side tells of changes, which may come from any thread and is
-moved to the loop where it needs it.
+Threads: the event loop's, but for the store's notifications of changes, which may come from any thread and are moved to
+the loop where they need it.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class NameServers(RouteSource, Protocol):
     """The way to the name servers."""
 
     async def announce(self, topics: Sequence[TopicConfig]) -> None:
-        """Tell of new and changed topics."""
+        """Announce new and changed topics."""
 
     async def announce_all(self) -> None:
-        """Tell of something that concerns all topics."""
+        """Announce a change that concerns all topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +384,7 @@ class ControlPlane:
         self._plane.start_pops()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say where what the store's side tells is to be worked on."""
+        """Set the loop on which the store's notifications are handled."""
         self._loop = loop
 
     def stop(self) -> None:

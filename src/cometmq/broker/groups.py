@@ -1,4 +1,4 @@
-"""The broker's consumer groups: made on first use or by administration, and told to the loops.
+"""The broker's consumer groups: made on first use or by administration, and passed to the loops.
 
 The table is the store's own (:class:`cometmq.store.group_book.GroupBook`). A group is in ``subscriptionGroup.json``
 before the loops answer its pulls.
@@ -61,13 +61,13 @@ class BrokerGroups:
         forget_progress: Callable[[str], None],
         forbidden_changed: Callable[[str], None],
     ) -> None:
-        """Nothing is told to anybody before :meth:`start`.
+        """Loops get nothing before :meth:`start`.
 
         Args:
             book: the store's groups.
             plane: the loops.
             auto_create: a group that nobody made is made on its first use.
-            auto_create_max: with so many groups, of whatever origin, it is not.
+            auto_create_max: with so many groups, of any origin, it is not.
             forget_progress: drops a deleted group's progress.
             forbidden_changed: hears of a group that may read other topics than before.
         """
@@ -108,7 +108,7 @@ class BrokerGroups:
         return self._table.all()
 
     def changed_elsewhere(self, name: str) -> None:
-        """Tell the loops of a group that the store's own side made or removed. Any thread."""
+        """Update the loops with a group that the store's own side made or removed. Any thread."""
         found = self._table.get(name)
         if found is None:
             self._plane.remove_group(name)
@@ -147,7 +147,7 @@ class BrokerGroups:
         return group
 
     async def require(self, name: str) -> SubscriptionGroupConfig:
-        """Return a group as :meth:`find_or_make`; Refusal with 26 where there is none."""
+        """Return a group as :meth:`find_or_make`; Refusal with 26 instead of None."""
         found = await self.find_or_make(name)
         if found is None:
             raise self._unknown(f"subscription group not exist, {name}")
@@ -201,7 +201,7 @@ class BrokerGroups:
         found = await self.find_or_make(name)
         if found is None:
             raise self._unknown(f"subscription group [{name}] does not exist,")
-        # The loops may have been told after the request came by them.
+        # The loops may have got the group after the request passed them.
         self._plane.put_group(found)
         return AGAIN
 

@@ -1,6 +1,6 @@
-"""What a group has in flight, queue by queue (31005), for ``cometmq group show``.
+"""A group's messages in flight, queue by queue (31005), for ``cometmq group show``.
 
-The loops count what is popped without order; of ordered pops it follows from the batch that each queue has out.
+The loops count messages popped without order; for ordered pops the count follows from each queue's unfinished batch.
 
 Threads: the event loop's; the looks run apart from it. Source: decision 0016.
 """

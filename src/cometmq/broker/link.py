@@ -1,4 +1,4 @@
-"""What handlers need of the server that holds the connections: requests to clients."""
+"""The handlers' link to the server that holds the connections: requests to clients."""
 
 from __future__ import annotations
 

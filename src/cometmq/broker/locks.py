@@ -79,8 +79,8 @@ class QueueLocks:
             lock_ms: how long a lock lives.
             path: where owners are kept; None keeps them in memory alone.
             files: reaches the file.
-            exists: tells whether the broker has a queue; others are not locked.
-            is_group: tells whether the broker has a group; others lock nothing.
+            exists: returns whether the broker has a queue; others are not locked.
+            is_group: returns whether the broker has a group; others lock nothing.
         """
         self._now_ms = now_ms
         self._lock_ms = lock_ms
@@ -125,7 +125,7 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def is_group_locked(self, group: str) -> bool:
-        """Tell whether any lock of the group has not expired. A group without locks is not locked."""
+        """Return whether any lock of the group has not expired. A group without locks is not locked."""
         now = self._now_ms()
         return any(not self._is_expired(lock, now) for lock in self._groups.get(group, {}).values())
 

@@ -1,4 +1,4 @@
-"""Lists in log lines: a line stays short, whatever a request names."""
+"""Lists in log lines: a line stays short even if a request names many items."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class NativePlane:
         return self.engine.pull_offset(group, topic, queue_id)
 
     def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set progress so that the next pull is told of it."""
+        """Set progress so that the next pull is answered with it."""
         self.engine.reset_offset(group, topic, queue_id, offset)
 
     def remove_offsets(self, *, group: str | None = None, topic: str | None = None) -> None:

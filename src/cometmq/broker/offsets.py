@@ -1,7 +1,7 @@
 """Progress of consumer groups: kept by the loops, written down every five seconds, shown, moved and copied.
 
-The loops commit by the hundred thousand; what changed is taken over into ``consumerOffset.json``'s table (shared with
-the store) before it is written or listed. A reset lies with the loops until the group's next pull has been told of it.
+The loops commit by the hundred thousand; changes are copied into ``consumerOffset.json``'s table (shared with the
+store) before it is written or listed. The loops keep a reset until they have answered the group's next pull with it.
 
 Threads: the event loop's, but :meth:`BrokerOffsets.persist`, which any thread may call.
 Source: consumption specification 1.16, 3.5, 3.6; remoting specification 2.6, 2.10; upstream's ConsumerOffsetManager and
@@ -127,7 +127,7 @@ class BrokerOffsets:
             StorageError: it could not be written; the next call tries again.
         """
         self.sync()
-        # What other threads take over meanwhile is written the next time: the log is made durable for what is written.
+        # Changes that other threads copy meanwhile are written the next time: the log was made durable for these ones.
         # A group may also have been moved on behind popped messages because the log has their checkpoints.
         self._write()
 
@@ -163,7 +163,7 @@ class BrokerOffsets:
         return MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
 
     def _is_subscribed(self, group: str, topic: str) -> bool:
-        """Tell whether an online group subscribes to a topic; one that is not online, or to nothing, counts as such."""
+        """Return whether a group subscribes to a topic; one that is not online, or subscribes to nothing, counts so."""
         online = self._consumers.get(group)
         return online is None or not online.subscriptions or topic in online.subscriptions
 
@@ -316,7 +316,7 @@ class BrokerOffsets:
     def _targets(
         self, language: Language, topic: str, group: str, time_ms: int, force: bool
     ) -> tuple[dict[int, int], Command]:
-        """Return where a group is to go on, and the request (220) that tells its members. Any thread."""
+        """Return where a group is to go on, and the request (220) that resets its members. Any thread."""
         config = self._topics.get(topic)
         if config is None:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"

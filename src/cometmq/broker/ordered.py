@@ -1,7 +1,7 @@
 """Batches of queues popped in order: ``consumerOrderInfo.json``, read at the start and written every ten seconds.
 
-The loops decide by their own table; this one follows it. What nobody can pop any more is forgotten: of topics, groups
-and queues that are gone, and after a day without a pop.
+The loops decide by their own table; this one follows it. Batches that nobody can pop any more are forgotten: those of
+topics, groups and queues that are gone, and after a day without a pop.
 
 Threads: any; :meth:`OrderedBatches.persist` takes one after the other. Waits for the disk.
 Source: consumption specification 4.12; upstream's ConsumerOrderInfoManager.
@@ -27,7 +27,7 @@ _log = logging.getLogger("cometmq.broker.ordered")
 
 _UNUSED_MS = 86_400_000
 _LOOK_MS = 3_600_000
-"""Where nothing changed, what nobody uses is looked for no more often."""
+"""Pause between searches for unused batches while nothing changes."""
 
 
 class OrderedBatches:
@@ -97,7 +97,7 @@ class OrderedBatches:
             self._info.persist(cover=self._plane.flush)
 
     def _forget(self, queue: OrderedQueue, now_ms: int) -> bool:
-        """Forget a batch that nobody can pop any more; tell whether it was one."""
+        """Forget a batch if nobody can pop it any more; return whether it was forgotten."""
         topic = self._topics.get(queue.topic)
         is_there = topic is not None and queue.queue_id < topic.read_queue_nums
         if is_there and self._groups.get(queue.group) is not None and now_ms - queue.batch.used_ms <= _UNUSED_MS:

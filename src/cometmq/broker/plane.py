@@ -1,4 +1,4 @@
-"""What the control plane asks of the data plane: the C loops' tables, progress and storing on the broker's behalf.
+"""The data plane's interface for the control plane: the C loops' tables, progress, and storing for the broker.
 
 The compiled ``BrokerPlane`` is one; tests use a twin in memory. The control plane decides, the data plane only knows:
 nothing here returns a refusal for a client.
@@ -41,7 +41,7 @@ class DelayMark(NamedTuple):
     """A place in the log with the delay levels' progress that held there.
 
     Attributes:
-        log_end: physical offset; what was delivered up to it lies before it.
+        log_end: physical offset; all messages delivered up to the mark lie before it.
         offsets: next queue offset of each level, from 1.
     """
 
@@ -156,7 +156,7 @@ class DataPlane(Protocol):
         """Return the offset of a group's last pull, or None."""
 
     def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set progress so that the next pull is told of it; commits in between do nothing."""
+        """Set progress so that the next pull is answered with it; commits in between do nothing."""
 
     def remove_offsets(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Forget the progress of a group, or of all groups in a topic."""
@@ -204,7 +204,7 @@ class DataPlane(Protocol):
         """Begin to deliver."""
 
     def stop_delay(self) -> None:
-        """Deliver nothing more. What was delivered is confirmed and counted on return. May wait for the disk."""
+        """Deliver nothing more. Delivered messages are confirmed and counted on return. May wait for the disk."""
 
     def delay_mark(self) -> DelayMark:
         """Return the levels' progress and the place in the log where it holds; levels never used are left out.
@@ -242,7 +242,7 @@ class DataPlane(Protocol):
         """Revive nothing more, and store what is popped and not done with.
 
         Raises:
-            Error: it could not be stored; its messages come again.
+            Error: it could not be stored; its messages are redelivered.
         """
 
     def take_wanted_topics(self) -> list[str]:

@@ -18,7 +18,7 @@ _NOT_READABLE = (NotFound, OffsetOutOfRange, CorruptRecord)
 
 
 class QueueStore(Protocol):
-    """What is needed of a store; the engine's ``StoreHandle`` has it."""
+    """The needed part of a store; the engine's ``StoreHandle`` has it."""
 
     def queue(self, topic: str, queue_id: int) -> tuple[bool, int, int] | None:
         """Return whether it holds inner batches, its minimum and its maximum."""
@@ -45,7 +45,7 @@ class Queues:
         self._store = store
 
     def exists(self, topic: str, queue_id: int) -> bool:
-        """Tell whether the queue ever had a message."""
+        """Return whether the queue ever had a message."""
         return self._found(topic, queue_id) is not None
 
     def _found(self, topic: str, queue_id: int) -> tuple[bool, int, int] | None:
@@ -58,7 +58,7 @@ class Queues:
         return Bounds(0, 0) if found is None else Bounds(found[1], found[2])
 
     def stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return when a message was stored; -1 where there is none at the offset."""
+        """Return when a message was stored; -1 without one at the offset."""
         low, high = self.bounds(topic, queue_id)
         if not low <= offset < high:
             return -1

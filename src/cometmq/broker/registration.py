@@ -46,7 +46,7 @@ _TROUBLE = (ConnectionLost, RequestTimeout, BrokerError, LimitReached, Malformed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdentity:
-    """Who registers.
+    """The broker's identity in a registration.
 
     Attributes:
         cluster, name: the broker's.
@@ -91,7 +91,7 @@ class Registrations:
         """Take what is needed."""
         self._identity = identity
         self._source = source
-        # Static topics are none of ours: their version never changes.
+        # We do not have static topics: their version never changes.
         self._mapping_version = DataVersion.first(now_ms())
 
     def of(self, topics: Iterable[TopicConfig] | None = None) -> Command:
@@ -119,7 +119,7 @@ class Registrations:
         return Command(code=RequestCode.QUERY_DATA_VERSION, fields=self._identity.fields(), body=body)
 
     def is_known(self, answer: Command) -> bool:
-        """Tell whether a name server that answered a :meth:`question` so has our version."""
+        """Return whether a name server that answered a :meth:`question` so has our version."""
         if answer.code != ResponseCode.SUCCESS or answer.fields.get("changed") != "false":
             return False
         if not answer.body:
@@ -138,7 +138,7 @@ class NameServerChannel(Protocol):
         """Send a request and wait for its answer.
 
         Raises:
-            ConnectionLost, RequestTimeout: there is none.
+            ConnectionLost, RequestTimeout: no answer came.
         """
 
     @property
@@ -158,7 +158,7 @@ class Timing:
         period_ms: from then on; upstream holds it between 10 s and 60 s.
         timeout_ms: longest wait for a name server's answer.
         start_ms: longest wait of the broker's start for all of them.
-        announce_ms: longest wait of whoever made a topic: less than a client waits for its answer.
+        announce_ms: longest wait of a request that made a topic: less than a client waits for its answer.
         retry_ms: pause before a name server that failed is tried again.
         goodbye_ms: longest wait for goodbyes.
         ask_ms: longest wait for the answer to a question: less than a client waits for the one that follows from it.
@@ -189,7 +189,7 @@ class Registrar:
         order_config: Callable[[KVTable], Awaitable[None]],
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Nobody is told before :meth:`start`.
+        """Nothing is announced before :meth:`start`.
 
         Args:
             addresses: the name servers, ``host:port``.
@@ -218,7 +218,7 @@ class Registrar:
                 task.cancel()
 
     async def announce(self, topics: Sequence[TopicConfig]) -> None:
-        """Tell of new and changed topics; returns when all have answered or the time for it is over."""
+        """Announce new and changed topics; returns when all have answered or the time for it is over."""
         if not self._servers or self._stopping:
             return
         request = self._registrations.of(topics)
@@ -226,7 +226,7 @@ class Registrar:
         await asyncio.wait(tasks, timeout=self._timing.announce_ms / 1000)
 
     async def announce_all(self) -> None:
-        """Tell everything, for what concerns all topics; returns as :meth:`announce`."""
+        """Announce all topics, after a change that concerns all; returns as :meth:`announce`."""
         if not self._servers or self._stopping:
             return
         tasks = [asyncio.ensure_future(server.tell(self._registrations.of())) for server in self._servers]
@@ -303,7 +303,7 @@ class _NameServer:
         return self._channel is not None and self._channel.is_connected
 
     async def _wait(self, wait_ms: int) -> None:
-        """Wait; not for longer than a moment where something is to be told again."""
+        """Wait; only for a moment if a registration must be repeated."""
         sleeping = asyncio.ensure_future(self._owner._pause(wait_ms / 1000))
         hurried = asyncio.ensure_future(self._hurry.wait())
         try:
@@ -316,7 +316,7 @@ class _NameServer:
         self._hurry.clear()
 
     async def _round(self, *, first: bool) -> bool:
-        """Register once; tell whether that went well."""
+        """Register once; return whether that succeeded."""
         registrations, timing = self._owner._registrations, self._owner._timing
         try:
             if self._channel is None:
@@ -377,7 +377,7 @@ class _NameServer:
             self._hurry.set()
 
     async def ask(self, question: Command) -> Command | None:
-        """Ask something, and return the answer; None where there is none."""
+        """Ask something, and return the answer, or None."""
         if self._channel is None or not self.is_registered:
             return None
         try:

@@ -1,7 +1,7 @@
-"""Who is connected: producers and consumers by group and connection, with what each group subscribes to.
+"""Connected producers and consumers by group and connection, with each group's subscriptions.
 
-Both registries are plain tables. What a change of them means for others (code 40, the loops' tables) is told to a
-listener, in the order in which it happened; they send and write nothing themselves.
+Both registries are plain tables. They report changes that concern others (code 40, the loops' tables) to a listener, in
+the order in which they happened, and send and write nothing themselves.
 
 Invariant: a connection is in a group at most once, under the client id of its last heartbeat; a consumer group without
 connections does not exist.
@@ -71,13 +71,13 @@ class ConsumerGroup:
 
 
 class ConsumerListener(Protocol):
-    """What a consumer registry tells."""
+    """The listener of a consumer registry."""
 
     def members_changed(self, group: ConsumerGroup) -> None:
-        """Members came or went, or topics did: whoever is in the group should look again."""
+        """Members came or went, or topics did: the group's members should look again."""
 
     def subscriptions_changed(self, group: ConsumerGroup, *, end_holds: bool) -> None:
-        """What the loops filter and check by is another now. ``end_holds``: held pulls were made for something else."""
+        """The loops' filters and checks changed. ``end_holds``: held pulls were made for other ones."""
 
     def group_gone(self, name: str) -> None:
         """The last member has left."""
@@ -124,7 +124,7 @@ class ConsumerRegistry:
 
         Args:
             subscriptions: everything the client subscribes to; None: as before (a heartbeat without them).
-            notify: whether the group wants its members told.
+            notify: whether the group wants its members notified.
 
         Returns:
             True where members or topics changed.
@@ -140,16 +140,16 @@ class ConsumerRegistry:
         before = dict(group.subscriptions)
         group.consume_type, group.message_model = consume_type, message_model
         found = _Changes() if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
-        # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once.
+        # The loops' tables come first: a notified member pulls with the new subscriptions at once.
         if is_first or found.versions or found.topics or told != (consume_type, message_model):
             try:
                 self._listener.subscriptions_changed(group, end_holds=found.filters or found.topics)
             except Exception:
-                # Kept, it would count as told, and the next heartbeat would not tell it again.
+                # Kept, it would count as reported, and the next heartbeat would not report it again.
                 group.consume_type, group.message_model = told
                 group.subscriptions = before
                 raise
-        # A changed client id on the connection replaces the old one, and is no new member.
+        # A changed client id on the connection replaces the old one, and is not a new member.
         is_new = client.conn not in group.members
         self._groups[name] = group
         group.members[client.conn] = client
@@ -176,12 +176,12 @@ class ConsumerRegistry:
             self._listener.members_changed(group)
 
     def close(self, conn: int, notify: Callable[[str], bool]) -> None:
-        """Take a connection that is gone out of all its groups. ``notify`` tells whether a group wants to be told."""
+        """Take a connection that is gone out of all its groups. ``notify`` returns whether to notify a group."""
         for name in sorted(self._groups_of.get(conn, ())):
             self.unregister(name, conn, notify=notify(name))
 
     def expire(self, timeout_ms: int) -> list[int]:
-        """Take out members that were silent for so long; the others of their groups are not told, as upstream.
+        """Take out members that were silent for so long; the others of their groups are not notified, as upstream.
 
         Returns:
             Their connections, for closing.
@@ -200,7 +200,7 @@ class ConsumerRegistry:
 
 @dataclass(slots=True)
 class _Changes:
-    """What a heartbeat changed in a group's table of subscriptions.
+    """The changes of a heartbeat to a group's table of subscriptions.
 
     Attributes:
         topics: topics came or went.
@@ -248,7 +248,7 @@ class ProducerRegistry:
         self._groups_of: dict[int, set[str]] = {}
 
     def get(self, group: str) -> Mapping[int, ClientConnection] | None:
-        """Return a group's members by connection, or None where there are none."""
+        """Return a group's members by connection, or None."""
         return self._groups.get(group)
 
     def groups(self) -> Mapping[str, Mapping[int, ClientConnection]]:

@@ -109,7 +109,7 @@ class Routes:
                 await self._ask_once(topic)
 
     async def _ask_once(self, topic: str) -> None:
-        """Ask; whoever comes while that is under way waits for the same answer."""
+        """Ask; callers that arrive meanwhile wait for the same answer."""
         task = self._asking.get(topic)
         if task is None:
             task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))

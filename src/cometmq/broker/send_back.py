@@ -57,7 +57,7 @@ class Route:
 
     Attributes:
         topic: its retry or dead-letter topic.
-        delay_level: when it comes again; 0: at once.
+        delay_level: when it is redelivered; 0: at once.
         is_dead: True for the dead letters.
     """
 
@@ -96,7 +96,7 @@ def route_retry_send(topic: str, *, reconsume_times: int, times_max: int, is_gro
     group = topic.removeprefix(RETRY_PREFIX)
     if is_group_locked or reconsume_times > times_max:
         return Route(dead_letter_topic(group), 0, True)
-    # Its DELAY property says when it comes again.
+    # Its DELAY property says when it is redelivered.
     return Route(topic, 0, False)
 
 

@@ -1,7 +1,7 @@
 """A broker in this process: the store, the loops, the control plane and the registration, started and stopped together.
 
     start: store opened (its lock is the broker's) -> loops made -> tables filled -> listening -> registered
-    stop:  goodbye to the name servers -> nothing new is taken, what is under way is finished -> progress written ->
+    stop:  goodbye to the name servers -> nothing new is taken, requests in progress are finished -> progress written ->
            loops ended -> store closed
 
 Threads: :class:`Broker`'s methods may be called from any thread but the broker's own. Handlers, jobs and the
@@ -49,7 +49,7 @@ _PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
 
 _MS = 1_000
 _REVIVE_QUEUES_MAX = 999
-"""Handles of ordered pops name revive queue 999, which is none."""
+"""Handles of ordered pops name revive queue 999, which does not exist."""
 
 
 class Broker:
@@ -104,7 +104,7 @@ class Broker:
         )
 
     def _start(self, undo: ExitStack) -> None:
-        """Put everything up; what is undone, is undone the other way round."""
+        """Start everything; ``undo`` stops it in reverse order."""
         config, settings = self.config, self.config.settings
         with _reserved_port(config.host, config.port) as port:
             self._port = port
@@ -317,7 +317,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What clients connect to, ``host:port``, as routes have it."""
+        """The address for clients, ``host:port``, as in routes."""
         return self.config.advertised(self._port)
 
     @property

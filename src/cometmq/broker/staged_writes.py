@@ -4,10 +4,10 @@
     31002 a task brings a piece of a file, durable when answered       31004 the driver gives it up
 
 The files lie where those of local writers do (:mod:`cometmq.store.staged_files`), under ``wire-<job>``, and a commit is
-the same piece of work in the hand-off folder. The store's own thread appends it, by the code that is there, whatever
-ends this process; so asking again is answered alike: after a lost answer, a driver's death, or a start of the broker.
+the same piece of work in the hand-off folder. The store's own thread appends it with the same code, even if this
+process dies; so a repeated request gets the same answer: after a lost answer, a driver's death, or a restart.
 
-Invariants: a piece begins at or below its file's end, so files have no holes; what all jobs hold is never above
+Invariants: a piece begins at or below its file's end, so files have no holes; all jobs together never hold more than
 ``stagedBytesMax``, since room is reserved before a piece is written; no piece is taken for a job that was committed.
 
 Threads: the event loop's; the disk is waited for in the lanes, where each connection has a share.
@@ -191,7 +191,7 @@ class StagedWrites:
             return
         job.busy += 1
         try:
-            # Also where it is known: who asks again must not be answered before the folder is there.
+            # Also where it is known: a repeated request must not be answered before the folder is there.
             await self._on_disk(caller, lambda: self._folder.begin(name, WireOwner(caller.peer)))
         except BaseException:
             if is_new and job.busy == 1 and self._jobs.get(name) is job:

@@ -33,7 +33,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one span of time brought.
+    """The events of one span of time.
 
     Attributes:
         total: the sum over the span.
@@ -92,7 +92,7 @@ class Statistics:
         self._day: int | None = None
         self._mornings: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self.counters: dict[str, int] = {}
-        """What a metrics page shows, by name; every number only grows, but for those that end in ``_now``."""
+        """The figures for a metrics page, by name; each only grows, but for those that end in ``_now``."""
 
     def add(self, name: str, key: str, amount: int, times: int = 1) -> None:
         """Count. Beyond 100,000 keys of a name new ones are not kept, so that nobody fills the memory with names."""

@@ -39,7 +39,7 @@ _MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHandle:
-    """What the answer to a timer's send names it by.
+    """The handle that the answer to a timer's send has.
 
     Attributes:
         topic: where the message was sent to.
@@ -58,7 +58,7 @@ class RecallHandle:
         """Read a handle.
 
         Raises:
-            Refusal: it is none; code 604 as upstream answers.
+            Refusal: it is invalid; code 604 as upstream answers.
         """
         invalid = Refusal(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
         try:
@@ -69,7 +69,7 @@ class RecallHandle:
         if len(parts) < _PARTS or parts[0] != _VERSION:
             raise invalid
         _, topic, broker_name, due, unique_id = parts[:_PARTS]
-        # What is no time was due long ago.
+        # An invalid time was due long ago.
         return cls(
             topic=topic,
             broker_name=broker_name,

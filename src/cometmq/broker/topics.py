@@ -1,7 +1,7 @@
-"""The broker's topics: made on first use, by administration or by the broker itself; loops and name servers are told.
+"""The broker's topics: made on first use, by administration or by the broker itself; loops and name servers get them.
 
-A topic is in ``topics.json`` before the loops take a message for it, and the name servers know it before whoever
-caused it gets an answer, so that a client which asks for its route next finds it. The table is the store's own
+A topic is in ``topics.json`` before the loops take a message for it, and the name servers know it before the request
+that caused it is answered, so that a client which asks for its route next finds it. The table is the store's own
 (:class:`cometmq.store.topic_book.TopicBook`): an append of this process, or one handed off, makes topics for the broker
 too.
 
@@ -58,23 +58,23 @@ _TEMPLATE = "TBW102"
 _PERM_MAX = 15
 _UNIT, _UNIT_SUBSCRIBED = 1, 2
 _NOT_SET = "not set any response code"
-"""What upstream's answer to code 17 carries: success with the remark of an answer that nobody filled in."""
+"""The remark of upstream's answer to code 17: success, with the remark of an answer that nobody filled in."""
 
 
 class Announcer(Protocol):
-    """Who tells the name servers."""
+    """The link to the name servers."""
 
     async def announce(self, topics: Sequence[TopicConfig]) -> None:
-        """Tell of new and changed topics; returns when they know, or when waiting longer is no use."""
+        """Announce new and changed topics; returns when they know, or when waiting longer is no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRules:
-    """What the settings say about topics.
+    """The settings of topics.
 
     Attributes:
         auto_create: a send to an unknown topic makes it.
-        auto_create_max: with so many topics, of whatever origin, it does not.
+        auto_create_max: with so many topics, of any origin, it does not.
         refuse_system_names: administration cannot touch the system's topics.
         mixed_message_type: ``message.type`` may be MIXED.
         clear_pop_retry: deleting a topic deletes its pop retry topics.
@@ -101,7 +101,7 @@ class BrokerTopics:
         make_batch: Callable[[str], None],
         groups_with_progress: Callable[[str], Iterable[str]],
     ) -> None:
-        """Nothing is told to anybody before :meth:`start`.
+        """Loops and name servers get nothing before :meth:`start`.
 
         Args:
             book: the store's topics.
@@ -109,7 +109,7 @@ class BrokerTopics:
             announcer: the way to the name servers.
             rules: what the settings say.
             delete: deletes a topic's queues and progress in the store; may take long.
-            make_batch: tells the store that a topic's queues hold inner batches.
+            make_batch: marks a topic's queues in the store as holding inner batches.
             groups_with_progress: names the groups that have progress in a topic.
         """
         self._book = book
@@ -129,7 +129,7 @@ class BrokerTopics:
         """Make the broker's own topics where they are missing, and give the loops every topic. Blocks.
 
         Some are called after broker and cluster. A name like ``room@broker``, by which groups share queues out by
-        machine rooms, is none that a topic can have, nor could a client ask for it: such a broker goes without them.
+        machine rooms, cannot be a topic's, nor could a client ask for it: such a broker goes without them.
         """
         missing = [topic for topic in own if topic.topic_name not in self._table and is_topic_name(topic.topic_name)]
         for topic in missing:
@@ -151,7 +151,7 @@ class BrokerTopics:
         return self._table.get(name)
 
     def require(self, name: str) -> TopicConfig:
-        """Return a topic; Refusal with 17 where there is none."""
+        """Return a topic; Refusal with 17 for an unknown one."""
         found = self._table.get(name)
         if found is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
@@ -171,7 +171,7 @@ class BrokerTopics:
         self._table.touch()
 
     def changed_elsewhere(self, name: str) -> TopicConfig | None:
-        """Tell the loops of a topic that the store's own side made, changed or removed. Any thread."""
+        """Update the loops with a topic that the store's own side made, changed or removed. Any thread."""
         found = self._table.get(name)
         if found is None:
             self._plane.remove_topic(name)
@@ -203,7 +203,7 @@ class BrokerTopics:
             raise
 
     async def take_order(self, topics: Sequence[TopicConfig]) -> None:
-        """Store topics whose order the name servers keep; they need not be told.
+        """Store topics whose order the name servers keep; nothing is announced.
 
         Raises:
             StorageError: they could not be written down; everything is as before.
@@ -268,7 +268,7 @@ class BrokerTopics:
         """
         found = self._table.get(name)
         if found is not None and name not in self._making:
-            # The loops may have been told after the request came by them.
+            # The loops may have got the topic after the request passed them.
             self._plane.put_topic(found)
             return found
         is_retry = name.startswith(RETRY_PREFIX)
@@ -298,7 +298,7 @@ class BrokerTopics:
         """Return the topic of a send, made where it may be.
 
         Raises:
-            Refusal: it may not, or the send is none that a client may make.
+            Refusal: it may not, or no client may make such a send.
             MalformedCommand: a member is missing.
         """
         members = Members(request.fields)
@@ -409,7 +409,7 @@ class BrokerTopics:
         return ok(request)
 
     async def remove(self, name: str) -> None:
-        """Delete a topic with its queues and the groups' progress; the loops stop first. Fine where there is none."""
+        """Delete a topic with its queues and the groups' progress; the loops stop first. An unknown topic is fine."""
         self._plane.remove_topic(name)
         self._plane.remove_offsets(topic=name)
         await asyncio.get_running_loop().run_in_executor(None, self._delete, name)

@@ -5,4 +5,4 @@ from __future__ import annotations
 __all__ = ["FAQ"]
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""What upstream adds where its frequently asked questions explain a refusal."""
+"""Upstream's addition to refusals that its frequently asked questions explain."""
