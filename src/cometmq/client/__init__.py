@@ -22,7 +22,7 @@ room            holds
                 ``inner_producer``, for messages that consumers send back; ``producer_settings``. The fast path of plain
                 messages is compiled: ``bindings/python/_producing.pxi``
 ``push/``       a push consumer's engine: ``push_engine``, ``push_pulls``, ``push_pops`` with ``push_popping`` and
-                ``pop_service``; ``tasks``, ``thread_workers``, ``workers``: who calls the listener;
+                ``pop_service``; ``tasks``, ``thread_workers``, ``workers``: the listener's callers;
                 ``consume_service``, ``concurrent_service``, ``orderly_service``, ``outcome_policy``: from a listener's
                 answer to progress; ``listeners``, ``listener_hooks``, ``listener_failures``; ``consume_counts``;
                 ``push_surface``, shared by both surfaces

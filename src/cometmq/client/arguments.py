@@ -48,7 +48,7 @@ def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: 
         minimum, maximum: its range; None for no end.
 
     Raises:
-        InvalidArgument: it is no whole number, or outside its range.
+        InvalidArgument: it is not a whole number, or outside its range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgument(f"{name} is {value!r}: it is a whole number")
@@ -66,10 +66,10 @@ def milliseconds(name: str, value: object, *, minimum_ms: int = 0, maximum_ms: i
         name: the argument.
         value: what was given for it: seconds, also parts of one.
         minimum_ms, maximum_ms: its range, milliseconds.
-        of_limit: what the range is told with besides.
+        of_limit: the text that follows the range in the error.
 
     Raises:
-        InvalidArgument: it is no number, or outside its range.
+        InvalidArgument: it is not a number, or outside its range.
     """
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise InvalidArgument(f"{name} is {value!r}: it is a number of seconds")

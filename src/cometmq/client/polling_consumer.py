@@ -1,4 +1,4 @@
-"""What blocking consumers that are asked for messages share: the loop they work on, their start, and their state.
+"""The base of blocking consumers that are polled for messages: the loop they work on, their start, and their state.
 
 Threads: any.
 """
@@ -27,7 +27,7 @@ class _Engine(Protocol):
 
 
 class PollingConsumer:
-    """The blocking surface over an engine; who inherits makes the engine."""
+    """The blocking surface over an engine; subclasses make the engine."""
 
     _engine: _Engine
 

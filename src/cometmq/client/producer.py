@@ -5,7 +5,7 @@
     with Producer("orders-api", name_servers="127.0.0.1:9876") as producer:
         producer.send("orders", b"...", tags="paid", keys="o-17")
 
-All producers of a process share one event loop in a background thread; here is no logic, it is all in
+All producers of a process share one event loop in a background thread; all logic is in
 :mod:`cometmq.client.send.send_engine`.
 """
 
@@ -61,7 +61,7 @@ class Producer:
             options: the settings, :class:`ProducerSettings`.
 
         Raises:
-            InvalidArgument: there is no such option, or a name server is no address.
+            InvalidArgument: there is no such option, or a name server is not an address.
         """
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
         self._interceptors = tuple(interceptors)
@@ -69,7 +69,7 @@ class Producer:
         self._engine: SendEngine | None = None
 
     def __repr__(self) -> str:
-        """Tell group and state."""
+        """Return group and state."""
         return f"<Producer {self.settings.group} {self.state.value}>"
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Producer:
         selector: QueueSelector | None = None,
         arg: Any = None,
     ) -> None:
-        """Send a message and forget it: nobody is told whether it arrives.
+        """Send a message one-way: there is no confirmation that it arrives.
 
         The arguments are those of :meth:`send`.
 
@@ -272,7 +272,7 @@ class Producer:
             under_way: most messages that are sent and not acknowledged.
 
         Returns:
-            What :meth:`send` would for each, in order.
+            The result of :meth:`send` for each, in order.
 
         Raises:
             SendFailed: the first that failed, when all that were begun have ended; those behind it were sent or not.

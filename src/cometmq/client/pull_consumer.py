@@ -8,8 +8,8 @@
             handle(message)
 
 Queues are shared out among the members of the group (``subscribe``) or assigned by hand (``assign``). Messages are
-fetched ahead; ``poll`` hands them out. Progress is committed by itself each ``auto_commit_interval_ms`` for what was
-handed out before the latest poll, or by ``commit``. ``pull`` reads one queue once and leaves its offset to the caller.
+fetched ahead; ``poll`` hands them out. Progress is committed every ``auto_commit_interval_ms`` for messages handed out
+before the latest poll, or by ``commit``. ``pull`` reads one queue once and leaves its offset to the caller.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PullConsumer(PollingConsumer):
             **options: :class:`~cometmq.client.settings.PullSettings`.
 
         Raises:
-            InvalidArgument: there is no such option, or a name server is no address.
+            InvalidArgument: there is no such option, or a name server is not an address.
         """
         super().__init__()
         self._engine: PullEngine = make_pull_engine(
@@ -102,7 +102,7 @@ class PullConsumer(PollingConsumer):
         )
 
     def __repr__(self) -> str:
-        """Tell group, state and how many queues it has."""
+        """Return group, state and how many queues it has."""
         engine = self._engine
         return f"<PullConsumer {engine.settings.group} {engine.state.value} queues={len(engine.assignment())}>"
 
@@ -110,7 +110,7 @@ class PullConsumer(PollingConsumer):
 
     @property
     def settings(self) -> PullSettings:
-        """What it was told."""
+        """Its settings."""
         return self._engine.settings
 
     def close(self, *, commit: bool = True) -> None:
@@ -126,7 +126,7 @@ class PullConsumer(PollingConsumer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; after an exception what was handed out last is not committed and comes again."""
+        """Close; after an exception the messages handed out last are not committed and are redelivered."""
         self.close(commit=kind is None)
 
     # --- Which queues -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class PullConsumer(PollingConsumer):
             expression_type: ``TAG`` or ``SQL92``.
 
         Raises:
-            InvalidArgument: something is no queue, or the expression cannot be used.
+            InvalidArgument: an item is not a queue, or the expression cannot be used.
             ClientStateError: topics were subscribed to.
         """
         self._run(self._engine.assign(queues, expression, expression_type=expression_type))
@@ -209,7 +209,7 @@ class PullConsumer(PollingConsumer):
         """Give messages one by one until the consumer is closed. Brokers that are gone are waited for.
 
         A message counts as consumed when the loop comes back for the next one, or at a :meth:`commit` of the loop's
-        thread. Where the loop is left, what was not looked at yet is given by the next loop or poll.
+        thread. When the loop is left, the next loop or poll returns the messages that it has not seen.
         """
         reader = Reader()
         try:
@@ -313,7 +313,7 @@ class PullConsumer(PollingConsumer):
         """Return the group's progress in a queue, None where it has none.
 
         Raises:
-            Error: its broker did not tell it.
+            Error: its broker did not return it.
         """
         return self._run(self._engine.committed(queue))
 
@@ -325,12 +325,12 @@ class PullConsumer(PollingConsumer):
     # --- Where to go on -----------------------------------------------------------------------------------------------
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of an assigned queue; what was fetched ahead is forgotten, also by a loop that runs.
+        """Continue at an offset of an assigned queue; messages fetched ahead are dropped, also by a loop that runs.
 
         Raises:
             NotFound: the queue is not assigned.
             OffsetOutOfRange: the offset lies outside the queue.
-            InvalidArgument: it is no whole number.
+            InvalidArgument: it is not a whole number.
         """
         self._give_back()
         self._run(self._engine.seek(queue, offset))
@@ -351,7 +351,7 @@ class PullConsumer(PollingConsumer):
         self._run(self._engine.seek_to_time(queue, timestamp_ms))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more; what came already is still handed out."""
+        """Stop pulling these queues; messages already received are still handed out."""
         chosen = several("pause", queues, MessageQueue, QUEUES)
         self._on_loop(lambda: self._engine.pause(chosen))
 

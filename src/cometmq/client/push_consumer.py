@@ -12,7 +12,7 @@
     with consumer:
         input("Enter ends\\n")
 
-All consumers of a process share one event loop in a background thread; here is no logic, it is all in
+All consumers of a process share one event loop in a background thread; all logic is in
 :mod:`cometmq.client.push.push_engine`.
 """
 
@@ -52,7 +52,7 @@ class PushConsumer(PushSurface):
 
     The listener is called in up to ``consume_thread_max`` threads, with one message (``listener``) or with a list
     (``batch_listener``, up to ``consume_message_batch_max_size``). None or ``Outcome.SUCCESS`` says that they are done,
-    an exception that they are not: they come again, after a delay that grows, and after 16 tries go to the dead
+    an exception that they are not: they are redelivered, after a delay that grows, and after 16 tries go to the dead
     letters. An orderly listener gets each queue's messages in order, and waits where one fails. An ``async def``
     listener runs on the background loop and must not block.
 
@@ -93,7 +93,7 @@ class PushConsumer(PushSurface):
             options: the settings, :class:`~cometmq.client.settings.PushSettings`.
 
         Raises:
-            InvalidArgument: there is no such option, a name server is no address, or there are two listeners.
+            InvalidArgument: there is no such option, a name server is not an address, or there are two listeners.
         """
         super().__init__(
             dict(options),
@@ -112,7 +112,7 @@ class PushConsumer(PushSurface):
         self._loop = ClientLoop()
 
     def __repr__(self) -> str:
-        """Tell group, state and topics."""
+        """Return group, state and topics."""
         return f"<PushConsumer {self.settings.group} {self.state.value} topics={sorted(self._expressions)}>"
 
     def subscribe(self, topic: str, expression: str | None = "*", *, expression_type: str = TAG) -> Self:
@@ -162,7 +162,7 @@ class PushConsumer(PushSurface):
         return self._loop.run(self._running().progress(topic))
 
     def suspend(self) -> None:
-        """Pull no more until :meth:`resume`; what is here already is consumed.
+        """Stop pulling until :meth:`resume`; messages already received are consumed.
 
         Raises:
             ClientStateError: it does not run.
@@ -197,7 +197,7 @@ class PushConsumer(PushSurface):
         its own consumer does not wait: the close ends behind that call of it.
 
         Args:
-            timeout_ms: how long listeners may take. What they have then comes again, to whoever gets the queue.
+            timeout_ms: how long listeners may take. Unfinished messages are redelivered to the queue's next owner.
         """
         self._ended.set()
         engine = self._engine

@@ -1,4 +1,4 @@
-"""What consumers and producers can be told: upstream's settings under their names in snake case, units at the end.
+"""Settings of consumers and producers: upstream's, under their names in snake case, units at the end.
 
 Settings are checked when the client starts, in upstream's order, so that of several wrong ones the same is named first.
 Numbers have their range beside them; settings of CometMQ's own are checked behind upstream's.
@@ -65,7 +65,7 @@ S = TypeVar("S", bound="ClientSettings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Range:
-    """What a number may be; ``unset`` stands for "none" and is allowed besides."""
+    """A number's range; ``unset`` stands for "none" and is allowed besides."""
 
     minimum: int
     maximum: int
@@ -85,16 +85,16 @@ def number(default: int, *, minimum: int = 0, maximum: int = INT32_MAX, unset: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What producers and consumers have in common. Clients of one client id share the first one's.
+    """Settings that producers and consumers share. Clients of one client id share the first one's.
 
     Attributes:
         name_servers: name servers, ``host:port``; as an option also a text with ``;`` between them. Without any, the
             environment's ``NAMESRV_ADDR`` is taken, then ``name_server_domain``.
-        name_server_domain: host, or ``host:port``, of a web server that tells the name servers' addresses; also from
+        name_server_domain: host, or ``host:port``, of a web server that lists the name servers' addresses; also from
             the environment's ``rocketmq.namesrv.domain``. None: nobody is asked.
         name_server_subgroup: the last part of that address; also from ``rocketmq.namesrv.domain.subgroup``.
         client_ip: the address in the client id; None for the machine's own.
-        instance_name: tells clients of a process apart. ``DEFAULT`` becomes a name of its own for each client, except
+        instance_name: distinguishes clients of a process. ``DEFAULT`` becomes a name of its own for each client, except
             for broadcasting consumers, whose local offsets are kept under it.
         unit_name: the unit in the client id, or None.
         unit_mode: the group's clients are spread over units.
@@ -115,9 +115,9 @@ class ClientSettings:
         start_detector_enable: look whether avoided brokers answer again.
         detect_timeout_ms: how long such a look may take.
         detect_interval_ms: how often a broker is looked at.
-        enable_trace: tell upstream's message trace what is sent and consumed.
+        enable_trace: record sends and consumption in upstream's message trace.
         trace_topic: where to.
-        trace_message_batch_num: how many messages one trace record tells of.
+        trace_message_batch_num: how many messages one trace record covers.
         rpc_hooks: see every request to a server and every answer, to sign or to count them
             (:class:`~cometmq.remoting.network.RpcHook`). With hooks, sends and pulls take a slower path.
         rebalance_wait_interval_ms: how often queues are shared out when nothing happens.
@@ -173,7 +173,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """What consumers have in common.
+    """Settings that consumers share.
 
     Attributes:
         group: the consumer group.
@@ -234,7 +234,7 @@ class ConsumerSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
-    """What a push consumer can be told.
+    """Settings of a push consumer.
 
     Attributes:
         consume_thread_min, consume_thread_max: worker threads that run the listener.
@@ -328,7 +328,7 @@ class PushSettings(ConsumerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullSettings(ConsumerSettings):
-    """What a pull consumer can be told.
+    """Settings of a pull consumer.
 
     Attributes:
         consumer_pull_timeout_ms: how long a pull that the broker must not hold may take.
@@ -339,8 +339,8 @@ class PullSettings(ConsumerSettings):
         consume_max_span: how far the offsets of a queue's waiting messages may lie apart.
         pull_threshold_for_queue: messages of a queue that may wait.
         pull_threshold_size_for_queue_mib: MiB of a queue's messages that may wait.
-        poll_timeout_ms: how long :meth:`poll` waits when it is not told.
-        topic_metadata_check_interval_ms: how often a topic's queues are compared for who listens to changes.
+        poll_timeout_ms: how long :meth:`poll` waits by default.
+        topic_metadata_check_interval_ms: how often a topic's queues are compared for listeners to changes.
         max_reconsume_times: how often a message that is sent back is tried again.
     """
 
@@ -383,7 +383,7 @@ def check_client_group(group: str, *, reserved: str) -> None:
         reserved: upstream's name for "none given", which nobody may use.
 
     Raises:
-        InvalidArgument: it is no name, or the reserved one.
+        InvalidArgument: it is not a name, or the reserved one.
     """
     if not isinstance(group, str) or not group.strip():
         raise InvalidArgument(f"group is {group!r}: a group needs a name")
@@ -477,10 +477,10 @@ def settings_of(
         options: the keywords. Enums may be given by their names.
         name_servers: name servers, ``host:port``, as a list or as a text with ``;`` between them.
         environ: the environment's variables; None for the process's own.
-        fixed: settings that are no options, such as the group.
+        fixed: settings that are not options, such as the group.
 
     Raises:
-        InvalidArgument: there is no such option, the text names the nearest; or a name server is no address.
+        InvalidArgument: there is no such option, the text names the nearest; or a name server is not an address.
     """
     known = {each.name for each in fields(kind)} - {"name_servers", *fixed}
     values: dict[str, Any] = dict(fixed)
@@ -492,7 +492,7 @@ def settings_of(
             raise InvalidArgument(f"there is no option {name!r}{hint}")
         enum_kind = kinds.get(name)
         if enum_kind is not None and isinstance(value, str):
-            value = enum_kind.__members__.get(value.upper(), value)  # what is no name is told of by check()
+            value = enum_kind.__members__.get(value.upper(), value)  # check() reports an unknown name
         values[name] = value
     environment = os.environ if environ is None else environ
     for name, variable in (("name_server_domain", _DOMAIN_VARIABLE), ("name_server_subgroup", _SUBGROUP_VARIABLE)):

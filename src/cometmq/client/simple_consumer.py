@@ -1,4 +1,4 @@
-"""The simple consumer, blocking: messages are received, worked on by whoever has time, and acknowledged one by one.
+"""The simple consumer, blocking: messages are received, processed by any member, and acknowledged one by one.
 
 ::
 
@@ -7,8 +7,8 @@
         for message in consumer:
             book(message.body_bytes)
 
-Any number of members take messages from any queue (upstream's POP); nobody waits for a member that hangs. What was
-received is hidden from the others for its invisible time. What is not acknowledged by then comes again, to anybody.
+Any number of members take messages from any queue (upstream's POP); nobody waits for a member that hangs. A received
+message is hidden from the others for its invisible time. If it is not acknowledged by then, any member may get it.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class SimpleConsumer(PollingConsumer):
             **options: :class:`~cometmq.client.pop.simple_settings.SimpleSettings`.
 
         Raises:
-            InvalidArgument: there is no such option, or a name server is no address.
+            InvalidArgument: there is no such option, or a name server is not an address.
         """
         super().__init__()
         self._engine: SimpleEngine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
 
     def __repr__(self) -> str:
-        """Tell group, state and topics."""
+        """Return group, state and topics."""
         engine = self._engine
         return f"<SimpleConsumer {engine.settings.group} {engine.state.value} topics={sorted(engine.subscriptions)}>"
 
@@ -84,11 +84,11 @@ class SimpleConsumer(PollingConsumer):
 
     @property
     def settings(self) -> SimpleSettings:
-        """What it was told."""
+        """Its settings."""
         return self._engine.settings
 
     def close(self) -> None:
-        """Leave the group and close. What was received and not acknowledged comes again when its time is over.
+        """Leave the group and close. Unacknowledged messages are redelivered when their invisible time is over.
 
         Nothing is given back before that: :meth:`extend` with 0 does so. Any thread may close, and a loop ends then.
 
@@ -116,7 +116,7 @@ class SimpleConsumer(PollingConsumer):
         self._run(self._engine.subscribe(topic, expression, expression_type=expression_type))
 
     def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic; what was received of it can still be acknowledged."""
+        """End the subscription to a topic; its received messages can still be acknowledged."""
         self._run(self._engine.unsubscribe(topic))
 
     # --- Messages -----------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class SimpleConsumer(PollingConsumer):
     def ack(self, message: ReceivedMessage) -> None:
         """Say that a message is done: nobody gets it again. To say it twice does no harm.
 
-        After its invisible time it may be too late: then it has come again, and is done when that one is.
+        After its invisible time it may be too late: it was redelivered then, and is done when that delivery is.
 
         Raises:
             ClientStateError: the consumer does not run.
@@ -166,8 +166,8 @@ class SimpleConsumer(PollingConsumer):
     def ack_many(self, messages: Iterable[ReceivedMessage]) -> None:
         """Say that messages are done, with one request for each broker where it knows that.
 
-        Raises as :meth:`ack`, what went wrong first; the messages of other brokers are done all the same, and the call
-        can be made again.
+        Raises as :meth:`ack`, the first failure; the messages of other brokers are done all the same, and the call can
+        be repeated.
         """
         chosen = popped_messages(messages)
         if chosen:
@@ -177,8 +177,8 @@ class SimpleConsumer(PollingConsumer):
         """Hide a message for so long from now on, or with 0 give it back; return its new handle.
 
         Others get it 2 to 5 s after its time is over, also after 0: brokers wait so long for acknowledgements that are
-        on their way. Brokers do not look up what became of the message: one that is done comes back by this call, and
-        one that has come again comes once more. So do not extend what is acknowledged.
+        on their way. Brokers do not look up the message's state: one that is done comes back by this call, and one that
+        was redelivered is delivered once more. So do not extend acknowledged messages.
 
         The message has the new handle from then on; copies of it, such as pickled ones, have the old one, by which it
         cannot be acknowledged any more.
@@ -198,7 +198,7 @@ class SimpleConsumer(PollingConsumer):
     def handling(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
         """Keep a message hidden for as long as the block works on it, and acknowledge it at the block's end.
 
-        Where the block raises it is not acknowledged, and comes again when its invisible time is over. After
+        Where the block raises it is not acknowledged, and is redelivered when its invisible time is over. After
         ``extend_for_ms`` it is hidden no longer: the block counts as hanging. The end raises what :meth:`ack` does.
         """
         self._on_loop(lambda: self._engine.keep([message]))
@@ -212,11 +212,11 @@ class SimpleConsumer(PollingConsumer):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Give messages one by one until the consumer is closed.
 
-        What passes by itself is waited for, and logged once as a warning: servers that are gone, silent or busy.
+        Transient failures are waited out, and logged once as a warning: servers that are gone, silent or busy.
 
         A message is hidden from others while the loop works on it, and acknowledged when the loop comes back for the
-        next one, unless the loop acknowledged or extended it. Where the loop is left, the message that it has then
-        comes again, unless it was acknowledged; what it has not seen goes to the next loop or receive.
+        next one, unless the loop acknowledged or extended it. When the loop is left, its current message is redelivered
+        unless it was acknowledged; messages that it has not seen go to the next loop or receive.
 
         Raises:
             ClientStateError: the consumer was not started, or subscribes to nothing.

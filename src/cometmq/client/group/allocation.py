@@ -4,8 +4,8 @@ Every member computes the allocation of all from the same sorted queues and ids,
 of those and must give the same answer on every machine and in every language: upstream's, to the queue. A strategy of
 the user's own is a function, or an object with ``name`` and ``allocate``.
 
-When a group grows or shrinks, what the old owner handled and had not committed comes to the new one again: delivery
-is at least once.
+When a group grows or shrinks, the new owner of a queue gets the messages again that the old one handled and had not
+committed: delivery is at least once.
 
 Threads: one at a time for :class:`ConsistentHash`, which keeps its last ring; any for the others.
 Source: consumption specification 1.7.
@@ -51,7 +51,7 @@ class AllocateStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """What admin tools show."""
+        """The name that admin tools show."""
         ...
 
     def allocate(
@@ -107,7 +107,7 @@ class AveragelyByCircle:
 
 
 class ByConfig:
-    """A fixed list, whoever else is there: the user sees to it that every queue has one owner."""
+    """A fixed list, independent of the members: the user must give every queue one owner."""
 
     name = "CONFIG"
 
@@ -154,7 +154,7 @@ class ByMachineRoom:
 
 
 class RoomOf(Protocol):
-    """Tells where brokers and members stand. The rooms must not be empty."""
+    """Returns the rooms of brokers and members. The rooms must not be empty."""
 
     def broker_deploy_in(self, queue: MessageQueue) -> str:
         """Return the room of the queue's broker."""
@@ -305,7 +305,7 @@ def as_strategy(given: AllocateStrategy | AllocateFunction | str) -> AllocateStr
     """Return a strategy for what a user gave: one of upstream's names, a function, or a strategy.
 
     Raises:
-        InvalidArgument: it is none of them; the text says what would do.
+        InvalidArgument: it is none of them; the text lists the valid ones.
     """
     if isinstance(given, str):
         make = _BY_NAME.get(given.upper())

@@ -1,4 +1,4 @@
-"""What heartbeats and the rebalance ask of consumers, and their settings answer.
+"""The facts about consumers that heartbeats and the rebalance need, from their settings.
 
 Threads: any; settings are immutable.
 """

@@ -69,10 +69,10 @@ class OffsetFile:
         self._file = ConfigFile(path, file_ops=file_ops, bytes_max=_BYTES_MAX)
 
     def read(self) -> dict[MessageQueue, int]:
-        """Return what is stored, nothing where there is no file. A file that is no good gives way to its ``.bak``.
+        """Return the stored offsets, nothing without a file. A file that is damaged gives way to its ``.bak``.
 
         Raises:
-            ConfigError: the file is no good and ``.bak`` is neither.
+            ConfigError: the file and its ``.bak`` are both damaged.
             StorageError: a file is there and cannot be read.
         """
         loaded = self._file.load(_decode)

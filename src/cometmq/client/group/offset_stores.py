@@ -1,8 +1,8 @@
 """Where a consumer's progress is kept.
 
 A store holds the next offset to consume of each queue in memory, and knows one place behind: the broker for members
-that share the messages, a file for members that each get all. What is in memory is persisted every few seconds, when a
-queue is given up and when the consumer closes, so after a crash some messages come again: at least once.
+that share the messages, a file for members that each get all. Offsets in memory are persisted every few seconds, when a
+queue is given up and when the consumer closes, so after a crash some messages are redelivered: at least once.
 
 An offset that was frozen (:meth:`OffsetStore.update_and_freeze`) stays as it is until the queue is removed: what late
 listeners report about a queue that was reset must not undo the reset.
@@ -55,7 +55,7 @@ NEVER_CONSUMED = -1
 READ_FAILED = -2
 """Nobody knows: the place behind could not be asked."""
 BAD_QUEUE = -3
-"""There was no queue to ask about."""
+"""The queue does not exist."""
 
 
 class ReadOffset(enum.Enum):
@@ -119,7 +119,7 @@ class OffsetStore(Protocol):
 
 
 class _Memory:
-    """What all stores have: the offsets in memory, and which of them are frozen."""
+    """The state of every store: the offsets in memory, and which of them are frozen."""
 
     __slots__ = ("_frozen", "offsets")
 
@@ -144,7 +144,7 @@ class _Memory:
 
 
 class _MemoryStore(ABC):
-    """What is the same in every store: the calls that need no place behind."""
+    """The base of the stores: the calls that need no place behind."""
 
     def __init__(self) -> None:
         self._memory = _Memory()
@@ -218,7 +218,7 @@ class RemoteOffsetStore(_MemoryStore):
         return await self._instance.query_offset(self._group, queue)
 
     async def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Tell the brokers, one-way, whether anything changed or not; what is of no such queue is forgotten."""
+        """Commit to the brokers, one-way, even if nothing changed; offsets of other queues are forgotten."""
         if not queues:
             return
         wanted = set(queues)
@@ -229,11 +229,11 @@ class RemoteOffsetStore(_MemoryStore):
             try:
                 await self.persist(queue)
             except Error as error:
-                # One broker that is gone must not keep the others from hearing.
+                # One broker that is gone must not keep the others from getting their commits.
                 _log.warning("the progress in %s could not be told: %s", queue, error)
 
     async def persist(self, queue: MessageQueue, *, wait: bool = False) -> None:
-        """Tell the queue's master, or another where no master is known."""
+        """Commit to the queue's master, or to another where no master is known."""
         offset = self.memory(queue)
         if offset < 0:
             return
@@ -320,11 +320,11 @@ class OwnOffsetStore(Protocol):
     """A store of the user's own: a table, a key-value server, the transaction of what the listener writes.
 
     Each call may be a plain function, which is then called on the client's loop and must not block for long, or an
-    ``async def``. What they raise is logged; the client goes on and tries again.
+    ``async def``. Their exceptions are logged; the client goes on and tries again.
     """
 
     def load(self, queue: MessageQueue) -> int | Awaitable[int | None] | None:
-        """Return the next offset to consume, or None where there is no progress."""
+        """Return the next offset to consume, or None without progress."""
         ...
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> Awaitable[None] | None:

@@ -1,4 +1,4 @@
-"""What a consumer holds of one queue: messages that wait, messages a listener has, and how far all are finished.
+"""A consumer's messages of one queue: messages that wait, messages a listener has, and how far all are finished.
 
 One process queue stands between the pulls of a queue and its listeners. It counts what it holds, for the gates before
 a pull, and knows the smallest message that is not finished, for the offset that may be committed. Nothing here reads a
@@ -33,7 +33,7 @@ _MIB = 1 << 20
 
 
 class HeldMessage(Protocol):
-    """What a process queue reads of a message."""
+    """The fields of a message that a process queue reads."""
 
     @property
     def queue_offset(self) -> int:
@@ -128,7 +128,7 @@ class ProcessQueue(MessageTable):
     # --- What an orderly listener is given, and gives back ------------------------------------------------------------
 
     def take(self, count: int, *, now_ms: int) -> list[HeldMessage]:
-        """Give up to ``count`` of the first messages to a listener; where there are none, the chain ends."""
+        """Give up to ``count`` of the first messages to a listener; without any, the chain ends."""
         self.last_consume_ms = now_ms
         taken = self.take_first(count)
         if not taken:

@@ -81,7 +81,7 @@ def queues_without_topic(
 
 
 def is_balanced(topic: str, wanted: Collection[MessageQueue], table: Mapping[MessageQueue, ProcessQueue]) -> bool:
-    """Tell whether the queues of a topic that are worked on are those that this member is to have."""
+    """Return whether the queues of a topic that are worked on are those that this member is to have."""
     working = {queue for queue, held in table.items() if queue.topic == topic and not held.dropped}
     return working == set(wanted)
 

@@ -1,11 +1,11 @@
 """Shares the queues of a group's topics out among its members, as far as it concerns this one.
 
-Each member asks who the others are and computes the same allocation. What is no longer its own it gives up, after its
-progress is stored; what is new it takes, for an orderly group with the broker's lock. The table of queues belongs to
-this object; a queue in it that is ``dropped`` is on its way out.
+Each member asks for the list of members and computes the same allocation. It gives up queues that are no longer its
+own, after storing their progress, and takes new ones, for an orderly group with the broker's lock. The table of queues
+belongs to this object; a queue in it that is ``dropped`` is on its way out.
 
-What stays true: rounds never overlap; a queue is in the table once; nothing comes into the table after it was closed.
-What goes wrong with one topic or one queue leaves the others alone, and a later round tries again.
+Invariants: rounds never overlap; a queue is in the table once; nothing comes into the table after it was closed. A
+failure of one topic or one queue leaves the others alone, and a later round tries again.
 
 Threads: the client's loop. Source: consumption specification 1.6.
 """
@@ -80,12 +80,12 @@ class RebalanceOwner(Protocol):
 
     @property
     def strategy(self) -> AllocateStrategy:
-        """Who gets which queues."""
+        """The allocation strategy."""
         ...
 
     @property
     def settings(self) -> ConsumerSettings:
-        """What the user wants; of it ``client_rebalance`` and ``mq_client_api_timeout_ms`` count here."""
+        """The user's settings; of these ``client_rebalance`` and ``mq_client_api_timeout_ms`` count here."""
         ...
 
     @property
@@ -110,7 +110,7 @@ class RebalanceOwner(Protocol):
         ...
 
     def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
-        """Pop exactly these queues of a topic, as a broker says; tell whether they are others than before.
+        """Pop exactly these queues of a topic, as a broker says; return whether they changed.
 
         Args:
             topic: the topic.
@@ -145,14 +145,14 @@ class Rebalance:
         self._now_ms = now_ms
         self._round = asyncio.Lock()
         self._kept: set[MessageQueue] = set()
-        # Topics whose failure was told of and is not over.
+        # Topics whose failure was logged and is not over.
         self._failing: set[str] = set()
         self._closed = False
 
     # --- Rounds -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> bool:
-        """Share out the queues of every topic; tell whether each is where it belongs."""
+        """Share out the queues of every topic; return whether each is where it belongs."""
         async with self._round:
             balanced = True
             for topic in list(self._owner.subscriptions):
@@ -177,7 +177,7 @@ class Rebalance:
         return balanced
 
     def _tell_of(self, topic: str, error: Exception) -> None:
-        """Tell of what passes by itself once until it is over, since rounds come each second; of the rest each time."""
+        """Log a transient failure once until it is over, since rounds come each second; any other one each time."""
         if not (isinstance(error, Error) and may_pass(error)):
             _log.warning("group %s: the queues of %s: %r", self._owner.group, topic, error, exc_info=error)
             return
@@ -261,7 +261,7 @@ class Rebalance:
         return is_balanced(topic, pulled, self.queues)
 
     async def _update(self, topic: str, wanted: Sequence[MessageQueue], *, needs_lock: bool) -> bool:
-        """Bring the table to what is wanted, as far as it goes; tell whether anything changed."""
+        """Bring the table to the wanted queues, as far as possible; return whether anything changed."""
         changed = await self._remove(
             removals_of(
                 topic,
@@ -349,7 +349,7 @@ class Rebalance:
     # --- Locks of orderly queues --------------------------------------------------------------------------------------
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Ask the queue's master for its lock; tell whether it is ours now."""
+        """Ask the queue's master for its lock; return whether it is ours now."""
         return queue in await self._lock_queues((queue,))
 
     async def lock_all(self) -> None:
@@ -396,7 +396,7 @@ class Rebalance:
         return ours
 
     async def unlock(self, queue: MessageQueue, *, oneway: bool = True) -> None:
-        """Give a queue's lock back; failures are logged, since locks run out by themselves.
+        """Give a queue's lock back; failures are only logged, since locks expire.
 
         Args:
             queue: the queue.

@@ -1,4 +1,4 @@
-"""What becomes of a message that its listener did not take: sent back, sent again, or kept and tried here.
+"""The fate of a message that its listener failed: sent back, sent again, or kept and retried here.
 
 Consumers that share their messages send a failed one back to its broker, which puts it on ``%RETRY%group`` after a
 delay that grows, and after the last try on ``%DLQ%group``. Where the broker does not take it back, the same message is
@@ -55,7 +55,7 @@ _LOGICAL_BROKERS = "__syslo__"
 
 
 class FailedMessage(Protocol):
-    """What is read of a message that failed."""
+    """The fields of a failed message that are read."""
 
     @property
     def stored_topic(self) -> str:

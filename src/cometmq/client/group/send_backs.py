@@ -1,6 +1,6 @@
 """Gives failed messages back: to their broker, or where that fails into the group's retry topic.
 
-What cannot be given back is warned of once, until a broker takes something again; DEBUG has each.
+Messages that cannot be sent back are logged as a warning once, until a broker takes one again; DEBUG has each.
 
 Threads: the client's loop. Source: consumption specification 1.10.1.
 """
@@ -44,7 +44,7 @@ class SendBacks:
         self._most = most
         self._unit_mode = unit_mode
         self._room = asyncio.Semaphore(_UNDER_WAY_MAX)
-        # What was warned of and has not gone well since: a broker that is gone takes none of thousands.
+        # Failures that were logged, without a success since: a broker that is gone takes none of thousands.
         self._told: set[str] = set()
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
@@ -60,7 +60,7 @@ class SendBacks:
         """Give a message back to its broker; where that does not take it, send it to the group's retry topic.
 
         Raises:
-            Error: that was not acknowledged either; the message may come again all the same.
+            Error: that was not acknowledged either; the message may be redelivered all the same.
         """
         async with self._room:
             await self._send_back(message, delay_level)

@@ -1,7 +1,7 @@
 """Where a consumer begins in a queue: where its group was, or where a new group begins.
 
-What stays true: a group that begins in the middle of a queue has that place in its progress before it pulls anything.
-Else the next member to get the queue would choose anew, further on, and what came in between would be nobody's.
+Invariant: a group that begins in the middle of a queue has that place in its progress before it pulls anything. Else
+the next member to get the queue would choose anew, further on, and messages in between would be lost to the group.
 
 Source: consumption specification 1.11.4.
 """
@@ -32,7 +32,7 @@ async def start_offset(
     settings: ConsumerSettings,
     made_ms: int,
 ) -> int:
-    """Return the offset to begin at; below 0 where that cannot be told now.
+    """Return the offset to begin at; below 0 where it is not known now.
 
     Args:
         queue: the queue.
@@ -51,7 +51,7 @@ async def start_offset(
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if settings.consume_from_where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         if is_retry:
-            # What was given back before the group's first member saw the retry topic is not to be missed.
+            # Messages sent back before the group's first member saw the retry topic must not be missed.
             return 0
         chosen = await instance.max_offset(queue)
     elif is_retry:

@@ -1,6 +1,6 @@
-"""What a group subscribes to, and the order in which all members of a group see queues and each other.
+"""A group's subscriptions, and the order in which all members of a group see queues and each other.
 
-Members agree on who gets which queue only where they sort alike, so texts are ordered as Java orders them: by UTF-16
+Members agree on the owner of each queue only where they sort alike, so texts are ordered as Java orders them: by UTF-16
 code units, which differs from Python's order where a character lies beyond U+FFFF.
 
 Threads: any; nothing is kept. Source: consumption specification 0.3, 1.3.
@@ -20,7 +20,7 @@ SQL92 = "SQL92"
 ALL = "*"
 _SEPARATOR = "||"
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What Java's ``String.trim`` takes away."""
+"""The characters that Java's ``String.trim`` removes."""
 
 
 def make_subscription(
@@ -36,7 +36,7 @@ def make_subscription(
         now_ms: wall clock, milliseconds since 1970; becomes the version, of which brokers take the newest.
 
     Raises:
-        InvalidArgument: tags of separators alone, an empty expression of type SQL92, another type, or what is no text.
+        InvalidArgument: tags of separators alone, an empty expression of type SQL92, another type, or not a text.
     """
     if expression_type not in (None, TAG, SQL92):
         raise InvalidArgument(f"expression_type is {expression_type!r}: write {TAG!r} or {SQL92!r}")

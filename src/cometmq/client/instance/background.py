@@ -1,8 +1,8 @@
 """The event loop behind the blocking producers and consumers: one per process, in a daemon thread, made when needed.
 
-A caller hands it a coroutine and waits. Ctrl-C, or whatever else ends the wait, cancels the work; so nothing goes on
-for nobody. After a fork the child gets a loop of its own when it makes a client; clients of the parent's refuse to
-work there.
+A caller hands it a coroutine and waits. Ctrl-C, or anything else that ends the wait, cancels the work; so no work goes
+on without a waiter. After a fork the child gets a loop of its own when it makes a client; clients of the parent's
+refuse to work there.
 
 Threads: any but the loop's own, unless a method says otherwise.
 """
@@ -152,7 +152,7 @@ class Background:
         return waiting.result()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Let the loop call a function soon; what it raises goes to the loop's exception handler.
+        """Let the loop call a function soon; its exceptions go to the loop's exception handler.
 
         Raises:
             ForkedClient: the loop belongs to the process of which this one is a fork.

@@ -1,4 +1,4 @@
-"""Runs what must come to its end whoever waits for it: the close of a client, and the undoing of a start.
+"""Runs work that must not be cancelled with its waiters: the close of a client, and the undoing of a start.
 
 A client that is left half closed is a zombie: brokers count it as a member, its queues are nobody else's, and nothing
 consumes them until its process ends. So a close runs in a task of its own. Callers wait for the task; a caller that is
@@ -19,7 +19,7 @@ __all__ = ["Closing", "to_the_end"]
 _log = logging.getLogger(__name__)
 
 _under_way: Final[set[asyncio.Task[None]]] = set()
-"""A loop keeps no task alive by itself."""
+"""References to running tasks: a loop alone does not keep a task alive."""
 
 
 def _begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

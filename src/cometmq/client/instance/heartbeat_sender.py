@@ -1,8 +1,8 @@
-"""The heart of a client instance: tells brokers who is there, what they subscribe to, and who has left.
+"""The heartbeat sender of a client instance: reports groups, their subscriptions, and groups that leave to brokers.
 
-What stays true: heartbeats and un-registrations of one broker never overlap, so that none brings a group back that has
-left; a broker that does not answer keeps no other from hearing of us; what a broker was told is forgotten with its
-connection, for whoever answers there next may know nothing.
+Invariants: heartbeats and un-registrations of one broker never overlap, so that none brings a group back that has left;
+a broker that does not answer does not delay the others' heartbeats; the record of what a broker knows is dropped with
+its connection, since the process that answers there next may know nothing.
 
 Threads: the client's loop. Source: consumption specification 1.5.
 """
@@ -52,7 +52,7 @@ class HeartbeatSender:
         consumers: Mapping[str, ConsumerPart],
         producers: Mapping[str, ProducerPart],
     ) -> None:
-        """Tell nobody yet.
+        """Send nothing yet.
 
         Args:
             client_id: who is there.
@@ -75,7 +75,7 @@ class HeartbeatSender:
         self._memory = HeartbeatMemory()
 
     def __repr__(self) -> str:
-        """Tell whose it is, and how many brokers answer."""
+        """Return the client id, and how many brokers answer."""
         return f"HeartbeatSender({self._client_id}, {len(self.versions)} brokers)"
 
     def drop_gone_brokers(self) -> None:
@@ -89,7 +89,7 @@ class HeartbeatSender:
                 del self._locks[address]
 
     async def beat(self, *, queues_changed: bool = False) -> bool:
-        """Tell every broker; see :meth:`ClientInstance.heartbeat`."""
+        """Send a heartbeat to every broker; see :meth:`ClientInstance.heartbeat`."""
         addresses = self._routes.targets(slaves=bool(self._consumers))
         if queues_changed:
             await asyncio.gather(*(self._beat(address, in_full=True) for address in addresses))
@@ -105,7 +105,7 @@ class HeartbeatSender:
         return True
 
     async def greet(self, address: str) -> bool:
-        """Tell one broker, unless the heartbeat that made the connection does; return whether it took this one."""
+        """Send one broker a heartbeat, unless it takes another one meanwhile; return whether it took this one."""
         taken = self._taken.get(address, 0)
         async with self._lock_of(address):
             if self._taken.get(address, 0) != taken:
@@ -126,11 +126,11 @@ class HeartbeatSender:
 
     def lost(self, address: str) -> None:
         """Take note that the connection with a broker has ended."""
-        # Whoever answers there next may be another process, which knows nothing of us.
+        # The next to answer there may be another process, which knows nothing of us.
         self._memory.forget(address)
 
     async def tell_left(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Tell every broker that a group of this client has left."""
+        """Unregister a group of this client at every broker."""
         command = request(
             RequestCode.UNREGISTER_CLIENT,
             clientID=self._client_id,
@@ -145,7 +145,7 @@ class HeartbeatSender:
             await self.tell(address, command)
 
     async def tell(self, address: str, command: Command) -> Command | None:
-        """Return a broker's answer that says success, or None after having logged what came instead."""
+        """Return a broker's answer that says success, or None after logging another outcome."""
         try:
             answer = await self._network.invoke(address, command, timeout_ms=self._settings.mq_client_api_timeout_ms)
             return checked(answer, address=address)
@@ -160,7 +160,7 @@ class HeartbeatSender:
             await self._beat_one(address)
 
     async def _beat_one(self, address: str) -> bool:
-        """Send a heartbeat; tell whether it was taken. With the broker's lock held."""
+        """Send a heartbeat; return whether it was taken. With the broker's lock held."""
         full = heartbeat_data(
             self._client_id,
             producers=[INNER_PRODUCER_GROUP, *self._producers],

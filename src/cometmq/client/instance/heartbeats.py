@@ -1,4 +1,4 @@
-"""What heartbeats say, and which of them may leave the subscriptions out. Plain data, no network.
+"""The content of heartbeats, and which of them may leave the subscriptions out. Plain data, no network.
 
 Source: consumption specification 1.5; remoting specification 2.7, 5.5.
 """
@@ -65,7 +65,7 @@ def heartbeat_fingerprint(data: HeartbeatData) -> int:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one broker."""
+    """The state of one broker."""
 
     supports_v2: bool = False
     fingerprint: int = 0
@@ -90,7 +90,7 @@ class HeartbeatMemory:
         """Take note of a broker's answer to a heartbeat that it accepted.
 
         Raises:
-            MalformedCommand: a field of the answer is none.
+            MalformedCommand: a field of the answer is malformed.
         """
         members = Members(answer.fields)
         known = self._brokers.setdefault(address, _Known())

@@ -1,6 +1,6 @@
 """Interceptors: plain functions that see messages before and after they are sent and consumed.
 
-They are for tracing, metering and signing. What one raises is logged and changes nothing for the message. They run
+They are for tracing, metering and signing. Their exceptions are logged and change nothing for the message. They run
 where the message is: before a send in the sender's thread, after it on the producer's loop, around a listener in its
 worker.
 
@@ -38,7 +38,7 @@ class SendContext:
         topic: the topic.
         messages: what is sent; several in a batch. Their bodies are as the caller gave them.
         unique_ids: their ids.
-        queue: the queue of the first attempt, or None while there is none.
+        queue: the queue of the first attempt, or None before it.
         address: the broker's ``host:port``, or None while it is not known.
         began_ms: milliseconds since 1970.
         elapsed_ms: how long it took with all attempts; after the send.
@@ -75,7 +75,7 @@ class ReturnType(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumeContext:
-    """What a listener gets in one call.
+    """The messages and the queue of one call of a listener.
 
     Attributes:
         group: the consumer group.

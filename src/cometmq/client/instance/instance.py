@@ -1,11 +1,11 @@
-"""The client instance: what the producers and consumers of one client id share (upstream's ``MQClientInstance``).
+"""The client instance, shared by the producers and consumers of one client id (upstream's ``MQClientInstance``).
 
 It owns the connections, the routes, the heartbeats and the rhythm: routes are refreshed, brokers hear from us, progress
-is persisted and queues are shared out at their intervals. What belongs to one group is its part's
+is persisted and queues are shared out at their intervals. The state of one group belongs to its part
 (:mod:`cometmq.client.instance.registrants`).
 
-What stays true: everything happens on one event loop; rounds of one kind never overlap; what a server or a part does
-wrong ends that round alone.
+Invariants: everything happens on one event loop; rounds of one kind never overlap; a failure of a server or a part ends
+that round alone.
 
 Threads: the loop's, except where a method says otherwise. Source: consumption specification 1.4 to 1.6.1.
 """
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 OFFSET_TIMEOUT_MS = 5_000
-"""How long a broker may take to tell a group's progress."""
+"""How long a broker may take to return a group's progress."""
 
 _LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS = 10_000, 120_000
 _ROUTES_FIRST_MS = 10
@@ -138,7 +138,7 @@ _instances = weakref.WeakKeyDictionary()
 
 
 class ClientInstance:
-    """What the clients of one client id share. Made by :meth:`shared`.
+    """The state that the clients of one client id share. Made by :meth:`shared`.
 
     Attributes:
         client_id: the id that brokers know.
@@ -191,7 +191,7 @@ class ClientInstance:
         self._users = 0
         self._consumers: dict[str, ConsumerPart] = {}
         self._producers: dict[str, ProducerPart] = {}
-        # Topics of which a part was told where they are; a part that came later is told by the next refresh.
+        # Topics whose route a part has got; a part that came later gets it with the next refresh.
         self._told: dict[int, set[str]] = {}
         self._inner_sender: InnerSender | None = None
         self._starting = asyncio.Lock()
@@ -206,7 +206,7 @@ class ClientInstance:
         self.broker_versions: Mapping[str, int] = self._heartbeats.versions
         self._route_calls: dict[tuple[str, str | None, int], asyncio.Task[bool]] = {}
         self._route_trouble: type[Error] | None = None
-        """Why no route could be had last, which was told then."""
+        """The last error of a route look-up, which was logged then."""
         self._unknown_topics: set[str] = set()
         """Topics that no name server knew when they were last asked."""
         self._tasks: set[asyncio.Task[object]] = set()
@@ -214,7 +214,7 @@ class ClientInstance:
         self._last_rebalance_s = self.loop.time()
 
     def __repr__(self) -> str:
-        """Tell who it is and how it is."""
+        """Return client id, state and groups."""
         groups = ", ".join(sorted([*self._consumers, *self._producers]))
         return f"<ClientInstance {self.client_id} {self._state.value} groups=[{groups}]>"
 
@@ -229,7 +229,7 @@ class ClientInstance:
         now_ms: Callable[[], int] | None = None,
         hooks: tuple[RpcHook, ...] = (),
     ) -> ClientInstance:
-        """Return the running loop's instance of this client id; made of these settings where there is none yet.
+        """Return the running loop's instance of this client id; made of these settings if it does not exist yet.
 
         Each call of it is to be paired with one :meth:`release`.
         """
@@ -261,7 +261,7 @@ class ClientInstance:
 
         Raises:
             ClientStateError: an earlier start failed, or no name server is known.
-            ConnectionLost, MalformedBody: the web server did not tell the name servers.
+            ConnectionLost, MalformedBody: the web server did not return the name servers.
             ForkedClient: it belongs to the process of which this one is a fork.
         """
         self.require_own_process()
@@ -316,7 +316,7 @@ class ClientInstance:
             )
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Run work beside the caller until it ends or the instance is closed; what it raises is logged."""
+        """Run work beside the caller until it ends or the instance is closed; its exceptions are logged."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -383,14 +383,14 @@ class ClientInstance:
         self._told[id(part)] = set()
 
     async def unregister_consumer(self, group: str) -> None:
-        """Take a consumer off and tell every broker; nothing where there is none of this group."""
+        """Remove a consumer and unregister it at every broker; nothing without one of this group."""
         part = self._consumers.pop(group, None)
         if part is not None:
             del self._told[id(part)]
             await self._heartbeats.tell_left(consumer_group=group)
 
     async def unregister_producer(self, group: str) -> None:
-        """Take a producer off and tell every broker; nothing where there is none of this group."""
+        """Remove a producer and unregister it at every broker; nothing without one of this group."""
         part = self._producers.pop(group, None)
         if part is not None:
             del self._told[id(part)]
@@ -403,7 +403,7 @@ class ClientInstance:
 
         Raises:
             ClientStateError: none is configured.
-            ConnectionLost, MalformedBody: it did not tell.
+            ConnectionLost, MalformedBody: it did not return them.
         """
         settings = self.settings
         if settings.name_server_domain is None:
@@ -448,7 +448,7 @@ class ClientInstance:
         must_exist: bool = False,
         must_answer: bool = False,
     ) -> bool:
-        """Ask where a topic is and tell the parts; callers that ask for the same at the same time share one question.
+        """Look up a topic's route and pass it to the parts; concurrent callers for one topic share the request.
 
         Args:
             topic: the topic.
@@ -521,7 +521,7 @@ class ClientInstance:
         return changed
 
     def _must_tell(self, part: object, topic: str, *, changed: bool) -> bool:
-        # A part that was told before this one may have taken it off.
+        # A part that was called before this one may have removed it.
         told = self._told.get(id(part))
         if told is None or (topic in told and not changed):
             return False
@@ -549,7 +549,7 @@ class ClientInstance:
         await self.heartbeat()
 
     async def heartbeat(self, *, queues_changed: bool = False) -> bool:
-        """Tell every broker who we are and what we subscribe to.
+        """Send every broker our groups and subscriptions.
 
         Args:
             queues_changed: the versions of subscriptions changed: leave nothing out, and where a heartbeat is under way
@@ -557,7 +557,7 @@ class ClientInstance:
                 version that they have not heard of.
 
         Returns:
-            False where nothing was sent: there is nobody to tell or nothing to say, or a heartbeat is under way.
+            False where nothing was sent: there is no broker, or a heartbeat is in progress.
         """
         return await self._heartbeats.beat(queues_changed=queues_changed)
 
@@ -567,7 +567,7 @@ class ClientInstance:
             self.spawn(self._greet(address))
 
     async def _greet(self, address: str) -> None:
-        """Tell a broker who we are as soon as there is a connection: it counts members by their connections."""
+        """Send a broker a heartbeat as soon as it is connected: it counts members by their connections."""
         if await self._heartbeats.greet(address):
             self.wake_rebalance()
 
@@ -598,7 +598,7 @@ class ClientInstance:
                 timer.cancel()
             self._rebalance_wanted.clear()
             since_ms = (self.loop.time() - self._last_rebalance_s) * 1000
-            # A timer may fire by the clock's grain too early; what is left then is no time to wait for.
+            # A timer may fire early by the clock's resolution; the rest is not worth another wait.
             left_ms = self.settings.rebalance_min_interval_ms - since_ms
             if left_ms > 1:
                 wait_ms = left_ms
@@ -608,7 +608,7 @@ class ClientInstance:
             self._last_rebalance_s = self.loop.time()
 
     async def _rebalance(self) -> bool:
-        """Let every consumer share out its queues; tell whether all are content."""
+        """Let every consumer share out its queues; return whether all have the right ones."""
         return all(await asyncio.gather(*(self._rebalance_one(part) for part in list(self._consumers.values()))))
 
     async def _rebalance_one(self, part: ConsumerPart) -> bool:
@@ -665,7 +665,7 @@ class ClientInstance:
         master_only: bool = True,
         topic: str | None = None,
     ) -> Command:
-        """Ask a broker by its name and return its answer, whatever its code.
+        """Ask a broker by its name and return its answer with any code.
 
         Args:
             broker_name: the broker. Where it is not known, routes are refreshed once.

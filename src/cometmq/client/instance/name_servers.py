@@ -1,10 +1,10 @@
 """Which name server is asked, and what for.
 
 Name servers do not know of each other; each has all of it. The list is begun at a random place, so that clients spread,
-and the one that answered is asked again. One that cannot be reached, is silent or talks nonsense is passed over for the
-next, within the same call; what it refuses is not asked elsewhere.
+and the one that answered is asked again. One that cannot be reached, is silent or talks nonsense is skipped for the
+next, within the same call; a refused request is not repeated elsewhere.
 
-Where no address is configured, a web server can tell them (upstream's "address server").
+Where no address is configured, a web server can list them (upstream's "address server").
 
 Threads: the client's loop. Source: consumption specification 1.4.3; remoting specification 7.1.
 """
@@ -64,7 +64,7 @@ class NameServers:
         return self._addresses
 
     def replace(self, addresses: Sequence[str]) -> bool:
-        """Use other name servers from now on; tell whether they are others."""
+        """Use other name servers from now on; return whether they differ."""
         if sorted(addresses) == sorted(self._addresses):
             return False
         self._addresses = tuple(addresses)
@@ -80,7 +80,7 @@ class NameServers:
 
         Raises:
             ClientStateError: no name server is known.
-            BrokerError: a name server refused, or it is none.
+            BrokerError: a name server refused, or the server is not one.
             ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand: none of them gave an answer
                 that can be used; the text has what went wrong at each, the kind and the cause are the last one's.
         """
@@ -144,7 +144,7 @@ class NameServers:
 
 
 def look_up_url(domain: str, *, subgroup: str, unit_name: str | None) -> str:
-    """Return the address at which a web server tells the name servers.
+    """Return the URL at which a web server lists the name servers.
 
     Args:
         domain: host, or ``host:port``; without a port it is :data:`STANDARD_LOOK_UP_PORT`.
@@ -164,7 +164,7 @@ def look_up(url: str, *, timeout_ms: int) -> tuple[str, ...]:
 
     Raises:
         ConnectionLost: it cannot be reached, or refuses.
-        MalformedBody: the first line is no list of addresses.
+        MalformedBody: the first line is not a list of addresses.
     """
     try:
         with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:

@@ -1,7 +1,7 @@
-"""What passes by itself while a consumer runs, and how often it is told of.
+"""Transient failures while a consumer runs, and their rate-limited logging.
 
-Servers that are gone come back, and those that are busy get done; whoever consumes waits for them. What a server
-refuses for good, and what the caller did wrong, does not pass.
+Servers that are gone come back, and busy ones become free; consumers wait for them. Permanent refusals and mistakes of
+the caller are not transient.
 
 Threads: the client's loop.
 """
@@ -35,7 +35,7 @@ _MAY_PASS: Final = (*_UNANSWERED, CorruptRecord, LimitReached, MalformedBody, Ma
 
 
 def may_pass(error: Error) -> bool:
-    """Whether what went wrong can pass without the program or a setting being changed."""
+    """Whether an error can pass without a change of the program or a setting."""
     return error.retriable if isinstance(error, BrokerError) else isinstance(error, _MAY_PASS)
 
 
@@ -45,29 +45,29 @@ def pause_s(tries: int) -> float:
 
 
 class OutageLog:
-    """What gives a group no messages now: brokers that do not answer, and queues that they refuse.
+    """Sources that fail to give a group messages: brokers that do not answer, and queues that they refuse.
 
-    Of each it is told once that it fails, and once that it works again: it is tried many times meanwhile.
+    Each is logged once when it fails, and once when it works again: it is tried many times meanwhile.
     """
 
     def __init__(self, log: logging.Logger, *, group: str) -> None:
         """Everything works.
 
         Args:
-            log: where it is told.
-            group: whose troubles they are.
+            log: the logger.
+            group: the group.
         """
         self._log = log
         self._group = group
         self._failing: dict[str | MessageQueue, type[Error]] = {}
-        """Broker name, or queue, to what was told of it last."""
+        """Broker name, or queue, to its last logged error."""
 
     def __bool__(self) -> bool:
         """Whether something fails."""
         return bool(self._failing)
 
     def fails(self, queue: MessageQueue, error: Error) -> None:
-        """Take note that nothing came of a queue; a queue id below 0 stands for all queues of the broker."""
+        """Record that a queue returned nothing; a queue id below 0 stands for all queues of the broker."""
         is_unanswered = isinstance(error, _UNANSWERED)
         key = queue.broker_name if is_unanswered else queue
         level = logging.DEBUG if self._failing.get(key) is type(error) else logging.WARNING
@@ -76,7 +76,7 @@ class OutageLog:
         self._log.log(level, "group %s: nothing comes from %s until it can be read again: %s", self._group, what, error)
 
     def works(self, queue: MessageQueue) -> None:
-        """Take note that a queue, and so its broker, was answered of."""
+        """Record that the queue's broker responded."""
         for key, what in ((queue.broker_name, f"broker {queue.broker_name}"), (queue, _name(queue))):
             if self._failing.pop(key, None) is not None:
                 self._log.info("group %s: %s can be read again", self._group, what)

@@ -1,7 +1,7 @@
-"""What a client instance and the producers and consumers that are registered with it know of each other.
+"""The interfaces between a client instance and its registered producers and consumers.
 
 The instance calls its parts on the loop and never two rounds of the same kind at a time. A part that raises spoils
-nothing but its own round: what it raises is logged.
+nothing but its own round: its exceptions are logged.
 
 Source: consumption specification 1.4, 1.5, 1.15, 1.16.
 """
@@ -23,7 +23,7 @@ __all__ = ["ConsumerPart", "InnerSender", "ProducerPart"]
 
 
 class ConsumerPart(Protocol):
-    """A consumer group as its client instance sees it; the properties are what heartbeats say of it."""
+    """A consumer group as its client instance sees it; heartbeats send the properties."""
 
     @property
     def group(self) -> str:
@@ -61,7 +61,7 @@ class ConsumerPart(Protocol):
         ...
 
     async def do_rebalance(self) -> bool:
-        """Share out the queues again; tell whether every queue is where it belongs."""
+        """Share out the queues again; return whether every queue is where it belongs."""
         ...
 
     async def persist_offsets(self) -> None:
@@ -106,7 +106,7 @@ class ProducerPart(Protocol):
         ...
 
     async def check_transaction(self, address: str, request: Command, message: ReceivedMessage) -> None:
-        """Tell a broker what became of a transaction.
+        """Return a transaction's outcome to a broker.
 
         Args:
             address: the broker that asks.

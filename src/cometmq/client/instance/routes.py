@@ -159,7 +159,7 @@ class RouteTable:
     # --- Topics -------------------------------------------------------------------------------------------------------
 
     def put(self, topic: str, route: TopicRouteData) -> bool:
-        """Keep what a name server said of a topic; tell whether it is new."""
+        """Keep a name server's route of a topic; return whether it is new."""
         for broker in route.broker_datas:
             self._set_addresses(broker.broker_name, dict(broker.broker_addresses))
         known = self._topics.get(topic)
@@ -210,7 +210,7 @@ class RouteTable:
     def broker_address(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
     ) -> tuple[str, bool] | None:
-        """Return an address that can be read from, and whether it is a slave's; None where there is none.
+        """Return an address that can be read from, and whether it is a slave's; or None.
 
         Args:
             broker_name: the broker.
@@ -241,7 +241,7 @@ class RouteTable:
         )
 
     def is_known(self, address: str) -> bool:
-        """Tell whether an address is a broker's."""
+        """Return whether an address is a broker's."""
         return any(address in addresses.values() for addresses in self._brokers.values())
 
     def drop_gone_brokers(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""What servers ask of a client: to share out queues again, to begin again elsewhere, to tell about itself.
+"""Servers' requests to a client: to share out queues again, to reset offsets, to report on itself.
 
-Requests of transactions (39) and of request-reply (326) go to whoever has set a handler for them; without one, as for
-every other code, the answer is that it is not supported.
+Requests of transactions (39) and of request-reply (326) go to their handlers, if set; without one, as for every other
+code, the answer is that it is not supported.
 
 Threads: the loop's. Source: consumption specification 1.15, 1.16; remoting specification 2.3.
 """
@@ -132,7 +132,7 @@ def read_message(body: bytes, *, broker_name: str | None, namespace: str | None 
     """Return the one stored message that a server sent, with its topic as the user of ``namespace`` calls it.
 
     Raises:
-        CorruptRecord: it is none, or more than one.
+        CorruptRecord: it is not exactly one.
     """
     from cometmq import _engine
     from cometmq.errors import CorruptRecord

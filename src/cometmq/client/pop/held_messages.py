@@ -1,4 +1,4 @@
-"""What a simple consumer has received and neither finished nor given back: how much of each queue, and since when.
+"""A simple consumer's unfinished messages, neither acknowledged nor given back: how many of each queue, since when.
 
 A message counts from when it was received, however often it is hidden anew, until it is acknowledged or its invisible
 time is over. Messages themselves are not kept.
@@ -27,7 +27,7 @@ _Place: TypeAlias = "tuple[str | None, str, int, int]"
 
 
 class HeldMessages:
-    """What one consumer holds."""
+    """One consumer's unfinished messages."""
 
     __slots__ = ("_held", "_sweep_at")
 

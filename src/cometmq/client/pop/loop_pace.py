@@ -1,7 +1,8 @@
 """How many messages a loop takes at a time: as many as it works off in a moment.
 
-What a loop has taken and not looked at yet is hidden from others. So it begins with one and takes twice as many as long
-as they are done within :data:`MOMENT_S`; slow work is taken message by message, and the rest is for who has time.
+Messages that a loop has taken and not looked at yet are hidden from others. So it begins with one and takes twice as
+many as long as they are done within :data:`MOMENT_S`; slow work is taken message by message, and the rest is left to
+other members.
 """
 
 from __future__ import annotations

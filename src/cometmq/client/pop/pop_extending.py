@@ -1,11 +1,11 @@
 """Keeps messages hidden from others for as long as somebody works on them.
 
 A message that is kept gets another invisible time when half of its own is over, again and again, until it is let go,
-or until it has been kept for so long that whoever works on it counts as hanging. Where the broker does not know it any
-more, or cannot be reached in time, it comes again.
+or until it has been kept for so long that its worker counts as hanging. Where the broker does not know it any more, or
+cannot be reached in time, it is redelivered.
 
-What stays true: of one message one change at a time is under way, and whoever lets it go waits for that: an
-acknowledgement by the handle before would finish nothing.
+Invariant: each message has at most one change in progress, and letting it go waits for that: an acknowledgement by the
+handle before would finish nothing.
 
 Threads: the client's loop. Source: consumption specification 4.10.
 """
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Kept:
-    """A message, what will extend it, and until when."""
+    """A message, the timer that will extend it, and until when."""
 
     __slots__ = ("change", "end_s", "invisible_ms", "message", "timer")
 
@@ -63,7 +63,7 @@ class Extender:
         self._loop = asyncio.get_running_loop()
         self._kept: dict[int, _Kept] = {}
         self._trouble: type[Error] | None = None
-        """What was told of last, since when no change succeeded: each is tried again every second."""
+        """Last error logged; cleared on success: each is tried again every second."""
 
     def is_kept(self, message: ReceivedMessage) -> bool:
         """Whether a message is kept hidden."""

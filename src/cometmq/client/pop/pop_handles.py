@@ -4,7 +4,7 @@ A handle says by which pop a message was taken, until when it is hidden from oth
 it to take an acknowledgement. Messages of a normal topic come without: the client makes their handles from the answer's
 ``startOffsetInfo`` and ``msgOffsetInfo``. Those of a retry topic carry theirs, in a property that any sender may have
 set, so that a handle in it counts only where it is of this pop. A message that no handle can be made for is left out,
-and comes again when its time is over; the others of the answer are handed out.
+and redelivered when its time is over; the others of the answer are handed out.
 
 Threads: any; nothing is kept. Source: consumption specification 4.5.2; remoting specification 2.5.
 """
@@ -73,7 +73,7 @@ def pop_retry_topic(group: str, topic: str, kind: TopicKind) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopTimes:
-    """What all messages of a pop have in common.
+    """The fields that all messages of a pop share.
 
     Attributes:
         pop_ms: when the broker gave them out, milliseconds since 1970 by its clock.
@@ -115,7 +115,7 @@ class PopHandle:
             queue_offset: the message's, for a handle that ends before it.
 
         Raises:
-            InvalidArgument: it is none.
+            InvalidArgument: it is not one.
         """
         if len(text) > HANDLE_CHARS_MAX:
             raise InvalidArgument(f"a handle of {len(text)} characters; none has more than {HANDLE_CHARS_MAX}")
@@ -289,7 +289,7 @@ def set_handles(
 
 
 class _Places:
-    """What an answer says of where its messages lie."""
+    """The places of an answer's messages, as the answer states them."""
 
     def __init__(self, times: PopTimes, broker_name: str, *, starts: str | None, message_offsets: str | None) -> None:
         self._times = times

@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopResult:
-    """What a pop brought.
+    """The result of a pop.
 
     Attributes:
         status: what the broker found.
@@ -104,7 +104,7 @@ class PopKernel:
         """Brokers that know no batches of acknowledgements: they are older than 5.1."""
 
     async def _ask(self, broker_name: str, topic: str, command: Command, *, timeout_ms: int) -> tuple[Command, str]:
-        """Ask a broker's master; return its answer, whatever its code, and its address."""
+        """Ask a broker's master; return its answer with any code, and its address."""
         instance = self._instance
         address = instance.master_address(broker_name)
         if address is None:
@@ -135,7 +135,7 @@ class PopKernel:
         Raises:
             BrokerError: the broker refused.
             BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: no answer came.
-            CorruptRecord, MalformedCommand: the answer makes no sense; its messages come again.
+            CorruptRecord, MalformedCommand: the answer makes no sense; its messages are redelivered.
         """
         command = pop_request(
             queue,
@@ -192,7 +192,7 @@ class PopKernel:
             else:
                 wanted.append(message)
         if unwanted:
-            # Nobody waits for it: what is not acknowledged by this comes again, and again to nobody.
+            # Nobody waits for it: a message whose ack fails is redelivered, and dropped here again.
             self._instance.spawn(self.ack_quietly(unwanted))
         return wanted
 
@@ -233,7 +233,7 @@ class PopKernel:
     async def ack_many(self, messages: Iterable[ReceivedMessage]) -> None:
         """Finish messages, those of one broker with one request where it knows that.
 
-        All brokers are asked, also where one of them fails. Raises as :meth:`ack`, what went wrong first.
+        All brokers are asked, also where one of them fails. Raises as :meth:`ack`, the first failure.
         """
         by_broker: dict[str, list[tuple[ReceivedMessage, PopHandle, str]]] = {}
         for message in messages:
@@ -267,7 +267,7 @@ class PopKernel:
                 raise _refused(answer, address)
 
     async def ack_quietly(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Finish messages; what goes wrong is logged, and they come again."""
+        """Acknowledge messages; failures are logged, and the messages redelivered."""
         try:
             await self.ack_many(messages)
         except Error as error:
@@ -279,7 +279,7 @@ class PopKernel:
             )
 
     async def give_up(self, message: ReceivedMessage) -> None:
-        """Make a message a dead letter, and finish it. One that no broker takes comes again."""
+        """Make a message a dead letter, and acknowledge it. One that no broker takes is redelivered."""
         if self._dead_letters is None or await self._dead_letters.give_back(message, GIVE_UP):
             await self.ack_quietly([message])
 

@@ -1,4 +1,4 @@
-"""What a consumer decides about popped messages: what it asks for, what an answer means, when a failed one comes again.
+"""A consumer's decisions on pops: the request, the meaning of an answer, the delay of a failed message.
 
 Plain functions; no clock and no sockets. Source: consumption specification 1.18, 4.7, 4.10; remoting specification 2.5,
 5.11.
@@ -56,7 +56,7 @@ _BACK_OFF_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 18
 
 
 class PopStatus(enum.Enum):
-    """What a broker found. Any other code is a refusal."""
+    """A broker's result of a pop. Any other code is a refusal."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND

@@ -2,12 +2,11 @@
 
 Nobody shares out queues: each receive asks the topic's brokers in turn, another first each time, and each gives from
 all of its queues. Where there is one broker, it holds the request until there is something. Where there are several,
-they are asked to tell when there is something, which takes nothing; so no messages are on their way to somebody who has
-gone on meanwhile.
+they are asked to notify when there is something, which takes nothing; so no messages are sent to a caller that has gone
+on meanwhile.
 
-What stays true: a message that came is handed out, or waits here for the next who asks, or comes again from its broker
-when its invisible time is over. Of each broker and topic one question at a time is under way. What passes by itself
-ends no loop.
+Invariants: a message that came is handed out, or waits here for the next caller, or is redelivered by its broker when
+its invisible time is over. Each broker and topic has at most one request in flight. Transient failures end no loop.
 
 Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
 """
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Handout", "SimpleEngine", "popped_messages"]
 
 _HOLD_MAX_MS: Final = 15_000
-"""Longest time for which a broker is asked to hold a request; who waits longer asks again."""
+"""Longest time for which a broker is asked to hold a request; longer waits ask again."""
 _WAIT_MAX_MS: Final = INT32_MAX
 _BROKER_FAILED_S: Final = 1.0
 _NOT_YET_S: Final = 0.05
@@ -64,14 +63,14 @@ _log = logging.getLogger(__name__)
 class Handout:
     """Messages on their way to a thread that waits for them, and with a loop until it is through with them.
 
-    Whoever has it sets the flags, in any thread; the rest happens on the loop. An exception of a signal handler
-    may come before any of them: what is left here goes to the next call of the same thread.
+    Its holder sets the flags, in any thread; the rest happens on the loop. An exception of a signal handler may come
+    before any of them: messages left here go to the next call of the same thread.
 
     Attributes:
         messages: those that nobody has seen yet.
         thread: where they were asked for.
         is_loop: a loop takes them one by one.
-        is_received: whoever asked has them.
+        is_received: the caller has them.
         is_left: the loop has ended.
         current: the message that the loop is at.
     """
@@ -119,7 +118,7 @@ class SimpleEngine(GroupFacts):
         self._kernel: PopKernel
         self._extender: Extender
         self._ready: deque[ReceivedMessage] = deque()
-        """What came for somebody who did not wait for it, or who left it."""
+        """Messages that came for a caller that did not wait for them, or that left them."""
         self._handled: deque[ReceivedMessage] = deque()
         self._out: list[Handout] = []
         self._held = HeldMessages()
@@ -130,7 +129,7 @@ class SimpleEngine(GroupFacts):
         self._pops: set[asyncio.Task[PopResult]] = set()
         self._troubles = OutageLog(_log, group=self._group)
         self._missing: set[str] = set()
-        """Topics without a queue to read that were told of."""
+        """Topics without a queue to read, which were logged."""
         self._has_closed = asyncio.Event()
         self._closing = Closing()
         self._started_ms = 0
@@ -149,7 +148,7 @@ class SimpleEngine(GroupFacts):
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """What heartbeats say; topics as servers know them."""
+        """The subscriptions for heartbeats; topics as servers know them."""
         return self._subscriptions
 
     async def do_rebalance(self) -> bool:
@@ -182,7 +181,7 @@ class SimpleEngine(GroupFacts):
         )
 
     async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """Refuse: there is no listener to give the message to."""
+        """Refuse: a simple consumer has no listener for the message."""
         return ConsumeMessageDirectlyResult(
             consume_result=ConsumeResult.CR_THROW_EXCEPTION,
             remark=f"group {self._group} is a simple consumer, which has no listener",
@@ -235,7 +234,7 @@ class SimpleEngine(GroupFacts):
             raise
 
     async def close(self) -> None:
-        """Leave the group; what was received and is not acknowledged comes again.
+        """Leave the group; unacknowledged messages are redelivered.
 
         It is done to its end, also where the caller is cancelled; later calls wait for that.
         """
@@ -342,7 +341,7 @@ class SimpleEngine(GroupFacts):
         return found
 
     def _hidden_ms(self, message: ReceivedMessage) -> float:
-        """Return for how long a message is still hidden from others, as far as can be told from here."""
+        """Return for how long a message is still hidden from others, as far as it is known here."""
         handle = PopHandle.parse(message.pop_handle or "")
         steady_ms = _steady_ms()
         skew_ms = self._skews_ms.get(handle.broker_name, self._now_ms() - steady_ms)
@@ -351,7 +350,7 @@ class SimpleEngine(GroupFacts):
     async def _targets(self, instance: ClientInstance) -> list[MessageQueue]:
         """Return each topic at each of its brokers, another first each time.
 
-        Where some topics have none, it is told once, and the others are received.
+        Topics without one are logged once, and the others are received.
 
         Raises:
             RouteNotFound: no name server knows any of the topics.
@@ -366,7 +365,7 @@ class SimpleEngine(GroupFacts):
             errors = [error for topic in unknown if (error := await self._not_readable(instance, topic)) is not None]
             queues = self._known_targets(instance)
             if errors and not queues:
-                # Who did not answer may know the topic.
+                # A server that did not answer may know the topic.
                 raise next((error for error in errors if not isinstance(error, RouteNotFound)), errors[0])
             for error in errors:
                 _log.warning("group %s receives the other topics: %s", self._group, error)
@@ -411,7 +410,7 @@ class SimpleEngine(GroupFacts):
         return list(found)
 
     async def _pop(self, queue: MessageQueue, *, most: int, invisible_ms: int, poll_ms: int) -> PopResult:
-        """Pop once. Who does not wait for it any more leaves what comes to the next who asks."""
+        """Pop once. If the caller stops waiting, the messages go to the next caller."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             return PopResult(status=PopStatus.NO_NEW_MESSAGE)
@@ -483,7 +482,7 @@ class SimpleEngine(GroupFacts):
         return found
 
     async def _told_of_any(self, queues: Sequence[MessageQueue], longest_s: float) -> bool:
-        """Wait until a broker has something, or it is time to look again; tell whether one said that it has."""
+        """Wait until a broker has something, or it is time to look again; return whether one said that it has."""
         if longest_s <= 0:
             return False
         for queue in queues:
@@ -496,11 +495,11 @@ class SimpleEngine(GroupFacts):
         return any(not task.cancelled() and task.result() for task in done)
 
     async def _until_told(self, queue: MessageQueue) -> bool:
-        """Return True when there is something to pop; False where a broker has nothing for long, or cannot tell."""
+        """Return True when there is something to pop; False where a broker has nothing for long, or cannot notify."""
         try:
             is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
         except Error as error:
-            # The pops of the same broker fail, too, and tell of it once.
+            # The pops of the same broker fail, too, and log it once.
             _log.debug("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
             await asyncio.sleep(_BROKER_FAILED_S)
             return False
@@ -558,7 +557,7 @@ class SimpleEngine(GroupFacts):
 
         Args:
             work: the call.
-            thread: the thread. What its calls before brought and nobody has seen comes first.
+            thread: the thread. Unseen messages of its earlier calls come first.
             is_loop: a loop takes the messages one by one.
         """
         await self._take_back(thread)
@@ -584,7 +583,7 @@ class SimpleEngine(GroupFacts):
                 self._ready.extendleft(reversed(unseen))
 
     async def leave(self, handout: Handout) -> None:
-        """Finish what a loop that ends has handled; what it has not seen goes to the next who asks."""
+        """Acknowledge the messages that an ending loop has handled; those it has not seen go to the next caller."""
         await self._take_back(handout.thread)
         if self._state is ServiceState.RUNNING:
             await self._settle()
@@ -594,7 +593,7 @@ class SimpleEngine(GroupFacts):
         self._handled.append(message)
 
     async def settle(self, *, rest: Iterable[ReceivedMessage] = ()) -> None:
-        """Finish what loops have handled and nobody finished or extended; ``rest`` goes to the next who asks."""
+        """Acknowledge messages that loops handled and nobody finished or extended; ``rest`` goes to the next caller."""
         unseen = await self._extender.let_go(rest)
         if self._state is ServiceState.RUNNING:
             self._ready.extendleft(reversed(unseen))
@@ -619,9 +618,8 @@ class SimpleEngine(GroupFacts):
     async def receive_kept(self, most: int) -> list[ReceivedMessage]:
         """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile.
 
-        What passes by itself is waited for, and told of once. Where it is not known yet whom to ask, the topic may be
-        misspelt, or the name servers' address, and that is raised; but where servers are just coming back it is waited
-        for, too.
+        Transient failures are waited out, and logged once. Where no broker is known yet, the topic may be misspelt, or
+        the name servers' address, and that is raised; but where servers are just coming back it is waited for, too.
 
         Raises:
             RouteNotFound: no name server knows any of the topics.
@@ -670,7 +668,7 @@ def invisible_ms_of(invisible_s: object, *, minimum_ms: int) -> int:
     """Return an invisible time in milliseconds.
 
     Raises:
-        InvalidArgument: it is no number, or outside its range.
+        InvalidArgument: it is not a number, or outside its range.
     """
     return milliseconds(
         "invisible_s", invisible_s, minimum_ms=minimum_ms, maximum_ms=INVISIBLE_MS_MAX, of_limit=" (12 hours)"
@@ -681,7 +679,7 @@ def _require_popped(call: str, message: object) -> str:
     """Return the handle of a message that was popped.
 
     Raises:
-        InvalidArgument: it is no message, or was not popped.
+        InvalidArgument: it is not a message, or was not popped.
     """
     takes = "a message that receive() returned" + ("; ack_many() takes several" if call == "ack" else "")
     handle = one(call, message, ReceivedMessage, takes).pop_handle

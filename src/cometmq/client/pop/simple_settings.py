@@ -1,4 +1,4 @@
-"""What a simple consumer can be told.
+"""Settings of simple consumers.
 
 Threads: any. Settings are immutable. Source: consumption specification 1.18, 4.4.
 """
@@ -31,7 +31,7 @@ _BEGINNINGS = (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleSettings(ClientSettings):
-    """What a simple consumer can be told.
+    """Settings of a simple consumer.
 
     Attributes:
         group: the consumer group.
@@ -39,8 +39,8 @@ class SimpleSettings(ClientSettings):
         invisible_time_ms: how long others do not get a message that was received.
         receive_wait_ms: how long a receive waits for messages when it is not told.
         receive_max_messages: how many it returns at most when it is not told, and the most that a loop takes at a
-            time: it takes what it works off in a quarter of a second, slow work one by one.
-        extend_for_ms: how long a message that is worked on is hidden again and again before it comes again.
+            time: it takes as many as it handles in a quarter of a second, slow work one by one.
+        extend_for_ms: how long a message being worked on is hidden again and again before it is redelivered.
     """
 
     group: str = ""

@@ -1,7 +1,7 @@
-"""Pulls ahead of who polls: one task for each queue, and what came until it is handed out.
+"""Pulls ahead of the user's polls: one task for each queue, and the pulled messages until they are handed out.
 
-What stays true: of a queue that was stopped or given up nothing is handed out that was pulled before; what counts as
-consumed never passes a message that nobody has got, or that a loop of somebody else's is still at.
+Invariants: messages of a queue that was stopped or given up are not handed out afterwards; the consumed offset never
+passes a message that nobody has got, or that another thread's loop is still at.
 
 Threads: the client's loop. Source: consumption specification 1.13, 1.14.
 """
@@ -57,8 +57,8 @@ class Assigned:
         pull_offset: where the next pull begins.
         consume_offset: behind what was handed out; a commit stores this.
         handed_end: behind all that was ever handed out. The process queue only knows the end of what was put into it
-            last, which may be something that was taken back.
-        life: how often it began anew elsewhere; what was pulled in an earlier life is void.
+            last, which may be a batch that was taken back.
+        life: how often it began anew elsewhere; messages pulled in an earlier life are void.
     """
 
     __slots__ = ("consume_offset", "handed_end", "held", "life", "paused", "pull_offset", "queue", "task", "wake")
@@ -80,7 +80,7 @@ class Reader:
     """A loop over a consumer. Its messages count as consumed one by one, as it comes back for the next.
 
     Attributes:
-        is_left: it has ended; what it has not looked at goes to the next who asks.
+        is_left: it has ended; messages that it has not seen go to the next caller.
     """
 
     __slots__ = ("is_left",)
@@ -107,15 +107,15 @@ _readers: ContextVar[frozenset[Reader]] = ContextVar("_readers", default=frozens
 class Batch:
     """Messages of one pull that were handed out, until they are done with.
 
-    The flags are set by whoever has it, in any thread; the rest happens on the loop.
+    Its holder sets the flags, in any thread; the rest happens on the loop.
 
     Attributes:
         assigned: of which queue.
         messages: what was handed out.
         reader: the loop that has it; None for a poll.
-        thread: where it was asked for. What nobody has received goes back when this thread asks for something else.
+        thread: the caller's. An unreceived batch goes back when this thread makes another call.
         seen: how many messages the loop was given; it is at the last of them.
-        is_received: whoever asked has it.
+        is_received: the caller has it.
         is_done: the loop is through with it.
     """
 
@@ -140,7 +140,7 @@ class Batch:
         return self._life != self.assigned.life or self.assigned.held.dropped
 
     def message(self, index: int) -> ReceivedMessage | None:
-        """Return the message that a loop is to be given next; None where there is none, or none any more."""
+        """Return the next message for a loop; None at the end, or where the batch is void."""
         if self._life != self.assigned.life or index >= len(self.messages):
             return None
         return self.messages[index]
@@ -182,8 +182,8 @@ class PullAhead:
         Args:
             settings: the consumer's.
             group: its group, as brokers know it.
-            subscriptions: tells what is subscribed to, topics as brokers know them.
-            start_offset: tells where a new queue begins; below 0 where that is not known.
+            subscriptions: returns the subscriptions, topics as brokers know them.
+            start_offset: returns where a new queue begins; below 0 where that is not known.
             forget_offset: drops the progress in memory of a queue whose place the broker corrected.
             now_ms: the wall clock.
         """
@@ -196,14 +196,14 @@ class PullAhead:
         self._now_ms = now_ms
         self._reach: tuple[ClientInstance, PullKernel] | None = None
         self._out: list[Batch] = []
-        """What was handed out and is not known to be done with, in that order."""
+        """Batches handed out and not known to be done, in that order."""
         self._ready: deque[tuple[Assigned, list[ReceivedMessage], int]] = deque()
-        """What is to be handed out: of which queue, and where the pull that brought it ended."""
+        """Messages to hand out: of which queue, and where the pull that brought them ended."""
         self._arrived = asyncio.Event()
         self._troubles = OutageLog(_log, group=group)
 
     def __repr__(self) -> str:
-        """Tell how many queues there are, and how many pulls wait to be handed out."""
+        """Return how many queues there are, and how many pulls wait to be handed out."""
         return f"PullAhead({self._group}, {len(self.assigned)} queues, {len(self._ready)} pulls ready)"
 
     # --- Queues -------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class PullAhead:
             self._reach[1].forget(queue)
 
     async def end_pulls(self) -> None:
-        """Pull no more; who waits for messages looks again."""
+        """Stop pulling; callers that wait for messages look again."""
         self._reach = None
         tasks = [assigned.task for assigned in self.assigned.values() if assigned.task is not None]
         for task in tasks:
@@ -341,7 +341,7 @@ class PullAhead:
             self._ready.append((assigned, list(result.messages), result.next_begin_offset))
             self._arrived.set()
         elif held.count == 0 and assigned.consume_offset != NONE:
-            # What matches nothing is behind us too; else a tag that is never met would keep the progress where it is.
+            # Messages that do not match are passed, too; else a tag that never occurs would hold the progress back.
             assigned.consume_offset = assigned.handed_end = assigned.pull_offset
         return settings.pull_time_delay_when_exception_ms if is_stuck else 0
 
@@ -373,7 +373,7 @@ class PullAhead:
     # --- What is handed out -------------------------------------------------------------------------------------------
 
     def take(self, *, reader: Reader | None = None, thread: int | None = None) -> Batch | None:
-        """Hand out the messages of one pull to a loop or a poll; None where there are none."""
+        """Hand out the messages of one pull to a loop or a poll; None without any."""
         while self._ready:
             assigned, messages, pull_end = self._ready.popleft()
             if assigned.held.dropped:
@@ -403,7 +403,7 @@ class PullAhead:
         return bool(self._out)
 
     def settle(self, *, thread: int | None) -> None:
-        """Take back what was handed out and nobody looks at any more: the next who asks gets it.
+        """Take back messages handed out that nobody looks at any more: the next caller gets them.
 
         That is what the caller's own loops, and those that were left, have not looked at; and what a call in the same
         thread was to return before, when something interrupted it.

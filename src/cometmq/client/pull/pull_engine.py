@@ -1,11 +1,11 @@
 """The machine of a pull consumer: pulls ahead of its user, hands out what came, and keeps the offsets.
 
-Queues are assigned by hand, or shared out among the members of the group for the topics subscribed to. What is pulled
-of them, and waits until :meth:`PullEngine.poll` hands it out, is :mod:`cometmq.client.pull.pull_ahead`'s. A seek makes
-whatever was pulled before it void.
+Queues are assigned by hand, or shared out among the members of the group for the topics subscribed to.
+:mod:`cometmq.client.pull.pull_ahead` pulls them, and keeps the messages until :meth:`PullEngine.poll` hands them out. A
+seek makes messages pulled before it void.
 
-What counts as consumed is what was handed out; it is committed by the user, or, with ``auto_commit``, by the first poll
-after ``auto_commit_interval_ms``, so never before the user came back for more. A crash brings the rest again.
+Messages handed out count as consumed; they are committed by the user, or, with ``auto_commit``, by the first poll after
+``auto_commit_interval_ms``, so never before the user came back for more. After a crash the rest is redelivered.
 
 Threads: the client's loop. Source: consumption specification 1.13, 1.14.
 """
@@ -65,7 +65,7 @@ from cometmq.store_config.names import validate_topic
 __all__ = ["QUEUES", "PullEngine", "QueuesChanged"]
 
 QUEUES: Final = "queues, as queues() returns them"
-"""What methods take that take several queues."""
+"""The argument of methods that take several queues."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ _TOPIC_CHECK_FIRST_MS: Final = 10_000
 
 @dataclass(slots=True)
 class _Watch:
-    """Who wants to know of a topic's queues, and what they were last told."""
+    """A listener to a topic's queues, and the queues that it got last."""
 
     callback: QueuesChanged
     known: frozenset[MessageQueue] | None = None
@@ -151,12 +151,12 @@ class PullEngine(ConsumerFacts):
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """What heartbeats say; topics as servers know them."""
+        """The subscriptions for heartbeats; topics as servers know them."""
         return self._subscriptions
 
     @property
     def strategy(self) -> AllocateStrategy:
-        """Who gets which queues."""
+        """The allocation strategy."""
         if self._strategy is None:
             self._strategy = as_strategy(self.settings.allocate_strategy)
         return self._strategy
@@ -191,7 +191,7 @@ class PullEngine(ConsumerFacts):
         )
 
     async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """Refuse: there is no listener to give the message to."""
+        """Refuse: a pull consumer has no listener for the message."""
         return ConsumeMessageDirectlyResult(
             consume_result=ConsumeResult.CR_THROW_EXCEPTION,
             remark=f"group {self._group} is a pull consumer, which has no listener",
@@ -518,7 +518,7 @@ class PullEngine(ConsumerFacts):
     async def take(
         self, timeout_ms: int | None, *, reader: Reader | None = None, thread: int | None = None
     ) -> Batch | None:
-        """Hand out the messages of one pull, or None; whoever gets them says so in the batch.
+        """Hand out the messages of one pull, or None; their receiver marks the batch.
 
         Args:
             timeout_ms: longest wait; None for the settings'.
@@ -648,7 +648,7 @@ class PullEngine(ConsumerFacts):
         await self.seek(queue, await self.search_offset(queue, timestamp_ms))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more; what came already is still handed out."""
+        """Stop pulling these queues; messages already received are still handed out."""
         for assigned in [self._of(queue) for queue in queues]:
             assigned.paused = True
 

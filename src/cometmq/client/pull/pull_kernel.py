@@ -46,7 +46,7 @@ _FILTERS_SINCE = 232
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullResult:
-    """What a pull brought.
+    """The result of a pull.
 
     Attributes:
         status: what the broker found.
@@ -95,7 +95,7 @@ class PullKernel:
         """Brokers older than 5.0: they do not know the request of pull consumers, and serve them by the usual one."""
 
     def is_popped_before(self, topic: str) -> bool:
-        """Tell whether a topic has what this group popped and did not finish."""
+        """Return whether a topic has messages that this group popped and did not finish."""
         return topic.startswith(self._popped_head)
 
     def forget(self, queue: MessageQueue) -> None:
@@ -168,7 +168,7 @@ class PullKernel:
                 offset, and its bit is cleared.
             suspend_timeout_ms: how long the broker may hold the request.
             timeout_ms: longest wait.
-            commit_offset: progress that is told along with it.
+            commit_offset: progress that is committed with it.
             sub_version: the subscription's version, 0 for none.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a push consumer decides about its pulls: whether one may be sent, what it asks for, and when the next is due.
+"""A push consumer's decisions on its pulls: whether one may be sent, its request, and when the next is due.
 
 Every process queue has exactly one pull that waits, is under way, or is answered at this moment. Here is which gate it
 meets and how long it then waits; the engine sends it. No clock and no sockets.
@@ -45,7 +45,7 @@ _WARN_EVERY = 1_000
 
 
 class Gate(enum.Enum):
-    """What a pull met before it was sent, in the order in which it is looked at."""
+    """The gates of a pull before it is sent, in the order in which they are checked."""
 
     DROPPED = "the queue was given up"
     NOT_RUNNING = "the consumer does not run"
@@ -219,7 +219,7 @@ def commit_to_send(model: MessageModel, memory_offset: int, *, from_slave: bool)
 
 
 class PullStatus(enum.Enum):
-    """What a broker found. Any other code is a refusal."""
+    """A broker's result of a pull. Any other code is a refusal."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND

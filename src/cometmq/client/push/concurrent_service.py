@@ -1,7 +1,7 @@
 """Concurrent listeners: messages are consumed in any order, and each failure goes its own way.
 
-What stays true: a message leaves its process queue only when it is done, or when somebody else has it: the broker, or
-the next owner of a queue that was given up. So the offset that is committed never passes one that could be lost.
+Invariant: a message leaves its process queue only when it is done, or when another has it: the broker, or the next
+owner of a queue that was given up. So the committed offset never passes a message that could be lost.
 
 Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.push.tasks.Workers`.
 Source: consumption specification 1.9, 1.10.1.
@@ -87,7 +87,7 @@ class ConcurrentService(ConsumeService):
     async def _give_back(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
         kept: list[ReceivedMessage] = []
         for message, delay_level in failed_messages(part, handled):
-            # What hung was sent back meanwhile.
+            # Messages of a listener that hung were sent back meanwhile.
             if held.contains(message) and not await self._send_backs.give_back(message, delay_level):
                 set_reconsume_times(message, message.reconsume_times + 1)
                 kept.append(message)

@@ -1,4 +1,4 @@
-"""What a push consumer has pulled or popped and consumed of each topic since its start, for whoever asks how it does.
+"""Counts of a push consumer's pulled, popped and consumed messages of each topic since its start, for administration.
 
 Threads: the client's loop. Source: consumption specification 1.15.
 """
@@ -48,7 +48,7 @@ class ConsumeCounts:
         self._topics: dict[str, _OfTopic] = {}
 
     def __repr__(self) -> str:
-        """Tell how many messages were consumed, by topic."""
+        """Return how many messages were consumed, by topic."""
         return f"ConsumeCounts({', '.join(f'{topic}: {one.ok}' for topic, one in sorted(self._topics.items()))})"
 
     def _of(self, topic: str) -> _OfTopic:

@@ -1,4 +1,4 @@
-"""What concurrent and orderly listeners' services have in common: where things go, timers, and the failures' log.
+"""The base of the services for concurrent and orderly listeners: their surroundings, timers, and the failures' log.
 
 Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.push.tasks.Workers`.
 Source: consumption specification 1.10.
@@ -24,7 +24,7 @@ __all__ = ["ConsumeService", "ConsumeContext"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeContext:
-    """What a service needs of its consumer.
+    """The parts of its consumer that a service needs.
 
     Attributes:
         group: the consumer group.
@@ -74,7 +74,7 @@ class ConsumeService:
         self._closed = False
 
     def close(self) -> None:
-        """Stop what waits to be tried again here; it comes again to whoever gets the queue next."""
+        """Stop waiting retries; their messages are redelivered to the queue's next owner."""
         self._closed = True
         self._failures.close()
         for timer in self._timers:

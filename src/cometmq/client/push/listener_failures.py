@@ -1,8 +1,8 @@
-"""What is logged of listeners that fail: each way of failing once in full, then how often it happened again.
+"""Logging of listeners that fail: each kind of failure once in full, then how often it happened again.
 
 A listener that raises does so for many messages, thousands a second where it is quick, and one traceback for each
-would bury what else the log has to say. Ways of failing are told apart by the type of what was raised and the line that
-raised it, or by what was wrong with the answer. Each single failure is told at DEBUG.
+would bury the rest of the log. Kinds of failure are distinguished by the exception's type and the line that raised it,
+or by the error in the answer. Each single failure is logged at DEBUG.
 
 Threads: the client's loop.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TOLD_AGAIN_S", "ListenerFailures"]
 
 TOLD_AGAIN_S: Final = 10.0
-"""How often it is told that a listener goes on failing in a way that was told."""
+"""Interval between reports of a kind of failure that goes on."""
 _KINDS_MAX: Final = 64
 _TEXT_CHARS: Final = 200
 
@@ -43,21 +43,21 @@ class ListenerFailures:
 
         Args:
             group: the consumer group.
-            consequence: what follows a failure, where that is to be told.
+            consequence: the text on what follows a failure, if it is to be logged.
         """
         self._group = group
         self._consequence = f"; {consequence}" if consequence else ""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        # Messages that failed since a kind was told last, and what they failed with.
+        # Messages that failed since a kind was logged last, and their error.
         self._kinds: dict[_Kind, tuple[int, str]] = {}
 
     def __repr__(self) -> str:
-        """Tell how many ways of failing there are at the moment."""
+        """Return how many kinds of failure there are at the moment."""
         return f"ListenerFailures({self._group}, {len(self._kinds)} kinds)"
 
     def note(self, queue: MessageQueue, part: Sequence[ReceivedMessage], handled: Handled) -> None:
-        """Take what came of a call of the listener; nothing is logged where it has no problem to tell of."""
+        """Take the result of a call of the listener; nothing is logged without a problem."""
         if handled.problem is None:
             return
         error = handled.problem if isinstance(handled.problem, BaseException) else None
@@ -83,7 +83,7 @@ class ListenerFailures:
             self._timer = self._loop.call_later(TOLD_AGAIN_S, self._due)
 
     def close(self) -> None:
-        """Tell what has not been told, and forget all."""
+        """Log failures that have not been logged, and forget all."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -97,7 +97,7 @@ class ListenerFailures:
             self._timer = self._loop.call_later(TOLD_AGAIN_S, self._due)
 
     def _tell_again(self) -> None:
-        """Tell how often each kind came again; what did not is told in full when it comes the next time."""
+        """Log how often each kind recurred; one that did not is logged in full the next time."""
         for kind, (count, text) in list(self._kinds.items()):
             if not count:
                 del self._kinds[kind]

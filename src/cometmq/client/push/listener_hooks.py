@@ -1,6 +1,6 @@
 """Interceptors around a push consumer's listener: they see each call's messages before it, and how it ended after it.
 
-What stays true: without an interceptor for listeners a call is the listener's own, with nothing around it.
+Invariant: without an interceptor for listeners a call is the listener's own, with nothing around it.
 
 Threads: the listener's worker. Source: consumption specification 1.17, 2.6 (upstream's ConsumeMessageHook).
 """

@@ -1,8 +1,8 @@
-"""What a listener may be, what it may answer, and what its answer means.
+"""Forms of listeners, their answers, and the meaning of these.
 
 A listener is a function of one message, or of a list of them, plain or ``async def``. It says that it took them by
-returning None or ``Outcome.SUCCESS``; any exception means that it did not. Whatever it does, the caller gets a
-:class:`Handled`: nothing that a listener raises or returns can end a worker.
+returning None or ``Outcome.SUCCESS``; any exception means that it did not. The caller always gets a :class:`Handled`:
+nothing that a listener raises or returns can end a worker.
 
 Source: consumption specification 1.10.
 """
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Action(enum.Enum):
-    """What is to be done with messages that a listener has seen."""
+    """The action on messages that a listener has seen."""
 
     SUCCESS = "success"
     RETRY = "retry"
@@ -55,13 +55,13 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a listener answers.
+    """A listener's answer.
 
     ``Outcome.SUCCESS``, as None, says that the messages are done. ``Outcome.RETRY``, as an exception, has them come
     again: later by way of the broker where the listener is concurrent, and at once, before any other of the queue,
     where it is orderly. ``Outcome.DEAD_LETTER`` gives them up. The rest is for orderly listeners: ``Outcome.SUSPEND``
     stops the queue for a moment, and with ``auto_commit=False`` ``Outcome.COMMIT`` finishes all messages since the last
-    commit, ``Outcome.ROLLBACK`` has them come again.
+    commit, ``Outcome.ROLLBACK`` has them delivered again.
 
     Attributes:
         action: what is to be done.
@@ -82,7 +82,7 @@ class Outcome:
 
     @classmethod
     def retry(cls, *, delay_level: int) -> Outcome:
-        """Have the messages come again after the broker's delay of this level, 1 being its first.
+        """Have the messages redelivered after the broker's delay of this level, 1 being its first.
 
         Raises:
             InvalidArgument: the level is below 1.
@@ -93,7 +93,7 @@ class Outcome:
 
     @classmethod
     def suspend(cls, *, suspend_ms: int) -> Outcome:
-        """Stop an orderly queue for so long, 10 ms to 30 s; the messages come again then.
+        """Stop an orderly queue for so long, 10 ms to 30 s; then the messages are delivered again.
 
         Raises:
             InvalidArgument: the time is negative.
@@ -113,12 +113,12 @@ Outcome.ROLLBACK = Outcome(Action.ROLLBACK)
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What came of one call of a listener.
+    """The result of one call of a listener.
 
     Attributes:
         outcome: of all its messages, where ``each`` is None.
         each: one per message, or None.
-        problem: what it raised, or what was wrong with its answer; None where there is nothing to tell.
+        problem: its exception, or the error in its answer; None without one.
     """
 
     outcome: Outcome
@@ -139,7 +139,7 @@ _SUCCESS: Final = Outcome.SUCCESS
 
 
 def judge(answer: object, count: int) -> Handled:
-    """Return what an answer for ``count`` messages means. What means nothing counts as a failure and says so."""
+    """Return the meaning of an answer for ``count`` messages. An invalid answer counts as a failure and says so."""
     if answer is None:
         return SUCCEEDED
     if isinstance(answer, Outcome):
@@ -175,7 +175,7 @@ def caller(listener: AnyListener, *, batch: bool) -> Call:
     def call_with_one(messages: list[ReceivedMessage]) -> Handled:
         try:
             answer = call(messages[0])
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the message was not taken
+        except BaseException as error:  # noqa: BLE001 - after any exception the message was not taken
             return Handled(Outcome.RETRY, problem=error)
         return SUCCEEDED if answer is None or answer is _SUCCESS else judge(answer, 1)
 
@@ -203,7 +203,7 @@ def async_caller(listener: AnyListener, *, batch: bool) -> AsyncCall:
             answer = await call(messages.copy() if batch else messages[0])
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the message was not taken
+        except BaseException as error:  # noqa: BLE001 - after any exception the message was not taken
             return Handled(Outcome.RETRY, problem=error)
         return judge(answer, len(messages))
 

@@ -56,7 +56,7 @@ class OrderlyService(ConsumeService):
         """Consume nothing yet; :attr:`workers` is to be set first.
 
         Args:
-            around: the consumer's; what goes to ``send_backs`` was tried often enough.
+            around: the consumer's; messages for ``send_backs`` were tried often enough.
             needs_lock: members share the messages, so that a queue needs its lock.
             auto_commit: success is a commit.
             most: how often a message is tried before it goes to the retry topic.
@@ -74,7 +74,7 @@ class OrderlyService(ConsumeService):
         self._quiet: dict[ProcessQueue, asyncio.Future[None]] = {}
 
     def submit(self, held: ProcessQueue, *, dispatch: bool) -> None:
-        """Begin a chain for messages that were pulled, where ``dispatch`` says that there is none."""
+        """Begin a chain for messages that were pulled, where ``dispatch`` says that none runs."""
         if dispatch:
             self._run(held)
 
@@ -134,7 +134,7 @@ class OrderlyService(ConsumeService):
         is_locked = await self._lock(held.queue)
         self._later(held, _LOCKED_MS if is_locked else _LOCK_REFUSED_MS)
 
-    # --- What comes back ----------------------------------------------------------------------------------------------
+    # --- Results ------------------------------------------------------------------------------------------------------
 
     def done(self, task_results: list[TaskResult]) -> None:
         """Take what workers have done."""

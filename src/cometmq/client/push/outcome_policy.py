@@ -1,4 +1,4 @@
-"""What follows from a listener's answer: which messages go back, what is committed, when an orderly queue goes on.
+"""Consequences of a listener's answer: which messages go back, the commit, when an orderly queue goes on.
 
 Plain functions over what the listener said; the engine acts. Source: consumption specification 1.10.
 """
@@ -25,7 +25,7 @@ _DONE = (Action.SUCCESS, Action.COMMIT)
 def failed_messages(messages: Sequence[M], handled: Handled) -> list[tuple[M, int]]:
     """Return what a concurrent listener did not take, each with the delay level of its next try.
 
-    What only orderly listeners can say counts here as its nearest: COMMIT as success, SUSPEND and ROLLBACK as retry.
+    Answers of orderly listeners count here as their nearest: COMMIT as success, SUSPEND and ROLLBACK as retry.
     """
     if handled.each is None:
         outcome = handled.outcome
@@ -48,7 +48,7 @@ class OrderlyStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderlyVerdict:
-    """What to do with one chunk of an orderly queue.
+    """The decision on one chunk of an orderly queue.
 
     Attributes:
         step: what follows.
@@ -69,7 +69,7 @@ def orderly_verdict(handled: Handled, *, auto_commit: bool) -> OrderlyVerdict:
     """Return what follows from an orderly listener's answer.
 
     Args:
-        handled: the answer. Of outcomes for each message the first failure counts; what is before it is done.
+        handled: the answer. Of outcomes for each message the first failure counts; messages before it are done.
         auto_commit: success is a commit; then a ROLLBACK is taken for one too, as upstream does with a warning.
     """
     outcome, done = handled.outcome, 0

@@ -1,8 +1,8 @@
-"""Concurrent listeners over popped messages: what they took is acknowledged, what they did not comes again later.
+"""Concurrent listeners over popped messages: successes are acknowledged, failures are redelivered later.
 
-What stays true: a message is acknowledged only when its listener took it within its invisible time, which may be made
-longer while the listener works on it; one that nobody began with in that time is not begun here any more, because
-somebody else has it.
+Invariants: a message is acknowledged only when its listener took it within its invisible time, which may be made longer
+while the listener works on it; one that was not begun in that time is not begun here any more, because another member
+has it.
 
 Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.push.tasks.Workers`.
 Source: consumption specification 1.18.
@@ -56,7 +56,7 @@ class PopBatch:
     def __init__(
         self, held: PopQueue, *, count: int, parts: int, invisible_ms: int, clock: Callable[[], float]
     ) -> None:
-        """All of them are still to be told of; they have just come.
+        """None of them has a result yet; they have just come.
 
         Args:
             held: the queue.
@@ -74,7 +74,7 @@ class PopBatch:
 
     @property
     def queue(self) -> MessageQueue:
-        """Whose messages these are."""
+        """The queue of the messages."""
         return self.held.queue
 
     def queue_of(self, message: ReceivedMessage) -> MessageQueue:
@@ -130,7 +130,7 @@ class PopService:
         self._closed = False
 
     def close(self) -> None:
-        """Tell of the last failures; what listeners have from now on is not hidden for longer than it is."""
+        """Log the last failures; messages with listeners are not hidden for longer from now on."""
         self._closed = True
         self._failures.close()
 
@@ -217,7 +217,7 @@ class PopService:
         await self._kernel.ack_quietly(messages)
 
     async def _later(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Have a message come again, or give it up."""
+        """Have a message redelivered, or give it up."""
         if self._extender is not None:
             await self._extender.let_go([message])
         try:

@@ -81,7 +81,7 @@ __all__ = ["ListenerSpec", "PushEngine", "QueueListener"]
 
 _RESET_REST_S: Final = 10.0
 _RESET_COUNTS_S: Final = 15.0
-"""A queue that comes so soon after its reset begins there: whoever had it rested, too, and consumed nothing."""
+"""A queue that comes so soon after its reset begins there: its last owner rested, too, and consumed nothing."""
 _LOCK_FIRST_S: Final = 1.0
 _FINISH_MS: Final = 10_000
 _GROUP_CHARS_IN_NAME = 100
@@ -97,7 +97,7 @@ class ListenerSpec:
     """The listener and how it wants to be called.
 
     Attributes:
-        function: plain or ``async def``; None while there is none.
+        function: plain or ``async def``; None before it is set.
         batch: it takes a list of messages.
         orderly: one call at a time for each queue, in its order.
         auto_commit: orderly: success is a commit.
@@ -145,7 +145,7 @@ class PushEngine(ConsumerFacts):
             expressions: topic to what is wanted of it, and the type of that expression.
             offset_store: a store of the user's own, or None for the usual one.
             interceptors: see messages before and after the listener.
-            queue_listener: is told when the consumer's queues change.
+            queue_listener: called when the consumer's queues change.
             network_factory: makes the network of a new instance; None for the real one.
             now_ms: the wall clock; None for the machine's.
         """
@@ -166,7 +166,7 @@ class PushEngine(ConsumerFacts):
         self._resting = 0
         """Resets that are under way."""
         self._resets: dict[MessageQueue, tuple[int, float]] = {}
-        """Where queues were reset to lately, whoever had them, and until when that counts, by the loop's clock."""
+        """Where queues of any member were reset to lately, and until when that counts, by the loop's clock."""
         self._started_ms = 0
         self._start_over = asyncio.Event()  # a close waits for the start
         self._closing = Closing()
@@ -183,7 +183,7 @@ class PushEngine(ConsumerFacts):
         self._call_now: Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Handled]]
 
     def __repr__(self) -> str:
-        """Tell the group, its state and its queues."""
+        """Return the group, its state and its queues."""
         queues = len(self._rebalance.queues) if self.state is ServiceState.RUNNING else 0
         return f"<PushEngine {self.group} {self.state.value} queues={queues}>"
 
@@ -199,7 +199,7 @@ class PushEngine(ConsumerFacts):
 
     @property
     def strategy(self) -> AllocateStrategy:
-        """Who gets which queues."""
+        """The allocation strategy."""
         return as_strategy(self.settings.allocate_strategy)
 
     @property
@@ -310,7 +310,7 @@ class PushEngine(ConsumerFacts):
             self._every(timeout_s, timeout_s, self.give_back_hanging)
 
     async def _greet(self) -> None:
-        """Learn where the topics are, have expressions compiled, and tell the brokers who is there."""
+        """Look up the topics' routes, have expressions compiled, and send the brokers a heartbeat."""
         for topic in list(self.subscriptions):
             await self._instance.update_route(topic)
         for subscription in list(self.subscriptions.values()):
@@ -459,8 +459,8 @@ class PushEngine(ConsumerFacts):
         nothing. A listener that closes its own consumer does not wait: the close ends behind that call of it.
 
         Args:
-            timeout_ms: how long listeners may take to finish. What has not begun is not begun any more, except for as
-                long as the setting ``await_termination_when_shutdown_ms`` says.
+            timeout_ms: how long listeners may take to finish. Other messages are not begun any more, except for as long
+                as the setting ``await_termination_when_shutdown_ms`` says.
         """
         self.begin_close(timeout_ms=timeout_ms)
         if self._closing.has_begun and not self.is_in_listener:
@@ -480,7 +480,7 @@ class PushEngine(ConsumerFacts):
             if hanging:
                 _log.warning("group %s: %d listeners still run; what they have comes again", self.group, hanging)
             if self._work:
-                # What failed is on its way back to the brokers.
+                # Failed messages are being sent back to the brokers.
                 await asyncio.wait(set(self._work), timeout=timeout_ms / 1000)
             for queue in list(self._rebalance.queues):
                 await self._persist(queue)
@@ -567,7 +567,7 @@ class PushEngine(ConsumerFacts):
             self._instance.wake_rebalance()
 
     def suspend(self) -> None:
-        """Pull no more until :meth:`resume`; what is here already is consumed."""
+        """Stop pulling until :meth:`resume`; messages already received are consumed."""
         self._suspended = True
 
     async def resume(self) -> None:
@@ -588,7 +588,7 @@ class PushEngine(ConsumerFacts):
         return is_balanced
 
     def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
-        """Pop what a broker says is to be popped; tell whether that is something else than before."""
+        """Pop the queues that a broker assigns for pops; return whether they changed."""
         assert self._popping is not None  # brokers are asked by those alone that may pop
         return self._popping.assign(topic, queues, is_pulled=is_pulled)
 
@@ -599,7 +599,7 @@ class PushEngine(ConsumerFacts):
         """Return where a queue begins: where the group was or was reset to, or where a new group begins."""
         reset = self._reset_of(queue)
         if reset is not None:
-            # Whoever had the queue may have stored its progress behind the reset.
+            # The last owner of the queue may have stored its progress behind the reset.
             self._store.update(queue, reset, increase_only=False)
             await self._store.persist(queue, wait=True)
             return reset
@@ -643,7 +643,7 @@ class PushEngine(ConsumerFacts):
         self._store.remove(queue)
 
     def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
-        """Tell the brokers a new version of the subscription, share out a topic's limits anew, tell the user."""
+        """Send the brokers a new version of the subscription, divide a topic's limits anew, notify the user."""
         subscription = self.subscriptions.get(topic)
         if all_queues and subscription is not None:
             self.subscriptions[topic] = replace(subscription, sub_version=next_version(subscription, self._now_ms()))

@@ -1,4 +1,4 @@
-"""What a push consumer has besides when brokers share out its queues: those that it is to pop.
+"""The additional part of a push consumer whose queues brokers share out: the queues that it is to pop.
 
 A broker says for each topic whether its queues are pulled or popped, and may say otherwise while the consumer runs.
 Messages that were popped before and failed lie in a retry topic of group and topic; where the topic is pulled, that is
@@ -59,7 +59,7 @@ class PushPopping:
             service: has them consumed.
             subscriptions: the consumer's, as brokers know them; retry topics come and go here.
             group: the group, as brokers know it.
-            tell: has the brokers told, beside, that there are other subscriptions.
+            tell: sends the brokers changed subscriptions, in a task.
             now_ms: the wall clock.
         """
         self.service = service
@@ -71,7 +71,7 @@ class PushPopping:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is popped now."""
+        """The queues popped now."""
         return list(self._pops.queues)
 
     def infos(self, *, wall_ahead_ms: int) -> dict[MessageQueue, PopProcessQueueInfo]:
@@ -79,7 +79,7 @@ class PushPopping:
         return {queue: held.info(wall_ahead_ms=wall_ahead_ms) for queue, held in self._pops.queues.items()}
 
     def assign(self, topic: str, popped: Collection[MessageQueue], *, is_pulled: bool) -> bool:
-        """Take what a broker says of a topic; tell whether it is something else than before.
+        """Take a broker's assignment of a topic; return whether it changed.
 
         Args:
             topic: the topic.

@@ -1,7 +1,7 @@
 """The pops of a push consumer: one for each queue, or all queues of a broker, that a broker says this member is to pop.
 
-What stays true: each has one pop that waits for a timer, is at a broker, or is being decided. A queue that is given up
-is popped no more; what came of it is consumed and acknowledged all the same, since nobody else has it.
+Invariant: each has one pop that waits for a timer, is at a broker, or is being decided. A queue that is given up is not
+popped any more; its received messages are consumed and acknowledged all the same, since no other member has them.
 
 Threads: the client's loop. Source: consumption specification 1.18.
 """
@@ -53,7 +53,7 @@ class PopHost(Protocol):
 
 
 class PopQueue:
-    """What a consumer holds of one queue that it pops.
+    """A consumer's messages of one queue that it pops.
 
     Attributes:
         queue: the queue; its id may stand for all of its broker.
@@ -134,7 +134,7 @@ class PushPops:
         self._invisible_ms = usual_invisible_ms(settings.pop_invisible_time_ms)
 
     def assign(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
-        """Pop exactly these queues of a topic; tell whether they are others than before.
+        """Pop exactly these queues of a topic; return whether they changed.
 
         One whose pops have stopped begins anew, as for pulls.
         """
@@ -164,7 +164,7 @@ class PushPops:
         held.room.set()
 
     def close(self) -> None:
-        """Pop no more; what is under way comes again to others."""
+        """Stop popping; messages of pops in flight are redelivered to others."""
         for held in self.queues.values():
             held.dropped = True
             if held.task is not None:

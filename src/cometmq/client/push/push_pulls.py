@@ -1,8 +1,8 @@
 """The pulls of a push consumer: one for each of its queues, from the rebalance that brought the queue to the one that
 takes it away.
 
-What stays true: each queue has one pull that waits for a timer, is at a broker, or is being decided; whatever happens
-puts it back exactly once, or ends it with its queue.
+Invariant: each queue has one pull that waits for a timer, is at a broker, or is being decided; every event puts it back
+exactly once, or ends it with its queue.
 
 A pull that waits because too much is held goes on as soon as there is room, at the latest after 50 ms. One that would
 be held by the broker, because the last has brought all that there is, is sent when a listener has taken something of
@@ -86,7 +86,7 @@ class PullHost(Protocol):
         ...
 
     async def start_offset(self, queue: MessageQueue) -> int:
-        """Return where a queue begins; below 0, or an Error, where that cannot be told now."""
+        """Return where a queue begins; below 0, or an Error, where it is not known now."""
         ...
 
     def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
@@ -196,7 +196,7 @@ class PushPulls:
             self._go(pull, gate)
 
     def close(self) -> None:
-        """End every pull. What brokers still answer is not taken: it would begin listeners while the consumer ends."""
+        """End every pull. Later answers are not taken: they would begin listeners while the consumer ends."""
         self._closed = True
         for pull in self._pulls.values():
             if pull.timer is not None:

@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio push consumer have in common: everything that is said before the start.
+"""The base of the blocking and the asyncio push consumer: all calls before the start.
 
 Source: consumption specification 1.2, 1.3.
 """
@@ -52,11 +52,11 @@ class PushSurface:
         interceptors: Iterable[Interceptor],
         queue_listener: QueueListener | None,
     ) -> None:
-        """Keep what was said; :class:`cometmq.client.push_consumer.PushConsumer` tells what it means."""
+        """Keep the arguments; :class:`cometmq.client.push_consumer.PushConsumer` explains them."""
         if listener is not None and batch_listener is not None:
             raise InvalidArgument("there is more than one listener: give either listener= or batch_listener=")
         if "consume_thread_max" in options:
-            # Upstream's least number of threads means nothing here: who asks for fewer than its 20 names one number.
+            # Upstream's least number of threads has no meaning here: fewer than its 20 need only the one option.
             options = {"consume_thread_min": options["consume_thread_max"], **options}
         self.settings = settings_of(PushSettings, options, name_servers=name_servers, group=group)
         self._spec = ListenerSpec(
@@ -119,7 +119,7 @@ class PushSurface:
         return f"consumer group {self.settings.group}"
 
     def _note_subscription(self, topic: str, expression: str | None, expression_type: str) -> None:
-        """Keep a subscription for the start; one that cannot be is told here."""
+        """Keep a subscription for the start; an invalid one is rejected here."""
         validate_topic(topic)
         make_subscription(topic, expression, expression_type=expression_type, now_ms=0)
         self._expressions[topic] = (expression, expression_type)

@@ -1,4 +1,4 @@
-"""What workers get and give: a pull's messages, taken part by part, and what became of them.
+"""The tasks and results of workers: a pull's messages, taken part by part, and their outcome.
 
 The engine submits tasks on the loop and gets their results back there, many at a time. Tasks lie in one deque, and
 workers take the first one's parts one by one: a part belongs to nobody until it begins, so a part that hangs does not
@@ -32,7 +32,7 @@ PARTS_PER_CALL_MAX: Final = 64
 class Task:
     """Messages of one queue for a listener, in parts, each for one call.
 
-    Workers share a task: whoever is free takes its next part. An orderly task is one worker's from beginning to end.
+    Workers share a task: a free one takes its next part. An orderly task is one worker's from beginning to end.
 
     Attributes:
         held: the queue's messages; a part whose queue is dropped is not begun, and one at work ends.
@@ -88,7 +88,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class TaskResult:
-    """What one worker did of a task. Together, the results of a task hold each of its parts once.
+    """One worker's share of a task. Together, the results of a task hold each of its parts once.
 
     Attributes:
         task: the task.
@@ -115,7 +115,7 @@ class TaskResult:
 
 
 class AtWork(NamedTuple):
-    """What a worker is at.
+    """A worker's current call.
 
     Attributes:
         task: the task.
@@ -190,7 +190,7 @@ class TaskPool:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the caller is a call of the listener, as far as that can be told."""
+        """Whether the caller is a call of the listener, as far as that is known."""
         return False
 
     @property
@@ -228,7 +228,7 @@ class TaskPool:
 
     def _hand_back(self) -> None:
         done = self._done
-        # Workers go on appending meanwhile; what comes after this count is told again.
+        # Workers go on appending meanwhile; results after this count wake the loop again.
         task_results = [done.popleft() for _ in range(len(done))]
         if not task_results:
             return

@@ -2,7 +2,7 @@
 
 Threads are woken as work asks for them: quick listeners are served by one or two, which take part after part without
 waking anybody, since each hand-over costs more than such a listener; where parts still wait some milliseconds later, as
-many threads again are woken, until all are. What is done is reported when a thread finds no more to do, and once a
+many threads again are woken, until all are. Results are reported when a thread finds no more to do, and once a
 millisecond while it does.
 
 Threads: everything but the work itself is for the loop. Source: decision 0014, consumption specification 1.10.
@@ -153,7 +153,7 @@ class ThreadWorkers(TaskPool):
         self._wake_is_due = False
         waiting = self.waiting
         if self._is_slow:
-            self._wake(waiting)  # whoever is awake is busy for longer than waking one more takes
+            self._wake(waiting)  # threads awake are busy for longer than waking one more takes
         elif waiting:
             self._wake(max(1, int(waiting * self._typical_s / _WORTH_A_WAKE_S)) - self._awake)
 
@@ -172,7 +172,7 @@ class ThreadWorkers(TaskPool):
             self._hand_back()
         waiting = self.waiting
         if waiting and not self._closed:
-            # What is quick and waits all the same waits for the machine: more threads would only be in the way.
+            # Quick work that waits all the same waits for the machine: more threads would only be in the way.
             if not progress or (progress < waiting and waiting * self._typical_s > _LOOK_AGAIN_S):
                 self._wake(max(1, self._awake))
             self._look_again()
@@ -235,7 +235,7 @@ class ThreadWorkers(TaskPool):
             self._tell()
 
     def _do(self, task: Task, worker_thread: _WorkerThread, told: float) -> float:
-        """Do what is left of a task, and return when the loop was told of anything last."""
+        """Do the rest of a task, and return when results were reported to the loop last."""
         call, clock = self._call, time.monotonic
         held, messages, size, is_orderly = task.held, task.messages, task.part_size, task.is_orderly
         typical = self._typical_s
@@ -301,6 +301,6 @@ class ThreadWorkers(TaskPool):
             self._closed = True
 
     def _be_told(self) -> None:
-        # First the flag, then the look: what is done in between is told once more.
+        # First the flag, then the look: results in between are reported once more.
         self._told = False
         self._hand_back()

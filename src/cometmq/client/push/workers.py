@@ -151,7 +151,7 @@ class LoopWorkers(TaskPool):
     """Awaits ``async def`` listeners on the loop, several at a time.
 
     A worker whose task was cancelled reports what it has, and another takes its place: a cancelled task is not trusted
-    with more calls, since it could not tell its own end from a listener's failure.
+    with more calls, since it could not distinguish its own end from a listener's failure.
     """
 
     def __init__(self, call: AsyncCall, on_done: Callable[[list[TaskResult]], None], *, at_once_max: int) -> None:
@@ -202,7 +202,7 @@ class LoopWorkers(TaskPool):
         return [at_work for at_work in self._at_work.values() if at_work is not None]
 
     async def close(self, *, drain_ms: int, finish_ms: int) -> int:
-        """End; what still waits for something then is cancelled, and its messages come again."""
+        """End; calls that still wait for something then are cancelled, and their messages redelivered."""
         await self._finish(drain_ms=drain_ms, finish_ms=finish_ms)
         self._closed = True
         left = len(self.running())
@@ -226,7 +226,7 @@ class LoopWorkers(TaskPool):
         """Do what is left of a task, and return when the loop turned last.
 
         Raises:
-            asyncio.CancelledError: this worker's task was cancelled. What it did is reported.
+            asyncio.CancelledError: this worker's task was cancelled. Its results are reported.
         """
         task_result = TaskResult(task, self._loop.time())
         try:
@@ -300,7 +300,7 @@ class LoopWorkers(TaskPool):
 
 
 async def handled_apart(call: AsyncCall, part: list[ReceivedMessage]) -> Handled:
-    """Await a listener in a task of its own: a task of Python 3.10 cannot tell its own end from what it awaits.
+    """Await a listener in a task of its own: in Python 3.10 a task's own end looks like that of its awaitable.
 
     Raises:
         asyncio.CancelledError: the caller is to end; the listener has ended.

@@ -3,10 +3,10 @@
 Messages are batched by topic, queue, tag and whether the broker is to wait; the batches themselves, with the batch's
 bytes in them, are the engine's (:class:`cometmq._engine.Accumulator`). A batch goes when it has grown beyond
 ``batch_max_bytes``, in the thread that made it grow, or when its first message has waited ``batch_max_delay_ms``, by
-one timer for all. What all batches hold has a limit; beyond it, messages go alone.
+one timer for all. All batches together have a limit; beyond it, messages go alone.
 
-Thread safety: any thread adds; the timer is the loop's. What stays true: while a batch is open, either the timer runs,
-or the loop has been asked to set it.
+Thread safety: any thread adds; the timer is the loop's. Invariant: while a batch is open, either the timer runs, or the
+loop has been asked to set it.
 
 Source: consumption specification 2.7.
 """
@@ -32,7 +32,7 @@ __all__ = ["Accumulation"]
 
 
 class Accumulation:
-    """What one producer accumulates."""
+    """One producer's accumulated messages."""
 
     def __init__(
         self,
@@ -137,5 +137,5 @@ class Accumulation:
         self._watch()
 
     def __repr__(self) -> str:
-        """Tell what waits."""
+        """Return how much waits."""
         return f"Accumulation({self._accumulator!r})"

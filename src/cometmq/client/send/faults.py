@@ -28,7 +28,7 @@ def passed_over_ms(latency_ms: float, *, is_isolated: bool = False) -> int:
 
 
 class Fault(NamedTuple):
-    """What is known of one broker.
+    """The known faults of one broker.
 
     Attributes:
         latency_ms: what its last send took.
@@ -62,17 +62,17 @@ class FaultTable:
         self._faults[broker_name] = Fault(latency_ms, until_ms, is_reachable, probe_ms)
 
     def is_available(self, broker_name: str, *, now_ms: int) -> bool:
-        """Tell whether a broker is not passed over; one that nothing is known of is not."""
+        """Return whether a broker may be chosen; one without a record may."""
         fault = self._faults.get(broker_name)
         return fault is None or now_ms >= fault.available_from_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Tell whether nothing says that a broker cannot be reached."""
+        """Return False if a broker is known to be unreachable."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.is_reachable
 
     def take_probes(self, *, now_ms: int, period_ms: int = 2_000) -> list[str]:
-        """Return the brokers that the detector asks now; each comes again after ``period_ms``."""
+        """Return the brokers that the detector asks now; each is due again after ``period_ms``."""
         due = [name for name, fault in list(self._faults.items()) if now_ms >= fault.probe_from_ms]
         for name in due:
             self._faults[name] = self._faults[name]._replace(probe_from_ms=now_ms + period_ms)
@@ -93,5 +93,5 @@ class FaultTable:
         return dict(self._faults)
 
     def __repr__(self) -> str:
-        """Tell the brokers that are noted."""
+        """Return the recorded brokers."""
         return f"FaultTable({', '.join(sorted(self._faults)) or 'empty'})"

@@ -1,4 +1,4 @@
-"""Messages on their way out: what a sender says, what is checked of it, and how it stands in a request or a batch.
+"""Outgoing messages: their fields, the checks, and their form in a request or a batch.
 
 Properties are encoded once, when a message is taken; its unique id and ``WAIT`` are put behind them. Nothing here knows
 of queues, brokers or retries.
@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 BODY_BYTES_MAX = 4 << 20
-"""What brokers take by default, of a message and of a whole batch: upstream's ``maxMessageSize``."""
+"""The largest message or batch that brokers take by default: upstream's ``maxMessageSize``."""
 
 BATCH_OVERHEAD_BYTES = 22
-"""What each message of a batch takes beyond body and properties."""
+"""Bytes of each message of a batch beyond body and properties."""
 
 TEMPLATE_TOPIC = "TBW102"
 """The topic after which brokers make one that is sent to and is not there."""
@@ -67,7 +67,7 @@ SPECIAL_PROPERTIES = _DELAYS | {
 
 
 class SendStatus(enum.Enum):
-    """What a broker promised of a message that it stored."""
+    """A broker's promise for a message that it stored."""
 
     SEND_OK = "SEND_OK"
     """As its settings say: on disk under synchronous flush, in the page cache otherwise."""
@@ -76,7 +76,7 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     """Stored; the slave did not have it in time."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """Stored; there is no slave to have it."""
+    """Stored; no slave has it."""
 
 
 STATUS_OF: Mapping[int, SendStatus] = {
@@ -232,7 +232,7 @@ def message_of(
 
 
 def is_plain(message: OutgoingMessage) -> bool:
-    """Tell whether a message is body, tags, keys, sharding key and properties, and nothing besides."""
+    """Return whether a message is body, tags, keys, sharding key and properties, and nothing besides."""
     return (
         message.queue_id is None
         and not message.delay_level
@@ -264,7 +264,7 @@ def check_body(body: object, *, max_bytes: int) -> bytes:
     """Return the body of a message as bytes.
 
     Raises:
-        InvalidArgument: it is no bytes, or is empty.
+        InvalidArgument: it is not bytes, or is empty.
         MessageTooLarge: it is longer than ``max_bytes``, the producer's ``max_message_size_bytes``.
     """
     if type(body) is not bytes:
@@ -282,7 +282,7 @@ def check_body(body: object, *, max_bytes: int) -> bytes:
 
 
 def can_be_batched(topic: str) -> bool:
-    """Tell whether brokers take batches for a topic: not for retry topics, and not for a name over 127 characters."""
+    """Return whether brokers take batches for a topic: not for retry topics, and not for a name over 127 characters."""
     return len(topic) <= TOPIC_CHARS_MAX and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 

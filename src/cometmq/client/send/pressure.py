@@ -1,7 +1,7 @@
 """Back-pressure for sends that nobody waits for: at most so many under way, and at most so many bytes of bodies.
 
-Who finds no room waits in a fair line: a thread blocks, and a loop is called back. The one at its head is let in by
-whoever leaves; a message longer than all the room there is goes alone.
+Sends without room wait in a fair line: a thread blocks, and a loop is called back. A send that leaves lets in the one
+at its head; a message longer than all the room there is goes alone.
 
 Thread safety: any thread. Source: consumption specification 2.8.
 """
@@ -18,7 +18,7 @@ __all__ = ["BackPressure", "PlaceInLine", "no_room"]
 
 
 class PlaceInLine:
-    """Who waits for room.
+    """A send that waits for room.
 
     Attributes:
         needed: the bytes that are wanted, to be given back with :meth:`BackPressure.leave`.
@@ -55,7 +55,7 @@ class BackPressure:
         try:
             if gate.acquire(timeout=max(timeout_s, 0.0)):
                 return place.needed
-        except BaseException:  # Ctrl-C; what was let in meanwhile goes again
+        except BaseException:  # Ctrl-C; a send that was let in meanwhile leaves again
             if not self.step_out(place):
                 self.leave(place.needed)
             raise
@@ -84,7 +84,7 @@ class BackPressure:
             return True
 
     def leave(self, needed: int) -> None:
-        """Give room back, and let in who has waited longest."""
+        """Give room back, and let in those that waited longest."""
         with self._lock:
             self._messages_left += 1
             self._bytes_left += needed
@@ -98,7 +98,7 @@ class BackPressure:
             place.let_in()
 
     def __repr__(self) -> str:
-        """Tell what is left."""
+        """Return the room left."""
         return f"BackPressure({self._messages_left} messages, {self._bytes_left} bytes left, {len(self._line)} wait)"
 
 

@@ -1,4 +1,4 @@
-"""What producers can be told: upstream's settings under their names in snake case, units at the end.
+"""Settings of producers: upstream's, under their names in snake case, units at the end.
 
 Threads: any. Settings are immutable. Source: consumption specification 2.1, 2.7, 2.8.
 """
@@ -42,7 +42,7 @@ _FRAME_ROOM_BYTES = 64 * 1024  # header and properties of a send, which stand be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """What a producer can be told.
+    """Settings of a producer.
 
     Attributes:
         group: the producer group.

@@ -73,7 +73,7 @@ class QueueRing:
         return None
 
     def __repr__(self) -> str:
-        """Tell how many there are."""
+        """Return the number of queues."""
         return f"QueueRing({len(self.queues)} queues)"
 
 

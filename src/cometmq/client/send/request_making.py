@@ -42,7 +42,7 @@ class RequestMaker:
     """
 
     def __init__(self, settings: ProducerSettings, *, group: str, now_ms: Callable[[], int]) -> None:
-        """Keep what all requests share.
+        """Keep the fields that all requests share.
 
         Args:
             settings: the producer's.
@@ -53,7 +53,7 @@ class RequestMaker:
         self._group = group
         self._now_ms = now_ms
         self.ids = UniqueIds()
-        # What all sends to a topic share, so that each states only what is its own.
+        # The fields that all sends to a topic share, so that each adds only its own.
         self._templates: dict[str, SendRequest] = {}
 
     def template(self, topic: str) -> SendRequest:
@@ -171,7 +171,7 @@ class RequestMaker:
         """Return the one topic that messages go to, as it stands on the wire.
 
         Raises:
-            InvalidArgument: there is none, or more than one.
+            InvalidArgument: there is not exactly one.
         """
         if len(messages) == 1:
             own = messages[0].topic

@@ -3,8 +3,8 @@
 The first attempt is made by the thread that sends, so that a blocking send costs one wake-up: its own. Everything after
 it happens on the loop: answers, later attempts, queues that are not known yet.
 
-What stays true: a message keeps its unique id over all attempts; a future is completed exactly once; what was sent to
-an explicit queue never goes to another one.
+Invariants: a message keeps its unique id over all attempts; a future is completed exactly once; a message for an
+explicit queue never goes to another one.
 
 Threads: sends begin in any thread and touch what is only ever replaced whole: the rings of queues, the fault table.
 All else is the loop's.
@@ -103,7 +103,7 @@ class SendAttempts:
         self._see_who_looks()
 
     def __repr__(self) -> str:
-        """Tell how many there are, and what room is left."""
+        """Return how many there are, and the room left."""
         room = "" if self._pressure is None else f", {self._pressure!r}"
         return f"SendAttempts({len(self.under_way)} under way{room})"
 
@@ -159,7 +159,7 @@ class SendAttempts:
             timeout_ms: for all attempts; None for the setting.
 
         Raises:
-            InvalidArgument: that is no time to wait for.
+            InvalidArgument: the time cannot be waited for.
         """
         if timeout_ms is None:
             timeout_ms = self._settings.send_msg_timeout_ms
@@ -233,7 +233,7 @@ class SendAttempts:
         """
         if self._pressure is not None and not is_awaited:
             assert send.request is not None
-            # On the loop nobody waits: what comes to it one by one is told so, and its sender may slow down.
+            # The loop must not wait: without room a send made there fails at once, and its sender may slow down.
             timeout_s = 0.0 if threading.get_ident() == self._loop_thread else send.deadline_s - send.began_s
             try:
                 send.pressure_bytes = self._pressure.enter(len(send.request.body), timeout_s=timeout_s)
@@ -251,7 +251,7 @@ class SendAttempts:
         return send
 
     def ship(self, pending: PendingBatch) -> None:
-        """Send a batch, which nobody adds to any more, as a batch. What keeps it from going is its messages' error."""
+        """Send a batch that is closed for additions. A failure to send it is its messages' error."""
         try:
             self._ship(pending)
         except Exception as error:  # noqa: BLE001 - others wait for its messages than who made it go
@@ -296,7 +296,7 @@ class SendAttempts:
         place = pressure.stand_in_line(len(send.request.body), lambda: loop.call_soon_threadsafe(enter))
 
     def was_interrupted(self, pending: PendingBatch) -> None:
-        """See that a batch goes, or is told of, where Ctrl-C came while it was shipped. Any thread."""
+        """Have a batch sent, or failed, where Ctrl-C came while it was shipped. Any thread."""
         self._instance.loop.call_soon_threadsafe(self._see_to, pending)
 
     def _see_to(self, pending: PendingBatch) -> None:

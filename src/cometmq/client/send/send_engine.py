@@ -1,10 +1,10 @@
 """The engine of producers: its life, and the ways in, which choose how a message goes out.
 
-A plain message goes the fast path, through the lane of its topic; one that may wait for others goes into a batch; any
-other becomes a request of its own. What follows is :mod:`cometmq.client.send.send_attempts`'s.
+A plain message takes the fast path of its topic; one that may wait for others goes into a batch; any other becomes a
+request of its own. The rest is :mod:`cometmq.client.send.send_attempts`'s.
 
-What stays true: after :meth:`SendEngine.close` began, and in a fork, nothing is taken any more; what was taken before
-ends, well or not.
+Invariant: after :meth:`SendEngine.close` began, and in a fork, no message is taken any more; each taken before ends,
+sent or failed.
 
 Threads: sends come from any thread; all else is the loop's. Source: consumption specification 2.2, 2.3.
 """
@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class SendEngine:
-    """What sends for one producer group.
+    """The sender of one producer group.
 
     Attributes:
         instance: the client instance.
@@ -110,7 +110,7 @@ class SendEngine:
         _engines.add(self)
 
     def __repr__(self) -> str:
-        """Tell group and state."""
+        """Return group and state."""
         return f"<SendEngine {self.group} {self._state.value} {self.attempts!r}>"
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class SendEngine:
     async def _trace(
         self, settings: ProducerSettings, network_factory: NetworkFactory | None, now_ms: Callable[[], int] | None
     ) -> None:
-        """Tell upstream's message trace what is sent, with a producer of its own that is not traced."""
+        """Record sends in upstream's message trace, with a producer of its own that is not traced."""
         from cometmq.client.trace.tracing import Tracing  # which needs this module
 
         self._tracing = await Tracing.open(
@@ -205,7 +205,7 @@ class SendEngine:
         self._state = ServiceState.RUNNING
 
     async def close(self) -> None:
-        """Refuse what comes, wait for what is under way, tell the brokers that the group leaves, free the instance.
+        """Refuse new sends, wait for those in flight, unregister the group at the brokers, free the instance.
 
         It is done to its end, also where the caller is cancelled; later calls wait for that.
         """
@@ -435,7 +435,7 @@ class SendEngine:
         selector: QueueSelector | None = None,
         arg: Any = None,
     ) -> None:
-        """Send a message once and forget it; nobody is told whether it arrives. Any thread.
+        """Send a message one-way: there is no confirmation that it arrives. Any thread.
 
         Args:
             message, topic, queue, selector, arg: as :meth:`send`.

@@ -1,9 +1,9 @@
 """Where a producer's messages may go: the queues of each topic, and the line of sends that wait until they are known.
 
-What stays true: while sends wait for a topic's queues, others come behind them and overtake none, so that what one
-thread sends stays in order; a line is served to its end, whatever becomes of those that stand in it. Of a topic that is
-not there yet, whose queues are the template's, the first send has ended before the next one goes: its broker makes the
-topic with it, and would have to keep the others meanwhile, of which it keeps no more than a thousand.
+Invariants: while sends wait for a topic's queues, others come behind them and overtake none, so that one thread's sends
+stay in order; a line is served to its end, even if sends in it fail. For a topic that does not exist yet, whose queues
+are the template's, the first send has ended before the next one goes: its broker makes the topic with it, and would
+have to keep the others meanwhile, of which it keeps no more than a thousand.
 
 Threads: a send may take a ring, or stand in line, in any thread; all else is the loop's. Source: consumption
 specification 2.4, 2.5.
@@ -51,7 +51,7 @@ class SendRoutes:
             instance: asks the name servers.
             settings: the producer's.
             attempt: makes the first attempt of a send that stood in line, on the loop.
-            fail: ends one for which there is no queue.
+            fail: ends one without a queue.
         """
         self.rings: dict[str, QueueRing] = {}
         self.topics: set[str] = set()
@@ -66,7 +66,7 @@ class SendRoutes:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        """Tell the topics whose queues are known, and those that are waited for."""
+        """Return the topics whose queues are known, and those that are waited for."""
         return f"SendRoutes({', '.join(sorted(self.rings)) or 'none'}; waiting for: {', '.join(sorted(self._lines))})"
 
     def changed(self, topic: str, info: PublishInfo) -> None:
@@ -126,7 +126,7 @@ class SendRoutes:
             if line is not None:
                 line.append(send)
                 return None
-            # First: where Ctrl-C comes between the two there is no line that nobody serves.
+            # First: if Ctrl-C comes between the two, no line is left unserved.
             self._instance.loop.call_soon_threadsafe(self._spawn, topic)
             self._lines[topic] = deque([send])
         return None

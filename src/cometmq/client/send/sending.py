@@ -1,4 +1,4 @@
-"""What becomes of a send: the decision after each attempt, what the caller gets, and the future that brings it.
+"""The outcome of a send: the decision after each attempt, the caller's result, and the future that brings it.
 
 A send is tried again when no answer came, and, where somebody waits for it, after refusals that another broker may not
 make. Where no answer came nobody knows whether the message is stored: it is sent again all the same, and an error says
@@ -51,7 +51,7 @@ class SendPolicy:
         attempts: how often at most, the first included.
         retry_codes: refusals after which it is tried again.
         retries_not_stored_ok: try again also where it was stored, but not as safely as asked.
-        retries_limits: try again where there was no room for the request here.
+        retries_limits: try again where the client had no room for the request.
         attempt_timeout_ms: longest wait for one attempt while others are left, or -1.
     """
 
@@ -102,7 +102,7 @@ def policies_of(settings: ProducerSettings) -> SendPolicies:
 
 
 class Next(enum.Enum):
-    """What follows an attempt."""
+    """The step after an attempt."""
 
     DONE = enum.auto()
     AGAIN = enum.auto()
@@ -110,7 +110,7 @@ class Next(enum.Enum):
 
 
 class Failure(NamedTuple):
-    """What an attempt says of its broker.
+    """An attempt's verdict on its broker.
 
     Attributes:
         is_isolated: it counts as having taken ten seconds.
@@ -126,7 +126,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         next: what follows.
-        failure: what the attempt says of its broker.
+        failure: the attempt's verdict on its broker.
         is_uncertain: True where the message may be stored although no answer said so.
     """
 
@@ -146,7 +146,7 @@ def judge(
 
     Args:
         policy: how often and after what it is tried again.
-        answer: the broker's, or why there is none.
+        answer: the broker's, or the error instead of one.
         attempts: how many were made, this one included.
         left_ms: what is left of the time of the whole send.
         probes: True where a detector looks after brokers that cannot be reached.

@@ -1,6 +1,6 @@
 """Many sends in order, of which only so many are under way: which ones are to be waited for, and when.
 
-Decisions alone; who waits, and how, is the surfaces'. Thread safety: one thread.
+Decisions alone; the surfaces do the waiting. Thread safety: one thread.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SendWindow:
     def due(self) -> list[SendFuture]:
         """Return those to be waited for before another one is begun: none while there is room, then half of them.
 
-        Half, so that who waits is woken once for many: the last of them is best waited for first.
+        Half, so that the waiter is woken once for many: the last of them is best waited for first.
         """
         return list(islice(self.begun, (self._under_way + 1) // 2)) if len(self.begun) >= self._under_way else []
 
@@ -63,5 +63,5 @@ class SendWindow:
             self.begun.popleft()
 
     def __repr__(self) -> str:
-        """Tell how many were begun."""
+        """Return how many were begun."""
         return f"SendWindow({len(self.begun)} of {self._under_way})"

@@ -254,10 +254,10 @@ def _truth(value: bool) -> str:
 
 
 def trace_messages(records: Iterable[tuple[str, TraceRecord]], *, trace_topic: str) -> list[OutgoingMessage]:
-    """Return the messages that tell of records: one for each topic and 128,000 characters.
+    """Return the messages for records: one for each topic and 128,000 characters.
 
     Args:
-        records: with the topic of the message that each tells of.
+        records: each with the topic of its message.
         trace_topic: where they go.
     """
     by_topic: dict[str, list[TraceRecord]] = {}
@@ -281,7 +281,7 @@ def trace_messages(records: Iterable[tuple[str, TraceRecord]], *, trace_topic: s
 
 
 class TraceSender(Protocol):
-    """What trace messages are sent with: a producer's engine that is not itself traced."""
+    """The sender of trace messages: a producer's engine that is not itself traced."""
 
     def send(self, message: OutgoingMessage) -> SendFuture:
         """Send one message."""
@@ -292,7 +292,7 @@ class TraceDispatcher:
     """Gathers records and sends them: as many as make a batch, or those of five seconds.
 
     Attributes:
-        dropped: records for which there was no room.
+        dropped: records that found no room.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class TraceDispatcher:
             _log.warning("a trace message was not sent: %s", error)
 
     def __repr__(self) -> str:
-        """Tell what waits and what was dropped."""
+        """Return how many records wait and how many were dropped."""
         return f"TraceDispatcher({self._trace_topic}, {len(self._waiting)} wait, {self.dropped} dropped)"
 
 
@@ -364,7 +364,7 @@ def _note(future: SendFuture) -> None:
         _log.warning("a trace message was not sent: %s", error)
 
 
-# --- What tells it ----------------------------------------------------------------------------------------------------
+# --- Sources of records -----------------------------------------------------------------------------------------------
 
 
 def send_tracer(dispatcher: TraceDispatcher) -> Interceptor:

@@ -25,7 +25,7 @@ _trace_numbers = itertools.count()
 
 
 class Tracing:
-    """What tells upstream's message trace of one producer or consumer: a dispatcher, and a producer of its own.
+    """The message trace of one producer or consumer: a dispatcher, and a producer of its own.
 
     Attributes:
         dispatcher: takes the records.
