@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SQL over a topic while it is being written: DuckDB reads the log itself, there is no export.
+"""SQL over a topic while it is being written: DuckDB reads the log itself, without an export.
 
 python examples/duckdb_sql.py [FOLDER]        the folder becomes a store; needs: pip install cometmq[duckdb]
 """
@@ -46,7 +46,7 @@ def main(folder: str) -> None:
         for city, count, total in connection.sql(query).fetchall():
             print(f"{city}: {count} orders, {total} in total")
 
-        # What the scan filters is never read: a tag by its hash in the queue, a key through the index.
+        # Messages that the scan excludes are never read: a tag by its hash in the queue, a key through the index.
         connection.register("refused", store.scan("orders", tags="refused", columns=["queue_offset"]))
         print("refused:", connection.sql("select count(*), max(queue_offset) from refused").fetchall()[0])
         connection.register("one", store.scan("orders", keys="order-17", columns=["body"]))

@@ -70,7 +70,7 @@ def fails_at_first(body: bytes) -> bool:
 
 
 class Handled:
-    """What the members of the group have done, together. Listeners run in many threads."""
+    """The results of all members of the group. Listeners run in many threads."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -191,7 +191,7 @@ def lag_of(group: str, name_server: str) -> int:
 
 
 class InOrder:
-    """What the members of the orderly group have seen of each aircraft."""
+    """The flights of each aircraft that members of the orderly group have seen."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -256,7 +256,7 @@ def by_the_client(name_server: str, flights: list[Flight], report: Report) -> No
     """
     with cometmq.admin.connect(namesrv=name_server) as admin:
         admin.topics.create(TOPIC, queues=QUEUES)
-    # While queues change hands, pulls are refused now and then and come again: here that is meant to happen.
+    # While queues change hands, pulls are refused now and then and retried: here that is meant to happen.
     logging.getLogger("cometmq").setLevel(logging.ERROR)
     with bars() as progress:
         publish_and_consume(name_server, flights, report, progress)

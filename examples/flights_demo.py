@@ -178,7 +178,7 @@ def shorten(value: object) -> str:
 
 
 class Sums(NamedTuple):
-    """What the demo adds up."""
+    """The demo's sums."""
 
     flights: int
     miles: int
@@ -246,7 +246,7 @@ def wait_beyond(stored_ms: int) -> int:
 
 
 def follow_as_child(path: Path, count: int) -> None:
-    """What the second process does: follow the store read-only, add up, print one line of JSON."""
+    """Run the second process: follow the store read-only, add up, print one line of JSON."""
     delays_ms: list[int] = []
     bodies = []
     with cometmq.open(path, mode="r") as store, store.follow(TOPIC, timeout_s=FOLLOW_TIMEOUT_S) as reader:
@@ -429,7 +429,7 @@ def consume_in_two_runs(path: Path, flights: list[Flight], flush: str, report: R
 
 @dataclass
 class Result:
-    """What the demo prints."""
+    """The demo's result."""
 
     path: Path
     flights: int

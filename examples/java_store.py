@@ -5,7 +5,7 @@
 
 STORE is a broker's ``storePathRootDir``, the folder that holds ``commitlog``; without it, one that RocketMQ 5.3.3 wrote
 for this project's tests. The store is only read, and a broker may be running on it. The broker's settings are needed
-only where the folder does not tell its own sizes; the error says so.
+only where the folder does not determine its own sizes; the error says so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def show(path: Path, config: Path | None) -> None:
         if newest is not None:
             host, port = newest.born_host
             print(f"the newest message came from {host}:{port}, id {newest.unique_id}: {newest.body_bytes[:60]!r}")
-            # What RocketMQ's clients call the offset message id works here too, and so does each key.
+            # The offset message id of RocketMQ's clients works here too, and so does each key.
             assert store.get_by_id(newest.message_id).physical_offset == newest.physical_offset
             for key in newest.keys:
                 assert newest.physical_offset in {found.physical_offset for found in store.find(newest.topic, key)}

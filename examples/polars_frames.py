@@ -25,7 +25,7 @@ def main(folder: str) -> None:
         frame = store.scan("readings", columns=["queue_id", "queue_offset", "tags", "body"]).to_polars()
         print(frame.group_by("tags").agg(pl.len(), pl.col("body").bin.size().sum().alias("bytes")).sort("tags"))
 
-        # Structured bodies: a schema instead of the body column. What does not fit is null, and counted.
+        # Structured bodies: a schema instead of the body column. Bodies that do not fit are null, and counted.
         scan = store.scan("readings", columns=["tags"], schema={"sensor": "int32", "celsius": "float64"})
         warmest = scan.to_polars().group_by("sensor").agg(pl.col("celsius").max()).sort("sensor")
         print(warmest)

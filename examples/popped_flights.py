@@ -39,7 +39,7 @@ HANGING = 0
 
 
 class Popped:
-    """What the workers have done, together."""
+    """The results of all workers."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -61,7 +61,7 @@ class Popped:
             self.by_worker[worker] += len(flights)
 
     def fail(self, error: BaseException) -> None:
-        """Let whoever waits for the flights hear of an error."""
+        """End the wait for the flights with an error."""
         self.failure = self.failure or error
         self.is_over.set()
 

@@ -25,7 +25,7 @@ INVISIBLE_MS = 3_000
 
 
 class Work:
-    """What all workers have done, and whether that is all."""
+    """The results of all workers, and whether all is done."""
 
     def __init__(self, expected: set[str]) -> None:
         self._lock = threading.Lock()

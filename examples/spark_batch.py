@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Query a store with Spark: there is no export, and what was appended a moment ago is in it.
+"""Query a store with Spark: without an export, and including messages appended a moment ago.
 
 python examples/spark_batch.py [FOLDER]    the folder becomes a store; needs: pip install cometmq[spark], Java 17
 """

@@ -71,7 +71,7 @@ class Report:
     steps: list[Step] = field(default_factory=list)
     checks: int = 0
     tell: Callable[[Step], object] = lambda step: None
-    """Is told of each step when it is done."""
+    """Called with each step when it is done."""
 
     def add(self, name: str, messages: int, note: str, seconds: float = 0.0) -> None:
         """Add a line to the table."""
@@ -255,7 +255,7 @@ def catch_up(spark: SparkSession, path: str, to: str) -> None:
 
 
 def written_back(spark: SparkSession, store: cometmq.Store, expected: dict[str, Delays], report: Report) -> None:
-    """Write the delays as messages; whoever has the store, this process or a broker, appends them."""
+    """Write the delays as messages; the store's writer, this process or a broker, appends them."""
     path = str(store.path)
     count = sum(map(len, expected.values()))
     with timed(report, "result as a topic", count) as step:

@@ -4,7 +4,7 @@
     python examples/traced_orders.py
 
 The sender puts its context into the message's properties, as W3C's ``traceparent``; the consumer takes it from there.
-What was recorded is printed as a tree; with an exporter of your own it goes to your tracing system instead.
+The recorded spans are printed as a tree; with an exporter of your own it goes to your tracing system instead.
 """
 
 # The library need not be installed where types are checked.

@@ -1,4 +1,4 @@
-"""What makes ``spark.read.format("cometmq")`` work without a line of registration.
+"""Registers ``spark.read.format("cometmq")`` without a line in the user's program.
 
 Spark imports every top-level module named ``pyspark_…`` when a Python data source is first used, and registers its
 ``DefaultSource``. That happens to every Spark user of the environment, so this import is light, and where CometMQ

@@ -237,6 +237,6 @@ def _advertised_ip(given: str | None, host: str) -> str:
         try:
             return str(ip_address(given))
         except ValueError:
-            raise InvalidArgument(f"brokerIP1 is {given!r}, which is no numeric address") from None
+            raise InvalidArgument(f"brokerIP1 is {given!r}, which is not a numeric address") from None
     address = ip_address(host)
     return own_address(version=address.version) if address.is_unspecified else host

@@ -244,7 +244,7 @@ def _decoded(data: bytes) -> dict[str, dict[MessageQueue, str]]:
     groups: dict[str, dict[MessageQueue, str]] = {}
     for group, topic, broker_name, queue_id, owner in content["locks"]:
         if not all(isinstance(text, str) for text in (group, topic, broker_name, owner)) or type(queue_id) is not int:
-            raise TypeError(f"{[group, topic, broker_name, queue_id, owner]!r:.200} is no lock")
+            raise TypeError(f"{[group, topic, broker_name, queue_id, owner]!r:.200} is not a lock")
         queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
         groups.setdefault(group, {})[queue] = owner
     return groups

@@ -253,7 +253,7 @@ class Registrar:
                 return TopicRouteData.from_json(answer.body)
             if answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
-        raise Unanswered(f"no name server told where {topic} is")
+        raise Unanswered(f"no name server returned a route for {topic}")
 
     async def stop(self) -> None:
         """Say goodbye to all that can be reached, and close the connections."""

@@ -370,13 +370,13 @@ def _work_of(data: bytes, queues: int) -> StagedWork:
 
 def _folder_of(job: str) -> str:
     if not _NAME.fullmatch(job):
-        raise _wrong(f"{job[:200]!r} is no name of a job: letters, digits, and . _ : -, at most 151 of them")
+        raise _wrong(f"{job[:200]!r} is not a job name: letters, digits, and . _ : -, at most 151 of them")
     return f"{_WIRE}-{job}"
 
 
 def _checked_file(name: str) -> str:
     if not _FILE.fullmatch(name):
-        raise _wrong(f"{name[:200]!r} is no name of a staged file: letters, digits, and . _ : -, and .arrow at its end")
+        raise _wrong(f"{name[:200]!r} is not a staged file name: letters, digits, and . _ : -, and .arrow at its end")
     return name
 
 

@@ -289,7 +289,7 @@ class FunctionStrategy:
         for queue in mine:
             if not isinstance(queue, MessageQueue):
                 raise InvalidArgument(
-                    f"the allocation function {self.name} returned {queue!r}, which is no MessageQueue"
+                    f"the allocation function {self.name} returned {queue!r}, which is not a MessageQueue"
                 )
         return mine
 

@@ -230,7 +230,7 @@ class RemoteOffsetStore(_MemoryStore):
                 await self.persist(queue)
             except Error as error:
                 # One broker that is gone must not keep the others from getting their commits.
-                _log.warning("the progress in %s could not be told: %s", queue, error)
+                _log.warning("cannot commit the offset of %s: %s", queue, error)
 
     async def persist(self, queue: MessageQueue, *, wait: bool = False) -> None:
         """Commit to the queue's master, or to another where no master is known."""

@@ -425,7 +425,7 @@ class Rebalance:
                 await self._ask(broker_name, command)
         except Error as error:
             _log.warning(
-                "group %s: locks at broker %s run out by themselves: %s", self._owner.group, broker_name, error
+                "group %s: cannot release locks at broker %s; they expire: %s", self._owner.group, broker_name, error
             )
         for queue in queues:
             held = self.queues.get(queue)

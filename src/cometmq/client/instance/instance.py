@@ -484,7 +484,7 @@ class ClientInstance:
             is_told = self._route_trouble is type(error)
             self._route_trouble = type(error)
             level = logging.DEBUG if is_told else logging.WARNING
-            _log.log(level, "%s: the route of %s is not to be had: %s", self.client_id, topic, error)
+            _log.log(level, "%s: cannot get route for topic %s: %s", self.client_id, topic, error)
         return False
 
     def _route_call_ended(self, key: tuple[str, str | None, int], call: asyncio.Task[bool]) -> None:
@@ -499,7 +499,7 @@ class ClientInstance:
         if route is None:
             known = f"no name server knows topic {topic}"
             if default_topic is not None:
-                known += ", and no broker makes topics by itself"
+                known += ", and no broker creates topics"
             raise RouteNotFound(f"{known}: check the name, or create it: cometmq topic create {topic}", topic=topic)
         if default_topic is not None:
             route = clamp_default_route(route, default_queues)

@@ -91,7 +91,7 @@ class NameServers:
             if answer.code == ResponseCode.SUCCESS:
                 return check_route(topic, TopicRouteData.from_json(answer.body))
             is_none = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            advice = "this is no name server: name_servers takes name servers' addresses" if is_none else None
+            advice = "this is not a name server: name_servers takes name servers' addresses" if is_none else None
             raise BrokerError(answer.remark, code=answer.code, address=address, advice=advice)
 
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, acceptStandardJsonOnly=True)
@@ -170,9 +170,9 @@ def look_up(url: str, *, timeout_ms: int) -> tuple[str, ...]:
         with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:
             text = answer.read(LOOK_UP_BYTES_MAX).decode("utf-8", "replace")
     except OSError as error:
-        raise ConnectionLost(f"{url} does not tell the name servers: {error}") from error
+        raise ConnectionLost(f"cannot get name servers from {url}: {error}") from error
     lines = text.splitlines()
     try:
         return parse_addresses(lines[0] if lines else "")
     except InvalidArgument as error:
-        raise MalformedBody(f"{url} does not tell the name servers: {error}") from error
+        raise MalformedBody(f"cannot get name servers from {url}: {error}") from error

@@ -73,7 +73,7 @@ class OutageLog:
         level = logging.DEBUG if self._failing.get(key) is type(error) else logging.WARNING
         self._failing[key] = type(error)
         what = f"broker {queue.broker_name}" if is_unanswered else _name(queue)
-        self._log.log(level, "group %s: nothing comes from %s until it can be read again: %s", self._group, what, error)
+        self._log.log(level, "group %s: cannot read from %s; retrying: %s", self._group, what, error)
 
     def works(self, queue: MessageQueue) -> None:
         """Record that the queue's broker responded."""

@@ -277,7 +277,7 @@ def set_handles(
                 set_popped([message], head, found[1], [message.queue_offset])
     if lost:
         _log.warning(
-            "the answer of %s does not say by what %d of its %d messages are acknowledged, as of %s: they come again",
+            "the answer of %s lacks receipt handles for %d of its %d messages, such as %s: they are redelivered",
             broker_name,
             len(lost),
             len(messages),

@@ -272,7 +272,7 @@ class PopKernel:
             await self.ack_many(messages)
         except Error as error:
             _log.warning(
-                "group %s: %d messages could not be acknowledged and may come again: %s",
+                "group %s: cannot acknowledge %d messages; they may be redelivered: %s",
                 self._group,
                 len(messages),
                 error,

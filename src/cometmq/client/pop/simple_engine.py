@@ -500,7 +500,7 @@ class SimpleEngine(GroupFacts):
             is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
         except Error as error:
             # The pops of the same broker fail, too, and log it once.
-            _log.debug("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
+            _log.debug("group %s: %s cannot notify of messages: %s", self._group, queue.broker_name, error)
             await asyncio.sleep(_BROKER_FAILED_S)
             return False
         if not is_there:

@@ -456,7 +456,7 @@ class PullEngine(ConsumerFacts):
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
         if not isinstance(queue, MessageQueue):
-            raise InvalidArgument(f"{queue!r} is no MessageQueue")
+            raise InvalidArgument(f"{queue!r} is not a MessageQueue")
         return replace(queue, topic=with_namespace(self.settings.namespace, queue.topic))
 
     def _plain(self, queue: MessageQueue) -> MessageQueue:
@@ -608,7 +608,7 @@ class PullEngine(ConsumerFacts):
         if offset == NEVER_CONSUMED:
             return None
         if offset < 0:
-            raise Error(f"the progress of group {self._group} in {queue} is not known: its broker did not tell it")
+            raise Error(f"the progress of group {self._group} in {queue} is not known: its broker did not return it")
         return offset
 
     def position(self, queue: MessageQueue) -> int | None:

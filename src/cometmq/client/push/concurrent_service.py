@@ -75,7 +75,7 @@ class ConcurrentService(ConsumeService):
     def _failed(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
         is_lost = self._model is MessageModel.BROADCASTING
         if is_lost and handled.problem is None:
-            handled = replace(handled, problem="it asked for them to come again")
+            handled = replace(handled, problem="it asked for a retry")
         self._failures.note(held.queue, part, handled)
         if held.dropped:
             return

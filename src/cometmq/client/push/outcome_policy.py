@@ -42,8 +42,8 @@ class OrderlyStep(enum.Enum):
 
     COMMIT = "what the listener had is done"
     GO_ON = "it is done when a commit follows"
-    ROLL_BACK = "all since the last commit comes again"
-    AGAIN = "what failed comes again, unless it was tried often enough"
+    ROLL_BACK = "all since the last commit are delivered again"
+    AGAIN = "failed ones are delivered again, unless they were tried often enough"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,8 +193,8 @@ class PopService:
         late += len(taken) - len(in_time)
         if late:
             _log.warning(
-                "group %s: listeners took longer than the invisible time (%g s) for %s of %s at %s: they come again; "
-                "a longer pop_invisible_time_ms or pop_extend=True gives them time",
+                "group %s: listeners took longer than the invisible time (%g s) for %s of %s at %s: they are "
+                "redelivered; a longer pop_invisible_time_ms or pop_extend=True gives them time",
                 self._group,
                 batch.invisible_ms / 1_000,
                 counted(late, "message"),
@@ -234,4 +234,4 @@ class PopService:
             else:
                 await self._kernel.set_invisible(message, invisible_ms)
         except Error as error:
-            _log.warning("group %s: %s comes again when its invisible time is over: %s", self._group, message, error)
+            _log.warning("group %s: %s is redelivered when its invisible time is over: %s", self._group, message, error)

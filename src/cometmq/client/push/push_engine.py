@@ -478,7 +478,7 @@ class PushEngine(ConsumerFacts):
                 drain_ms=self.settings.await_termination_when_shutdown_ms, finish_ms=timeout_ms
             )
             if hanging:
-                _log.warning("group %s: %d listeners still run; what they have comes again", self.group, hanging)
+                _log.warning("group %s: %d listeners still run; their messages are redelivered", self.group, hanging)
             if self._work:
                 # Failed messages are being sent back to the brokers.
                 await asyncio.wait(set(self._work), timeout=timeout_ms / 1000)

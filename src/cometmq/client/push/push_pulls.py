@@ -405,7 +405,7 @@ class PushPulls:
         is_going = pull.held.dropped or not self._host.is_running
         is_retry = queue.topic.startswith(RETRY_PREFIX)
         if is_going or is_retry:
-            _log.debug("group %s: a pull of %s failed and comes again: %s", self._group, queue, error)
+            _log.debug("group %s: a pull of %s failed and is retried: %s", self._group, queue, error)
         else:
             self._troubles.fails(queue, error)
         if is_retry and not is_going and pull.refusals == _REFUSED_OFTEN:

@@ -200,5 +200,5 @@ def test_what_a_user_may_give() -> None:
         as_strategy("AVG_BY_CIRCEL")
     with pytest.raises(InvalidArgument):
         as_strategy(5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="which is no MessageQueue"):
+    with pytest.raises(InvalidArgument, match="which is not a MessageQueue"):
         as_strategy(lambda *_: [5]).allocate("g", "c0", _queues(1), ["c0"])  # type: ignore[list-item]

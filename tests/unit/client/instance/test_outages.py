@@ -62,7 +62,7 @@ def test_troubles_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert troubles
     warned = [record.getMessage() for record in caplog.records]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
-    assert [text.split(" until")[0].partition("comes from ")[2] for text in warned] == [
+    assert [text.split("; retrying")[0].partition("cannot read from ")[2] for text in warned] == [
         "broker b",
         "broker c",
         "queue 0 of t at b",

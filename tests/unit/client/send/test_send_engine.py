@@ -243,7 +243,7 @@ def test_all_who_wait_for_a_route_that_is_not_to_be_had_are_told() -> None:
 
 def test_no_route() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
-        with pytest.raises(RouteNotFound, match="topic nowhere, and no broker makes topics by itself: check the name"):
+        with pytest.raises(RouteNotFound, match="topic nowhere, and no broker creates topics: check the name"):
             await engine.send(message(topic="nowhere"))
         with pytest.raises(RouteNotFound, match="permission"):
             await engine.send(message(topic="closed"))
