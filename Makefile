@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SETUP := $(VENV)/.setup-done
 BUILT := $(VENV)/.built
 PIP_INSTALL := $(BIN)/python -m pip install -q --no-build-isolation -C cmake.define.CMQ_WERROR=$(CMQ_WERROR)
-# What the extension is made of. Python files are not among them: the installation is editable and reads src/.
+# The extension's sources. Python files are not among them: the installation is editable and reads src/.
 ENGINE_FILES := $(shell find csrc bindings -name '*.[ch]' -o -name '*.p[xy][xdi]' -o -name CMakeLists.txt) \
 	CMakeLists.txt pyproject.toml
 

@@ -210,7 +210,7 @@ def python_module(table: Table) -> str:
         "",
         "",
         "class RequestCode(enum.IntEnum):",
-        '    """What a request asks for."""',
+        '    """The operation that a request asks for."""',
         "",
         *(f"    {request.name} = {request.code}" for request in table.requests),
         "",

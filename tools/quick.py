@@ -28,7 +28,7 @@ _FOLDER_MAX = 12
 
 @dataclass(slots=True)
 class Plan:
-    """What to build and to run."""
+    """The programs to build and the tests to run."""
 
     c_programs: set[str] = field(default_factory=set)
     """Names of C test programs."""

@@ -1,4 +1,4 @@
-"""What ``make docs`` adds to MkDocs: pages of the API, and links that leave ``docs/``.
+"""Additions of ``make docs`` to MkDocs: pages of the API, and links that leave ``docs/``.
 
 A page of the API is a list of names in ``API``. Links to files outside of ``docs/`` become links to the repository,
 where the environment's COMETMQ_REPOSITORY has its address, and the bare name elsewhere. A link to a file that is not

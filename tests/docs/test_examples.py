@@ -210,7 +210,7 @@ def test_the_second_half_finds_what_differs(
 
 
 class _Message:
-    """What a listener looks at."""
+    """The fields that a listener looks at."""
 
     def __init__(self, body: bytes) -> None:
         self.body_bytes = body

@@ -165,7 +165,7 @@ def decode_columns(data: bytes) -> None:
 
 
 class Batch:
-    """What Arrow imports."""
+    """The object that Arrow imports."""
 
     def __init__(self, capsules: tuple[object, object]) -> None:
         self._capsules = capsules
