@@ -305,18 +305,24 @@ cmq_status cmq_log_reopen_replaced(cmq_log *log, int64_t start, bool *reopened_o
 
 /* ---- the cut, and retention ---- */
 
+/* Make the segment's name durable, or its removal. */
+static cmq_status sync_folder(cmq_log *log, const cmq_segment *segment)
+{
+    char folder[CMQ_PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", cmq_segment_path(segment));
+    *strrchr(folder, '/') = '\0';
+    return cmq_fs_sync_directory(log->fs, folder);
+}
+
 /* The removal is durable before anything else changes: of two removals the second alone may survive a power loss, and
  * leave a gap; and queue files whose records come back would be missed. */
 static cmq_status remove_durably(cmq_log *log, int64_t start)
 {
     const cmq_segment *segment = cmq_log_segment_at(log, start);
     if (segment == NULL) return CMQ_OK;
-    char folder[CMQ_PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", cmq_segment_path(segment));
-    *strrchr(folder, '/') = '\0';
     const cmq_status status = cmq_fs_remove(log->fs, cmq_segment_path(segment));
     if (status != CMQ_OK && status != CMQ_ERR_NOT_FOUND) return status;
-    return cmq_fs_sync_directory(log->fs, folder);
+    return sync_folder(log, segment);
 }
 
 static cmq_status delete_after(cmq_log *log, int64_t end)
@@ -372,6 +378,8 @@ static cmq_status set_end(cmq_log *log, int64_t end, bool blank)
     if (status == CMQ_OK && segment != NULL) {
         if (cmq_segment_file(segment) == NULL) status = open_to_append(log, &segment);
         if (status == CMQ_OK && !blank) status = blank_behind(log, segment, end);
+        /* A process that died while it made its first segment may have left a name that is on no disk; all other empty segments were removed. */
+        if (status == CMQ_OK && end == cmq_segment_start(segment)) status = sync_folder(log, segment);
         if (status == CMQ_OK) log->current = segment;
     }
     if (status != CMQ_OK) return status;

@@ -506,6 +506,38 @@ static void deaths_behind_a_blank_lose_nothing(void)
     cmq_file_twin_close(twin);
 }
 
+/* A process dies at each change of its first append in turn; the next one flushes a message, and the power goes: the segment that it found has a durable name. */
+static void a_found_first_segment_becomes_durable(void)
+{
+    start();
+    bool dies = true;
+    for (uint64_t nth = 1; dies; nth++) {
+        const char *store_path = kit_path(root, "s"), *image = kit_path(root, "image");
+        kit_remove_tree(root);
+        CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), store_path));
+        cmq_file_twin *twin = cmq_file_twin_create(store_path, 1);
+        cmq_store_options options = kit_options(store_path);
+        options.fs = cmq_file_twin_fs(twin);
+        options.flush = CMQ_FLUSH_ASYNC;
+        cmq_store *store = kit_open(&options);
+        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .sys_errno = EIO, .dead = true});
+        cmq_appended appended;
+        dies = kit_try_append(store, "T", 0, "lost", NULL, NULL, &appended) != CMQ_OK;
+        cmq_store_abandon(store);
+        cmq_file_twin_clear_faults(twin);
+        store = kit_open(&options);
+        kit_append(store, "T", 0, "kept", NULL, NULL);
+        CHECK_OK(cmq_store_flush(store));
+        cmq_file_twin_crash_image_of(twin, image, CMQ_TWIN_NOTHING);
+        cmq_store_abandon(store);
+        cmq_file_twin_close(twin);
+        options = kit_options(image);
+        store = kit_open(&options);
+        CHECK_TEXT(kit_read_topic(store, "T"), dies ? "kept" : "lost kept");
+        kit_close(store);
+    }
+}
+
 static void clock_in_the_past(void)
 {
     start();
@@ -525,4 +557,5 @@ CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_fr
               CMQ_TEST(lost_keys_are_told), CMQ_TEST(torn_at_every_byte), CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
               CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused), CMQ_TEST(blank_without_a_next_file),
               CMQ_TEST(segments_made_ahead), CMQ_TEST(swapped_segments_are_refused),
-              CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing), CMQ_TEST(clock_in_the_past))
+              CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing),
+              CMQ_TEST(a_found_first_segment_becomes_durable), CMQ_TEST(clock_in_the_past))
