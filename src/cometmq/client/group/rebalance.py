@@ -159,10 +159,8 @@ class Rebalance:
                 if self._closed:
                     break
                 balanced = await self._try_topic(topic) and balanced
-            for queue, held in queues_without_topic(self._owner.subscriptions, self.queues):
-                held.dropped = True
-                self._take_out(queue, held)
-            return balanced
+            await self._remove(queues_without_topic(self._owner.subscriptions, self.queues))
+            return balanced and not queues_without_topic(self._owner.subscriptions, self.queues)
 
     async def _try_topic(self, topic: str) -> bool:
         try:

@@ -135,13 +135,18 @@ class Batch:
         self._life = assigned.life
 
     @property
+    def is_outlived(self) -> bool:
+        """Whether its queue began anew elsewhere since."""
+        return self._life != self.assigned.life
+
+    @property
     def is_void(self) -> bool:
         """Whether its queue began anew elsewhere since, or went."""
-        return self._life != self.assigned.life or self.assigned.held.dropped
+        return self.is_outlived or self.assigned.held.dropped
 
     def message(self, index: int) -> ReceivedMessage | None:
         """Return the next message for a loop; None at the end, or where the batch is void."""
-        if self._life != self.assigned.life or index >= len(self.messages):
+        if self.is_outlived or index >= len(self.messages):
             return None
         return self.messages[index]
 
@@ -446,19 +451,22 @@ class PullAhead:
         Args:
             of_polls: with what polls have returned.
         """
-        offsets = {
-            queue: assigned.consume_offset
+        return {
+            queue: offset
             for queue, assigned in self.assigned.items()
-            if assigned.consume_offset != NONE and not assigned.held.dropped
+            if not assigned.held.dropped and (offset := self.consumed_of(assigned, of_polls=of_polls)) != NONE
         }
+
+    def consumed_of(self, assigned: Assigned, *, of_polls: bool) -> int:
+        """Return the offset behind what is done with of one queue, also of one that is on its way out; or ``NONE``."""
+        offset = assigned.consume_offset
         for batch in self._out:
-            queue = batch.assigned.queue
-            if batch.is_void or batch.is_done or self.assigned.get(queue) is not batch.assigned:
+            if batch.assigned is not assigned or batch.is_outlived or batch.is_done:
                 continue
             first = batch.first_undone(of_polls=of_polls)
             if first is not None:
-                offsets[queue] = min(offsets[queue], batch.messages[first].queue_offset)
-        return offsets
+                offset = min(offset, batch.messages[first].queue_offset)
+        return offset
 
 
 async def _wait(assigned: Assigned, delay_ms: int, loop: asyncio.AbstractEventLoop) -> None:

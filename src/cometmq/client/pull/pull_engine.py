@@ -214,6 +214,9 @@ class PullEngine(ConsumerFacts):
 
     async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         """Store the progress of a queue that is dropped, and let it go."""
+        assigned = self._ahead.assigned.get(queue)
+        if assigned is not None and assigned.held is process_queue:
+            self._count_finished(assigned)
         self._ahead.end(queue, process_queue)
         await self._offsets.persist(queue)
         self._offsets.remove(queue)
@@ -407,6 +410,7 @@ class PullEngine(ConsumerFacts):
     async def _let_go(self, gone: Sequence[Assigned]) -> None:
         for assigned in gone:
             assigned.held.dropped = True
+            self._count_finished(assigned)
             self._ahead.end(assigned.queue, assigned.held)
             if self._rebalance is not None:
                 self._rebalance.queues.pop(assigned.queue, None)
@@ -566,6 +570,13 @@ class PullEngine(ConsumerFacts):
     def _commit_in_memory(self, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
             self._offsets.update(queue, offset, increase_only=False)
+
+    def _count_finished(self, assigned: Assigned) -> None:
+        """Take note of what is finished of a queue that goes, with ``auto_commit``: the next owner begins behind it."""
+        if self.settings.auto_commit and self._store is not None:
+            offset = self._ahead.consumed_of(assigned, of_polls=False)
+            if offset != NONE:
+                self._commit_in_memory({assigned.queue: offset})
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None, *, wait: bool) -> None:
         """Commit; see :meth:`PullConsumer.commit`."""

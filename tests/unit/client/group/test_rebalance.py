@@ -298,7 +298,18 @@ def test_what_is_not_subscribed_to_any_more_is_dropped(group: _Group) -> None:
     assert group.run()
     assert not group.table
     assert all(each.dropped for each in held)
-    assert not any(kind == "release" for kind, _ in group.owner.log), "nothing is stored for it"
+    assert {queue for kind, queue in group.owner.log if kind == "release"} == {each.queue for each in held}
+
+
+def test_unsubscribed_queue_whose_listener_works_goes_with_a_later_round(group: _Group) -> None:
+    group.run()
+    group.owner.subscriptions = {}
+    group.owner.refuses = {_queue(1)}
+    assert not group.run(), "the next round comes soon"
+    assert set(group.table) == {_queue(1)}
+    group.owner.refuses = set()
+    assert group.run()
+    assert not group.table
 
 
 def _assignments(

@@ -461,3 +461,37 @@ def test_reset_is_not_undone_by_progress_in_memory() -> None:
         assert world.broker.offsets["g", "t", 0] == 20
 
     _virtually(test)
+
+
+@pytest.mark.parametrize("how", ["unsubscribe", "assign", "rebalance"])
+def test_queue_that_goes_has_its_finished_messages_committed(how: str) -> None:
+    """What the last poll returned is not finished; what the polls before it returned is, though no commit was due."""
+
+    async def test(world: _World) -> None:
+        world.fill(4)
+        given: dict[str, Any] = {"auto_commit": True, "consume_from_where": FIRST, "pull_batch_size": 2}
+        engine = world.consumer(instance_name="z", **given)
+        if how == "assign":
+            await engine.assign([_queue(0)], "*", expression_type="TAG")
+        else:
+            await engine.subscribe("t")
+        await engine.start()
+        assert [await world.bodies(engine), await world.bodies(engine)] == [[0, 1], [2, 3]]
+        if how == "unsubscribe":
+            await engine.unsubscribe("t")
+        elif how == "assign":
+            await engine.assign([_queue(1)], "*", expression_type="TAG")
+        else:
+            others = [world.consumer(instance_name=name, **given) for name in ("a", "b")]
+            for other in others:
+                await other.subscribe("t")
+                await other.start()
+            while any(queue.queue_id == 0 for queue in engine.assignment()):
+                await asyncio.sleep(0.1)
+            for other in others:
+                await other.close(commit=False)
+        await asyncio.sleep(1)
+        assert world.broker.offsets["g", "t", 0] == 2
+        await engine.close(commit=False)
+
+    _virtually(test)

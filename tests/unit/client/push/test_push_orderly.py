@@ -127,6 +127,27 @@ async def test_close_unlocks_the_queues_that_no_listener_has_begun(cluster: Fake
     assert cluster.brokers[0].locks == {}, "the close cancelled the listener that had begun, and none is at the other"
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_unsubscribing_commits_and_unlocks(orderly: bool) -> None:
+    """The queues were forgotten as they were: other members began at an old offset, of locked queues after a minute."""
+
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        cluster.brokers[0].create("U", 1)
+        fill(cluster, 10)
+        seen = Seen()
+        engine = consumer(cluster, seen, orderly=orderly, topics={"T": (None, "TAG"), "U": (None, "TAG")})
+        await engine.start()
+        await until(lambda: len(seen.bodies) == 10)
+        engine.unsubscribe("T")
+        await asyncio.sleep(2)
+        assert committed(cluster) == {0: 5, 1: 5}
+        assert "T" not in {queue.topic for _, queue in cluster.brokers[0].locks}
+        await engine.close()
+
+    run()
+
+
 @on_cluster
 async def test_unlock_has_arrived_before_the_queue_is_locked_again(cluster: FakeCluster) -> None:
     """One that was served behind the next lock gave that away: two members had the queue."""
