@@ -235,6 +235,8 @@ class World:
         for broker in self.brokers:
             self._watch(broker)
         self.members: list[Member] = []
+        self.leaving: list[Member] = []
+        """Those whose ``close()`` was cancelled."""
         self.shift_ms = 0
         self.made = 0
         self.beside: list[asyncio.Task[Any]] = []
@@ -357,6 +359,7 @@ class World:
         if (member := self.pick(event)) is not None:
             await member.has_started.wait()
             closing = self._beside(self._close(member))
+            self.leaving.append(member)
             for _ in range(1 + event.pick % 20):  # a call that never began closes nothing
                 await asyncio.sleep(0 if event.pick % 3 else 0.0005)
             closing.cancel()
@@ -504,8 +507,9 @@ class World:
         await self._until(lambda: self.model.owing(self.brokers))
         if self.kind in ("push", "orderly", "pull", "mixed"):
             await self._until(lambda: self.model.behind(self.brokers))
-        while self.members:
-            await self._close(self.members.pop())
+        # A close whose caller was cancelled goes on, as long as listeners may take: another call waits for it.
+        for member in (*self.members, *self.leaving):
+            await self._close(member)
         await asyncio.gather(*self.beside, return_exceptions=True)
         for ended in self.beside:
             if not ended.cancelled() and isinstance(ended.exception(), AssertionError):
