@@ -46,7 +46,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, request
 from cometmq.remoting.network import Network, RpcHook
-from cometmq.store_config.names import RETRY_PREFIX
+from cometmq.store_config.names import RETRY_PREFIX, retry_topic
 
 __all__ = [
     "INNER_PRODUCER_GROUP",
@@ -64,8 +64,8 @@ OFFSET_TIMEOUT_MS = 5_000
 
 _LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS = 10_000, 120_000
 _ROUTES_FIRST_MS = 10
-_MISSING_ROUTES_MS = 500
-"""How often name servers are asked for subscribed topics that they did not know."""
+_MISSING_FIRST_MS, _MISSING_PERIOD_MS = 500, 1_000
+"""When name servers are asked for subscribed topics that they did not know."""
 _HEARTBEAT_FIRST_MS = 1_000
 _PERSIST_FIRST_MS = 10_000
 _REBALANCE_RETRY_MS = 1_000
@@ -276,7 +276,7 @@ class ClientInstance:
                 await self.fetch_name_servers()
                 self._repeat(_LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS, self.fetch_name_servers)
             self._repeat(_ROUTES_FIRST_MS, settings.poll_name_server_interval_ms, self.refresh_routes)
-            self._repeat(_MISSING_ROUTES_MS, _MISSING_ROUTES_MS, self._find_missing_routes)
+            self._repeat(_MISSING_FIRST_MS, _MISSING_PERIOD_MS, self._find_missing_routes)
             self._repeat(_HEARTBEAT_FIRST_MS, settings.heartbeat_broker_interval_ms, self._heartbeat_round)
             self._repeat(_PERSIST_FIRST_MS, settings.persist_consumer_offset_interval_ms, self._persist_offsets)
             self.spawn(self._rebalance_rounds())
@@ -431,8 +431,14 @@ class ClientInstance:
 
     async def _find_missing_routes(self) -> None:
         """Ask for the routes of subscribed topics that have none, so that a topic is consumed once it is created."""
-        subscribed = {topic for part in self._consumers.values() for topic in part.subscriptions}
-        missing = sorted(topic for topic in subscribed if self.routes.route(topic) is None)
+        # The retry topics of popped ones are not waited for: their broker pops them by itself, and most never exist.
+        wanted = {
+            topic
+            for part in self._consumers.values()
+            for topic in part.subscriptions
+            if not topic.startswith(RETRY_PREFIX) or topic == retry_topic(part.group)
+        }
+        missing = sorted(topic for topic in wanted if self.routes.route(topic) is None)
         for topic in missing:
             await self.update_route(topic)
         if any(self.routes.route(topic) is not None for topic in missing):
