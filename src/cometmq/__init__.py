@@ -144,5 +144,5 @@ __all__ = [
     "open",
 ]
 
-# A library says nothing of its own accord: what it logs goes where the program has it go.
+# A library prints nothing unasked: its log goes where the program directs it.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

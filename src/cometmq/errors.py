@@ -186,7 +186,7 @@ class CorruptRecord(Error):
 
     Attributes:
         offset: byte offset of the damage in its file or in the commit log, or None where it has none.
-        reason: what is wrong there.
+        reason: the damage there.
     """
 
     status = Status.ERR_CORRUPT

@@ -21,7 +21,7 @@ module          holds
 ``groups``      consumer groups, connections
 ``offsets``     where groups are, and moving them
 ``messages``    messages by id, key and place; sending one
-``sending``     sending many: what goes into which request, and what becomes of it
+``sending``     sending many: which messages go into which request, and their results
 ``encoding``    messages as they stand in requests
 ``cluster``     brokers' state and settings, key-value store
 ``results``     what calls return

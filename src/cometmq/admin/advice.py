@@ -29,7 +29,7 @@ def advice_for(code: int, *, request_code: int) -> str | None:
 
     Args:
         code: the response's.
-        request_code: what was asked for.
+        request_code: the request's code.
     """
     if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
         return "this setting cannot be changed over the network: change it in the broker's configuration file"

@@ -220,7 +220,7 @@ class AsyncSender:
         """Wait until everything that was put is acknowledged, also when something else went wrong.
 
         Raises:
-            Error: what ended the sender, where nothing else was wrong.
+            Error: the failure that ended the sender, unless another one is being raised.
         """
         try:
             await self._settle()

@@ -1,4 +1,4 @@
-"""A cluster's brokers and name servers: who is there, how they are, their settings, and the key-value store.
+"""A cluster's brokers and name servers: their list, state and settings, and the key-value store.
 
 Source: remoting specification 2.10 to 2.12, 5.8.
 """
@@ -204,7 +204,7 @@ def _properties(settings: Mapping[str, str]) -> bytes:
     if not settings:
         raise InvalidArgument("no settings to change were given")
     for name, value in settings.items():
-        # The other side reads a properties file: what would be read as something else is not sent.
+        # The other side reads a properties file: text that it would misread is not sent.
         if not name or any(char in "=:#! \\" or not char.isprintable() for char in name):
             raise InvalidArgument(f"{name!r} is not a setting's name")
         if not value.isprintable() or "\\" in value:

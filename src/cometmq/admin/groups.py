@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster, and who is connected: created, changed, listed, described, deleted.
+"""Consumer groups of a cluster, and their connected members: created, changed, listed, described, deleted.
 
 Source: remoting specification 2.9, 2.10, 2.12.
 """
@@ -166,10 +166,10 @@ class GroupOperations:
         return tuple(sorted(found))
 
     def in_flight(self, group: str) -> Operation[GroupInFlight]:
-        """Return what a group has popped and not acknowledged, and what waits for it, queue by queue.
+        """Return a group's unacknowledged popped messages, and those that wait for it, counted by queue.
 
         Brokers of CometMQ say it; of others it is known where the group is, and nothing is said of what is in flight.
-        They count from their start on: what was popped before comes back in its time, and is in no count.
+        They count from their start on: messages popped before are redelivered in their time, and are in no count.
 
         Raises:
             NotFound: no broker has such a group.
@@ -218,7 +218,7 @@ class GroupOperations:
         return (yield from self._configs_at(broker)).get(group)
 
     def members(self, group: str) -> Operation[GroupMembers | None]:
-        """Return who is connected for a group, and what it subscribes to; None while nobody is.
+        """Return a group's connected members, and its subscriptions; None without members.
 
         Each member is connected to every broker of its topics, and gets one notification.
         """
@@ -271,7 +271,7 @@ class GroupOperations:
         raise trouble
 
     def producers(self, group: str | None = None) -> Operation[Mapping[str, tuple[ProducerInfo | Connection, ...]]]:
-        """Return who is connected as a producer, by producer group.
+        """Return connected producers, by producer group.
 
         Args:
             group: only this one; brokers older than 5.0 must be given one.

@@ -257,7 +257,7 @@ class OffsetOperations:
                 accepted(call, answer)
 
     def skip(self, group: str, topic: str) -> Operation[tuple[QueueOffset, ...]]:
-        """Move a group behind the newest message of every queue: what it has not consumed is skipped.
+        """Move a group behind the newest message of every queue: unconsumed messages are skipped.
 
         Returns and raises as :meth:`reset`.
         """

@@ -26,7 +26,7 @@ class Call:
 
     Attributes:
         address: the server, ``host:port``.
-        request: what is asked.
+        request: the request.
         timeout_ms: longest wait for the answer, connecting included.
     """
 
@@ -43,7 +43,7 @@ Operation: TypeAlias = Generator[tuple[Call, ...], "list[Answer]", T]
 
 
 def ask(call: Call) -> Operation[Command]:
-    """Ask one server; return its answer whatever its code.
+    """Ask one server; return its answer with any code.
 
     Raises:
         ConnectionLost: it could not be reached, or the connection ended.

@@ -213,7 +213,7 @@ class GroupMembers:
 
     Attributes:
         connections: its members.
-        subscriptions: what it subscribes to, by topic.
+        subscriptions: its subscriptions, by topic.
         consume_type, message_model, consume_from_where: how it consumes.
     """
 
@@ -330,7 +330,7 @@ class GroupDescription:
     Attributes:
         group: its name.
         configs: its configuration at each broker that has it, by broker name.
-        members: who is connected, or None while nobody is.
+        members: the connected members, or None without any.
         progress: where it is.
         consume_modes: for which topics it was set whether it pulls or pops, by topic and broker.
     """
@@ -351,7 +351,7 @@ class SendResult:
             that was asked for and the offset is that of the place where it waits.
         message_id: its offset message id.
         unique_id: the id that was given to it here (``UNIQ_KEY``); empty where it brought its own.
-        status: what the broker promised.
+        status: the broker's promise.
         attempts: how often it was sent; after more than one it may be stored more than once.
     """
 

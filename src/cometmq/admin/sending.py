@@ -143,7 +143,7 @@ class OutboundBatch:
     """One request, however often it is sent. The driver makes its call, and gives what came to :meth:`Sending.settle`.
 
     Attributes:
-        call: what is to be sent now.
+        call: the request to send now.
         pause_ms: how long the driver waits before it sends it.
     """
 

@@ -238,7 +238,7 @@ class TopicOperations:
             queues: queues to read and to write at each broker.
             read_queues, write_queues: the same, one alone. Take away queues to write first, and those to read once they
                 were consumed: nobody reads what lies beyond.
-            perm: what may be done with it.
+            perm: its permissions.
             attributes: attributes to set, or with None to delete.
             broker_name: only at this broker.
 
@@ -330,7 +330,7 @@ class TopicOperations:
 
 
 def check_one_cluster(brokers: Iterable[BrokerRef], cluster: str | None) -> None:
-    """Refuse several clusters where none was named: what was meant for one must not appear in all of them."""
+    """Refuse several clusters where none was named: a change meant for one must not appear in all of them."""
     clusters = sorted({broker.cluster for broker in brokers})
     if cluster is None and len(clusters) > 1:
         raise InvalidArgument(f"the name servers know several clusters ({', '.join(clusters)}): choose one (--cluster)")

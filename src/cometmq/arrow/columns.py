@@ -1,4 +1,4 @@
-"""The names of columns, and what the engine is asked for by each."""
+"""The names of columns, and the engine's column for each."""
 
 from __future__ import annotations
 

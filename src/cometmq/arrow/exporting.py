@@ -158,9 +158,9 @@ class Exporter:
 
         Args:
             store: the store.
-            query: what to export; ``ranges`` are made here.
+            query: the messages to export; ``ranges`` are made here.
             kind: format and compression of the files.
-            bytes_as: what bodies become.
+            bytes_as: the form of bodies.
             part_bytes: size at which a folder's part ends.
             stopped: asked after each batch; True ends the run as early as nothing is lost by it.
             progress: told of offsets passed, and of how many there are.

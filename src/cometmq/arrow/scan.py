@@ -299,7 +299,7 @@ class Scan:
 
     @property
     def _nothing(self) -> Query:
-        """The columns of no queue: what a schema needs, however many queues there are."""
+        """The columns of no queue: enough for a schema, however many queues there are."""
         return Query(columns=self._query.columns, ranges=())
 
     @property

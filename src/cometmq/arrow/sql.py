@@ -171,7 +171,7 @@ def connect(
     Args:
         store: the store.
         columns: columns of the tables; None for the usual ones.
-        tags: what tables hold, as :meth:`cometmq.Store.scan`.
+        tags: filter of the tables, as :meth:`cometmq.Store.scan`.
         start_time: the same.
         end_time: the same.
 

@@ -1,4 +1,4 @@
-"""``cometmq inspect``: what is in a store."""
+"""``cometmq inspect``: the content of a store."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _word(value: object) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, event, and what was given beside the text."""
+    """One JSON object a line: time, level, logger, event, and the fields given beside the text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

@@ -140,8 +140,8 @@ def made_messages(
     Args:
         texts: a message each.
         files: names; ``-`` is standard input.
-        kind: what the files hold; None for what their names say.
-        options: what messages are made of.
+        kind: the files' format; None to go by their names.
+        options: how messages are made from a row.
         interruption: Ctrl-C interrupts waiting for input.
         skip: how many lines of each file are left out.
 

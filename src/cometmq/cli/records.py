@@ -96,8 +96,8 @@ def messages_of(
 
     Args:
         batches: lines without their ends, or whole files.
-        kind: what the input holds.
-        options: what messages are made of.
+        kind: the input's format.
+        options: how messages are made from a row.
         source: names the input in errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``cometmq repair``: what is derived from the log, built anew."""
+"""``cometmq repair``: files derived from the log, built anew."""
 
 from __future__ import annotations
 

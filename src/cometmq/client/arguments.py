@@ -20,8 +20,8 @@ def one(call: str, value: object, kind: type[_T], takes: str) -> _T:
 
     Args:
         call: the method.
-        value: what it was given.
-        kind: what that has to be.
+        value: its value.
+        kind: the required type.
         takes: the same in words.
 
     Raises:
@@ -44,7 +44,7 @@ def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: 
 
     Args:
         name: the argument.
-        value: what was given for it.
+        value: its value.
         minimum, maximum: its range; None for no end.
 
     Raises:
@@ -64,7 +64,7 @@ def milliseconds(name: str, value: object, *, minimum_ms: int = 0, maximum_ms: i
 
     Args:
         name: the argument.
-        value: what was given for it: seconds, also parts of one.
+        value: its value: seconds, also parts of one.
         minimum_ms, maximum_ms: its range, milliseconds.
         of_limit: the text that follows the range in the error.
 

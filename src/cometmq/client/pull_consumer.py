@@ -156,7 +156,7 @@ class PullConsumer(PollingConsumer):
 
         Args:
             queues: the queues; :meth:`queues` has those of a topic.
-            expression: what is wanted of them, as in :meth:`subscribe`.
+            expression: filter of their messages, as in :meth:`subscribe`.
             expression_type: ``TAG`` or ``SQL92``.
 
         Raises:
@@ -250,7 +250,7 @@ class PullConsumer(PollingConsumer):
         Args:
             queue: any queue; it need not be assigned.
             offset: where to begin.
-            expression: what is wanted, as in :meth:`subscribe`.
+            expression: filter of the messages, as in :meth:`subscribe`.
             expression_type: ``TAG`` or ``SQL92``.
             max_messages: most messages; brokers have a limit of their own.
             block: wait at the broker for a message, up to ``broker_suspend_max_time_ms``.
@@ -300,7 +300,7 @@ class PullConsumer(PollingConsumer):
         when it was given back ``max_reconsume_times`` times. Subscribe to ``%RETRY%group`` to get it again.
 
         Args:
-            message: what could not be handled.
+            message: the message that could not be handled.
             delay_level: the delay's level; 0 for one that grows with each try, -1 for a dead letter now.
 
         Raises:

@@ -145,7 +145,7 @@ class PushConsumer(PushSurface):
             InvalidArgument: a setting, the listener or a subscription cannot be used.
             ClientStateError: it was started before.
             GroupTaken: its client instance has a consumer of this group; it may be started when that is closed.
-            Error: what kept it from starting.
+            Error: the failure that kept it from starting.
         """
         engine = self._open()
         self._loop.run(engine.start())

@@ -1,4 +1,4 @@
-"""One run of the load generator: what it is to do, how far it is, and what came of it."""
+"""One run of the load generator: its options, its progress, and its result."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def run_load(
 
     Args:
         target: the queues.
-        options: what to do.
+        options: the run's options.
         watch: called while it runs.
         broker_pid: the broker's process on this machine, for its CPU seconds.
 

@@ -54,7 +54,7 @@ class KVConfig(ManagedFile):
 
         Args:
             path: the file, upstream's ``kvConfig.json``; None to keep nothing on disk.
-            limits: what is kept at most.
+            limits: limits of the stored values.
             file_ops: the file operations to use.
         """
         place = path if path is not None else Path(self.file_name)

@@ -113,7 +113,7 @@ class _Live:
 
 
 _Key = tuple[str, str]
-"""Cluster and address: what a living broker is known by."""
+"""Cluster and address: the key of a living broker."""
 
 
 class RouteTable:
@@ -129,7 +129,7 @@ class RouteTable:
         """Begin empty.
 
         Args:
-            limits: what is kept at most.
+            limits: limits of the tables.
             delete_missing_topics: a registration removes the broker's topics that are not in it.
             support_acting_master: routes show the slave of least id as the master of a name that has lost its own.
         """

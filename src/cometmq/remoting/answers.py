@@ -128,7 +128,7 @@ _PEERS_FAULTS = (Refusal, MalformedCommand, MalformedBody, ConfigError, InvalidA
 
 
 def answering(handler: Handler) -> Handler:
-    """Return the handler with its refusals, and what is wrong with a request, turned into answers."""
+    """Return the handler with its refusals, and errors in a request, turned into answers."""
 
     async def later(request: Command, outcome: Awaitable[Outcome]) -> Outcome:
         try:

@@ -190,7 +190,7 @@ class AsyncChannel:
         Args:
             address: the server, ``host:port``.
             on_request: answers what the server asks; without, all of it is answered "not supported".
-            on_lost: called when a connection has ended, whoever ended it.
+            on_lost: called when a connection was ended by either side.
             connect_timeout_ms: longest wait for a connection.
             idle_timeout_ms: silence that ends a connection.
 

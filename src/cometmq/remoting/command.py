@@ -63,7 +63,7 @@ class Command:
         body: the frame's body; absent and empty are the same on the wire.
         opaque: pairs a response with its request; int32, each direction of a connection counts for itself.
         flag: bits ``FLAG_RESPONSE`` and ``FLAG_ONEWAY``.
-        language: what the sender is written in.
+        language: the sender's language.
         version: the sender's version, an ordinal of upstream's list.
         remark: a text for people, mostly about a failure, or None.
         format: how the header was or will be written.

@@ -34,7 +34,7 @@ class Answered(Generic[W]):
     """An answer has come.
 
     Attributes:
-        waiting: what was given to :meth:`Exchange.begin`.
+        waiting: the waiter given to :meth:`Exchange.begin`.
         answer: the answer.
     """
 

@@ -274,7 +274,7 @@ class Hub:
         Args:
             on_request: answers what servers ask; without, all of it is answered "not supported".
             on_connected: called with the address when a connection was made, before anything is sent on it.
-            on_lost: called with the address when its connection has ended, whoever ended it, and there is no other yet.
+            on_lost: called with the address when its connection was ended by either side, and there is no other yet.
             hooks: see every request and answer; with one, sends and pulls take a slower way.
             header_format: how headers are written; a code that the binary one has no room for goes out in JSON.
             connect_timeout_ms: longest wait for a connection.
@@ -602,7 +602,7 @@ class Hub:
     async def close(self) -> None:
         """Close all connections; waiting and later calls get ConnectionLost. Closing twice is fine.
 
-        In a forked child nothing is done: what the loop watches is the parent's.
+        In a forked child nothing is done: the loop's descriptors are the parent's.
         """
         if os.getpid() != self._pid:
             return

@@ -8,7 +8,7 @@ at most one piece of work per thread.
 
 Work of a connection that is gone is dropped where it waits; where it runs, it ends at its next :func:`stop_if_gone`.
 
-Owns:      the threads, and what waits for them.
+Owns:      the threads, and the work that waits for them.
 Limits:    the threads; pieces of work that wait for one connection. One more is refused with code 2.
 Invariant: pieces of one connection begin in the order in which they came; where one runs at a time they end in it, too.
 Threads:   the event loop's; the work itself runs in threads named ``cometmq-lane``.

@@ -1,4 +1,4 @@
-"""Typed values of a command's fields: what upstream's header classes are.
+"""Typed values of a command's fields, the counterpart of upstream's header classes.
 
 A required member that is missing, and a number that is not one, raise :class:`MalformedCommand` naming the member; a
 server answers it with code 1. Empty counts as missing for numbers and booleans, as it does in ROCKETMQ headers, where

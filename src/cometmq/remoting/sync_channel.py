@@ -1,6 +1,6 @@
 """The client's end for threads: connections to one server (:class:`Channel`), blocking.
 
-When connections end, and what the errors mean, is as in :mod:`cometmq.remoting.channel`.
+Connections end, and errors mean, the same as in :mod:`cometmq.remoting.channel`.
 
 Source: remoting specification 1.9, 1.10.
 """

@@ -37,7 +37,7 @@ _HASHES = range(-(1 << 31), 1 << 31)
 
 
 class Ends:
-    """First and last offsets of a queue: what can be read is ``low`` to before ``high``."""
+    """The bounds of a queue's readable offsets: ``low`` to before ``high``."""
 
     __slots__ = ("high", "low")
 

@@ -56,7 +56,7 @@ def plan_partitions(
     """Deal ranges out to tasks.
 
     Args:
-        ranges: what is to be read; empty ranges are left out.
+        ranges: the ranges to read; empty ones are left out.
         row_bytes: mean bytes of a message in a range.
         max_bytes: most bytes of a task, but for single messages.
         min_partitions: at least so many tasks, where there are so many messages; None: as many as cores, unless tasks

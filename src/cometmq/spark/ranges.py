@@ -1,4 +1,4 @@
-"""The options' starts and ends, resolved against the queues that are there; and what is missing of them."""
+"""The options' starts and ends, resolved against the existing queues; and their missing messages."""
 
 from __future__ import annotations
 

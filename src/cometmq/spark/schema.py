@@ -1,4 +1,4 @@
-"""Columns of the source: their names, Spark types, and what the scan is asked for.
+"""Columns of the source: their names, Spark types, and their columns in the scan.
 
 Spark takes exactly one Arrow type per Spark type, and compares the first batch's schema with its own for equality,
 order and nullability included. So one table says all of it.

@@ -30,7 +30,7 @@ __all__ = ["BatchReader", "PushingReader", "RangePartition", "partitions_of", "r
 
 
 class RangePartition(InputPartition):
-    """Ranges of queues: what one task reads."""
+    """The ranges of queues that one task reads."""
 
     def __init__(self, ranges: Sequence[QueueRange]) -> None:
         """Keep plain values: they are pickled for every task."""

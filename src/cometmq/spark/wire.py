@@ -66,7 +66,7 @@ class Retry:
     """Pauses between attempts, whose sum is limited."""
 
     def __init__(self, timeout_ms: int) -> None:
-        """``timeout_ms``: what the pauses may add up to."""
+        """``timeout_ms``: limit of the sum of the pauses."""
         self._left_ms = timeout_ms
         self._next_ms = _FIRST_PAUSE_MS
 
@@ -167,7 +167,7 @@ class Wire:
 
         Args:
             broker: its name.
-            command: what is asked.
+            command: the request.
             codes: answers besides success that are wanted.
             timeout_ms: longest wait for an answer to one attempt.
 

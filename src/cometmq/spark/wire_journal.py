@@ -72,7 +72,7 @@ def find_door(options: WriteOptions, *, rows_name_topics: bool) -> Door | None:
         rows_name_topics: rows have topics of their own, which may be anywhere.
 
     Raises:
-        OptionError: exactly once was asked for, and cannot be had; the text says why and what would help.
+        OptionError: exactly once was asked for, and is not available; the text says why and what would help.
         ConnectionLost, RequestTimeout, NotFound: nobody answered.
         BrokerError: the broker may not be written to, or failed.
     """

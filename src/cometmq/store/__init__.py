@@ -15,7 +15,7 @@ engine (C)          log, queues, index, their recovery and flush; everything abo
 ``topic_book``      ``config/topics.json``: a topic is there before its first message
 ``group_book``      ``config/consumerOffset.json``, ``subscriptionGroup.json``; which consumers are open here
 ``progress_*``      ``cometmq/progress``: commits since the JSON was written; progress within what the queues hold
-``handoff_files``   ``cometmq/handoff/``: what other processes leave for the writer
+``handoff_files``   ``cometmq/handoff/``: work that other processes leave for the writer
 ==================  =================================================================================================
 
 Threads: a Store may be shared freely; a Reader and a Consumer are for one thread at a time. ``close`` waits for calls

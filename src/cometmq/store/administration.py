@@ -173,7 +173,7 @@ class Administration(StoreCore):
         )
 
     def opening(self) -> StoreOpening:
-        """Return what opening the store found: whether it was left unclean, what recovery read and cut."""
+        """Return the state in which opening found the store: left unclean or not, bytes that recovery read and cut."""
         return StoreOpening(**self._handle.opening())
 
     def restore_removed(self, name: str, *, again: bool = False) -> RestoreReport:

@@ -263,7 +263,7 @@ class HandoffApplier:
         self._folder.reject(name, reason)
 
     def _applied_before_a_crash(self) -> dict[str, Counter[int]]:
-        """Return, by work id, how often each mark stands in the log: what a writer that died had appended already."""
+        """Return, by work id, how often each mark stands in the log: messages that a dead writer had appended."""
         try:
             journal = self._folder.journal()
         except CorruptRecord as error:

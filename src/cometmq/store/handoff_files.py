@@ -17,7 +17,7 @@ A piece of work is a header, a JSON text and the bodies behind each other::
 all little-endian. It is written under another name, synced, renamed, and the folder synced: what has the name is
 whole.
 
-Guarantees, and what they rest on:
+Guarantees, and their reasons:
 
 - Durable when left: as above. It does not matter whether the writer lives, or when one comes.
 - Messages are applied exactly once. Each gets the property ``CMQ_HANDOFF`` = ``<id>:<index>``. Before a round the

@@ -1,4 +1,4 @@
-"""Inspection: what is in a store directory and how it is. Quick: it reads the first and last records of queues only.
+"""Inspection: a store directory's content and health. Quick: it reads the first and last records of queues only.
 
 Works on a store that a writer holds, ours or a Java broker, on one that crashed, and on one that nobody has open.
 """
@@ -145,7 +145,7 @@ class FolderUse:
         name: name.
         files: number of files.
         size_bytes: their lengths.
-        disk_bytes: what they take on disk; less where files are sparse.
+        disk_bytes: their size on disk; less where files are sparse.
     """
 
     name: str
@@ -160,8 +160,8 @@ class LayoutSize:
 
     Attributes:
         setting: upstream's name of it.
-        value: what this store has.
-        default: what upstream has.
+        value: this store's value.
+        default: upstream's.
     """
 
     setting: str

@@ -199,7 +199,7 @@ def _tell_unknown(file: Path | None, loaded: LoadedSettings) -> None:
 
 
 def _store_host(settings: StoreSettings) -> tuple[bytes, int]:
-    """Return the address and port for message ids: what a broker on this directory would have, else loopback."""
+    """Return the address and port for message ids: those of a broker on this directory, else loopback."""
     if settings.broker_ip1 is None:
         return b"\x7f\x00\x00\x01", settings.listen_port
     try:

@@ -79,7 +79,7 @@ _TIMER_OFFSETS_AT = 16
 
 
 def bound_broker_files(folder: Path, end_of: QueueEnd) -> None:
-    """Set back, durably, what a broker keeps in a ``config`` folder: delay levels, ordered batches, timers.
+    """Set back, durably, a broker's progress in a ``config`` folder: delay levels, ordered batches, timers.
 
     Raises:
         StorageError: a file could not be written.

@@ -1,4 +1,4 @@
-"""Progress of groups on its way to ``consumerOffset.json``: the journal ``cometmq/progress``, and what rests on it.
+"""Progress of groups on its way to ``consumerOffset.json``: the journal ``cometmq/progress``, and waiting for it.
 
 A commit is a record in the journal, which ``csrc/store/marks/cmq_offset_journal.h`` describes. The JSON is written
 every few seconds, when the journal is full, and at close; the journal begins anew with each. Opening reads the JSON

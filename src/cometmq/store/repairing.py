@@ -1,4 +1,4 @@
-"""Repair: what is derived from a store's log, built anew and swapped in; see ``csrc/store/check/cmq_repair.h``."""
+"""Repair: files derived from a store's log, built anew and swapped in; see ``csrc/store/check/cmq_repair.h``."""
 
 from __future__ import annotations
 

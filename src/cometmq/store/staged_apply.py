@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["StagedAppend", "apply_staged"]
 
 _WAIT_EVERY_BYTES = 64 << 20
-"""So much is appended before the disk is waited for: what is not on disk yet is held in memory."""
+"""So much is appended before the disk is waited for: bytes not on disk yet are held in memory."""
 
 
 # On the disk, for one:

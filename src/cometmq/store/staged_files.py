@@ -190,7 +190,7 @@ class StagedFolder:
         shutil.rmtree(doomed, ignore_errors=True)
 
     def abandon(self, job: str) -> None:
-        """Remove a job's folder, unless work that waits names it: what was committed stays, and will be applied."""
+        """Remove a job's folder, unless work that waits names it: committed files stay, and will be applied."""
         if job not in self.waiting():
             self.remove(job)
 

@@ -1,4 +1,4 @@
-"""The topics of a store: ``topics.json`` and what an append needs to know of a topic.
+"""The topics of a store: ``topics.json`` and a topic's state for appends.
 
 Invariant: a topic is in ``topics.json``, durably, before its first message is in the log, so that a broker which later
 starts on the directory knows it, with its number of queues.

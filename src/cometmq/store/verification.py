@@ -63,7 +63,7 @@ class Problem:
         queue_id: queue, or None.
         queue_offset: number of the message in its queue, or None.
         count: how many in a row this stands for.
-        text: what is wrong, for people.
+        text: the problem, for people.
     """
 
     kind: str

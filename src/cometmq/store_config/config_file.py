@@ -158,7 +158,7 @@ class ConfigFile:
     def _unusable(
         self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None, backup_problem: ConfigError
     ) -> ConfigError:
-        """Return the error of a start without a readable generation: what is wrong, and what to start with."""
+        """Return the error of a start without a readable generation: the cause, and the files to start with."""
         start_empty = f"rm -f {quote(str(self.path))} {quote(str(self.backup_path))}"
         advice = f"To start with the defaults: {start_empty}"
         for copy in (self._new_path, self._broken_path):

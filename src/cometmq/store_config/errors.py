@@ -15,7 +15,7 @@ class ConfigError(Error, ValueError):
     Mend the place that the text names, or put a good copy of the file there. Nothing was changed on disk.
 
     Attributes:
-        reason: what is wrong, without the place.
+        reason: the error, without the place.
         path: the file, or None while only its text is known.
     """
 

@@ -85,7 +85,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-"""Limits of the files, for the reader and for the writer: what is written can be read."""
+"""Limits of the files, for the reader and for the writer: written files can be read."""
 
 REQUEST_LIMITS = Limits(
     text_chars=16 << 20, lenient_chars=256 << 10, parts=300_000, depth=100, number_chars=900, exponent=8_000

@@ -41,8 +41,8 @@ class Option:
         aliases: other names that upstream had for it.
         kind: ``int``, ``bool``, ``str``, ``tuple`` (a list of texts) or an enum.
         minimum, maximum: the range of a number.
-        multiple_of: what a number must be a multiple of.
-        separator: what separates the parts of a list given as one text.
+        multiple_of: a number must be a multiple of this one.
+        separator: separates the parts of a list given as one text.
         check: called with a text; raises ValueError saying what is wrong.
         doc: one line for people.
     """
@@ -66,7 +66,7 @@ class Option:
             source: where it was given.
 
         Raises:
-            SettingError: the value cannot be used; the text names key, source and what would do.
+            SettingError: the value cannot be used; the text names key, source and the valid values.
         """
         try:
             return self._convert(value)

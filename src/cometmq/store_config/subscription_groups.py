@@ -89,7 +89,7 @@ class SubscriptionGroups(NamedTable[SubscriptionGroupConfig]):
         return self._get_or_put(group, lambda: SubscriptionGroupConfig(group_name=group))
 
     def remove(self, name: str) -> SubscriptionGroupConfig | None:
-        """Remove a group's entry and what is forbidden to it. Returns the entry, or None where there was none."""
+        """Remove a group's entry and its forbidden topics. Returns the entry, or None."""
         with self._lock:
             removed = self._table.pop(name, None)
             forbidden = self._forbidden.pop(name, None)

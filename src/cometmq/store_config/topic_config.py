@@ -41,7 +41,7 @@ class CleanupPolicy(enum.Enum):
 
 
 class MessageType(enum.Enum):
-    """Attribute ``message.type``: what a 5.x proxy lets clients send."""
+    """Attribute ``message.type``: the messages that a 5.x proxy lets clients send."""
 
     UNSPECIFIED = "UNSPECIFIED"
     NORMAL = "NORMAL"
@@ -71,7 +71,7 @@ class TopicConfig:
         topic_name: the name.
         read_queue_nums: queues offered to consumers.
         write_queue_nums: queues offered to producers.
-        perm: what is allowed, bits of :class:`Perm`; unknown bits are kept.
+        perm: permissions, bits of :class:`Perm`; unknown bits are kept.
         topic_filter_type: a left-over of early versions, ``SINGLE_TAG`` or ``MULTI_TAG``.
         topic_sys_flag: bit 0 unit, bit 1 unit subscription.
         order: True for a topic whose order across queues is kept through the name server.

@@ -1,4 +1,4 @@
-"""Files with a data version: what those of topics, groups and offsets have in common.
+"""Files with a data version: the base of those of topics, groups and offsets.
 
 Members that we do not know, since a newer upstream wrote them, are kept and written again.
 """

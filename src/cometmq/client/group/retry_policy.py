@@ -184,7 +184,7 @@ def suspend_ms(wanted_ms: int, *, default_ms: int) -> int:
     """Return how long an orderly queue waits.
 
     Args:
-        wanted_ms: what the listener said, -1 for nothing.
+        wanted_ms: the listener's wish, -1 for none.
         default_ms: the setting ``suspend_current_queue_time_ms``.
     """
     chosen = default_ms if wanted_ms == -1 else wanted_ms

@@ -1,1 +1,1 @@
-"""The clients of one id: connections, routes, heartbeats and what servers ask."""
+"""The clients of one id: connections, routes, heartbeats and servers' requests."""

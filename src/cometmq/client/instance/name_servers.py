@@ -1,4 +1,4 @@
-"""Which name server is asked, and what for.
+"""The choice of a name server, and the requests to it.
 
 Name servers do not know of each other; each has all of it. The list is begun at a random place, so that clients spread,
 and the one that answered is asked again. One that cannot be reached, is silent or talks nonsense is skipped for the

@@ -104,7 +104,7 @@ class SimpleEngine(GroupFacts):
         """Connect to nobody yet; any thread.
 
         Args:
-            settings: what the user wants; checked by :meth:`start`.
+            settings: the user's; checked by :meth:`start`.
             now_ms: wall clock, milliseconds since 1970.
             network_factory: makes the network.
         """

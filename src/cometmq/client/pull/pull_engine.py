@@ -103,7 +103,7 @@ class PullEngine(ConsumerFacts):
         """Connect to nobody yet; any thread.
 
         Args:
-            settings: what the user wants; checked by :meth:`start`.
+            settings: the user's; checked by :meth:`start`.
             now_ms: wall clock, milliseconds since 1970.
             offset_store: a store of the user's own for the progress.
             interceptors: see what is handed out.

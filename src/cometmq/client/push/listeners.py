@@ -64,7 +64,7 @@ class Outcome:
     commit, ``Outcome.ROLLBACK`` has them delivered again.
 
     Attributes:
-        action: what is to be done.
+        action: the action on the messages.
         delay_level: RETRY: which delay of the broker's; -1 for none but the dead letters, 0 for one that grows.
         suspend_ms: SUSPEND, ROLLBACK, orderly RETRY: how long the queue stops; -1 for the consumer's setting.
     """
@@ -216,7 +216,7 @@ def call_elsewhere(listener: AnyListener, batch: bool, parts: list[list[Received
     Args:
         listener: what the user gave; it and the messages came here by pickle.
         batch: it takes lists.
-        parts: what each call gets.
+        parts: the messages of each call.
     """
     call = caller(listener, batch=batch)
     return [_fit_for_pickle(call(part)) for part in parts]

@@ -1,4 +1,4 @@
-"""Upstream's message trace: what was sent and consumed, told to a topic of its own, and read back.
+"""Upstream's message trace: records of sends and consumption, sent to a topic of its own, and read back.
 
 A trace message holds records, each ended by byte 2, with fields divided by byte 1. :func:`decode_trace` reads those of
 all client versions and passes over what it does not know. Telling never costs a message: what finds no room is dropped

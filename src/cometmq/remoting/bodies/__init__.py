@@ -4,7 +4,7 @@
 module                bodies
 ====================  =============================================================================================
 ``heartbeat``         heartbeats and subscriptions
-``connections``       who is connected
+``connections``       connected clients
 ``locks``             locks of queues
 ``routes``            routes, clusters, members of a broker
 ``registration``      a broker's registration, plain and compressed

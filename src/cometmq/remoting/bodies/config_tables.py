@@ -129,7 +129,7 @@ class TopicConfigAndQueueMapping(Body):
 
     @classmethod
     def decode(cls, fields: Fields) -> TopicConfigAndQueueMapping:
-        """Read the topic and what stands beside it."""
+        """Read the topic and the members beside it."""
         topic = TopicConfig.decode(fields, name="")
         return TopicConfigAndQueueMapping(topic=topic, mapping=fields.value("mappingDetail"))
 

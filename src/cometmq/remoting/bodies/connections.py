@@ -44,7 +44,7 @@ class Connection(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConnection(Body):
-    """The members of a consumer group, and what they subscribe to."""
+    """The members of a consumer group, and their subscriptions."""
 
     connections: tuple[Connection, ...] = list_of("connectionSet", body_codec(Connection))
     subscriptions: Mapping[str, SubscriptionData] = map_of("subscriptionTable", TEXT, body_codec(SubscriptionData))
