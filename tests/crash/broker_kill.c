@@ -171,7 +171,7 @@ static void one_kill(const cmq_store_options *options)
     close(ends[0]);
 }
 
-static void killed_broker_keeps_what_it_acknowledged(void)
+static void killed_broker_keeps_acknowledged_messages(void)
 {
     const uint32_t rounds = (uint32_t)kit_amount("CMQ_CRASH_ROUNDS", 12, 400);
     const char *directory = kit_directory();
@@ -196,4 +196,4 @@ static void killed_broker_keeps_what_it_acknowledged(void)
     free(told);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(killed_broker_keeps_what_it_acknowledged))
+CMQ_TEST_MAIN(CMQ_TEST(killed_broker_keeps_acknowledged_messages))

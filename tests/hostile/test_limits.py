@@ -323,7 +323,7 @@ TRIED_ELSEWHERE = {
     "messages of a pop": ("tests/c/broker/pop/test_cmq_pop_ack.c", "maxMsgNums is 33"),
     "seconds that a popped message is invisible": ("tests/c/broker/pop/test_cmq_pop_ack.c", "invisibleTime"),
     "progress (group, topic, queue)": ("tests/c/broker/tables/test_cmq_offsets.c", "entries_are_limited"),
-    "progress of one group": ("tests/c/broker/tables/test_cmq_offsets.c", "no_group_takes_what_all_share"),
+    "progress of one group": ("tests/c/broker/tables/test_cmq_offsets.c", "no_group_takes_the_shared_room"),
     "files of a staged write": (f"{UNIT}/test_staged_writes.py", "test_no_more_files"),
     "files of all staged writes": (f"{UNIT}/test_staged_writes.py", "test_no_more_files"),
     "topics made by sends": (f"{UNIT}/test_sends.py", "autoCreateTopicMax"),

@@ -426,7 +426,7 @@ static void mappings_are_the_file(void)
     cmq_file_close(other);
 }
 
-static void only_what_is_in_the_file_is_mapped(void)
+static void only_bytes_of_the_file_are_mapped(void)
 {
     start();
     cmq_file *file = make("a", 10000);
@@ -651,7 +651,7 @@ CMQ_TEST_MAIN(CMQ_TEST(open_modes), CMQ_TEST(descriptors_are_not_inherited), CMQ
               CMQ_TEST(long_paths_keep_their_reason), CMQ_TEST(reads_and_writes_are_exact), CMQ_TEST(ranges_beyond_2_63_are_refused),
               CMQ_TEST(short_writes_go_on_where_they_stopped), CMQ_TEST(a_failing_sync_is_reported), CMQ_TEST(holes_cost_nothing_until_reserved),
               CMQ_TEST(punched_ranges_read_as_zero), CMQ_TEST(file_systems_without_fallocate_get_zeros), CMQ_TEST(a_full_disk_is_named),
-              CMQ_TEST(mappings_are_the_file), CMQ_TEST(only_what_is_in_the_file_is_mapped), CMQ_TEST(populating_changes_nothing),
+              CMQ_TEST(mappings_are_the_file), CMQ_TEST(only_bytes_of_the_file_are_mapped), CMQ_TEST(populating_changes_nothing),
               CMQ_TEST(lists_are_sorted), CMQ_TEST(stat_tells_files_apart), CMQ_TEST(directories_with_their_parents),
               CMQ_TEST(relative_directories), CMQ_TEST(files_move_and_go), CMQ_TEST(space_adds_up), CMQ_TEST(paths_join),
               CMQ_TEST(offsets_have_names))

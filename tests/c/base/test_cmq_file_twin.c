@@ -534,7 +534,7 @@ static void a_tree_is_synced(void)
     stop();
 }
 
-static void what_was_there_before_is_durable(void)
+static void existing_files_are_durable(void)
 {
     start();
     stop();
@@ -791,7 +791,7 @@ static void ignored_syncs_say_ok_and_keep_nothing(void)
     stop();
 }
 
-static void disk_space_is_what_the_test_says(void)
+static void disk_space_is_set_by_the_test(void)
 {
     start();
     const cmq_disk_space given = {.total_bytes = 100, .free_bytes = 7, .usable_bytes = 5};
@@ -982,9 +982,9 @@ CMQ_TEST_MAIN(CMQ_TEST(synced_survives_always), CMQ_TEST(sectors_tear_in_every_w
               CMQ_TEST(creations_get_lost_until_the_directory_is_synced), CMQ_TEST(renames_get_lost_and_never_half_done),
               CMQ_TEST(a_rename_may_outlive_the_content), CMQ_TEST(removed_files_come_back), CMQ_TEST(changes_of_names_are_lost_one_by_one),
               CMQ_TEST(nothing_durable_falls_between_two_names), CMQ_TEST(moves_between_directories_are_one_change),
-              CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(a_tree_is_synced), CMQ_TEST(what_was_there_before_is_durable),
+              CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(a_tree_is_synced), CMQ_TEST(existing_files_are_durable),
               CMQ_TEST(styles_all_occur), CMQ_TEST(seeds_repeat), CMQ_TEST(hooks_run_before_the_call_takes_effect),
               CMQ_TEST(calls_fail_as_asked), CMQ_TEST(faults_start_and_end_as_asked), CMQ_TEST(a_failed_sync_is_not_made_good_by_the_next),
-              CMQ_TEST(ignored_syncs_say_ok_and_keep_nothing), CMQ_TEST(disk_space_is_what_the_test_says),
+              CMQ_TEST(ignored_syncs_say_ok_and_keep_nothing), CMQ_TEST(disk_space_is_set_by_the_test),
               CMQ_TEST(images_do_not_drop_the_lock), CMQ_TEST(images_are_made_of_versions_since_the_sync),
               CMQ_TEST(a_flush_left_out_is_found), CMQ_TEST(threads_may_share_it))

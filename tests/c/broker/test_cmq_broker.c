@@ -98,7 +98,7 @@ static void sync_flush_answers_when_the_disk_has_it(void)
     kit_broker_stop(&kit);
 }
 
-static void what_may_not_be_sent_is_refused(void)
+static void forbidden_sends_are_refused(void)
 {
     start();
     const int client = kit_client(&kit);
@@ -278,7 +278,7 @@ static void an_illegal_send_harms_no_other(void)
     kit_broker_stop(&kit);
 }
 
-static void what_only_looks_delayed_is_refused(void)
+static void apparently_delayed_messages_are_refused(void)
 {
     start();
     const int client = kit_client(&kit);
@@ -444,7 +444,7 @@ static void a_subscription_is_asked_for(void)
 }
 
 /* The group's last heartbeat was of a member that has no queue of the topic, and does not name the retry topic. */
-static void what_was_popped_before_is_pulled_with_its_topic(void)
+static void popped_messages_are_pulled_with_their_topic(void)
 {
     start();
     const int client = kit_client(&kit);
@@ -640,7 +640,7 @@ static void progress_is_kept(void)
     kit_broker_stop(&kit);
 }
 
-static void a_reset_is_told_by_the_next_pull(void)
+static void the_next_pull_is_answered_with_a_reset(void)
 {
     start();
     const int client = kit_client(&kit);
@@ -713,15 +713,15 @@ static void a_pull_commits_once(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order), CMQ_TEST(sync_flush_answers_when_the_disk_has_it),
-              CMQ_TEST(what_may_not_be_sent_is_refused), CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
+              CMQ_TEST(forbidden_sends_are_refused), CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
               CMQ_TEST(delayed_messages_are_parked), CMQ_TEST(broker_properties_of_a_sender_are_replaced),
               CMQ_TEST(sends_that_are_not_alike_keep_their_properties), CMQ_TEST(an_illegal_send_harms_no_other),
-              CMQ_TEST(what_only_looks_delayed_is_refused), CMQ_TEST(a_batch_may_have_many_messages),
+              CMQ_TEST(apparently_delayed_messages_are_refused), CMQ_TEST(a_batch_may_have_many_messages),
               CMQ_TEST(more_than_may_wait_for_the_disk_is_refused), CMQ_TEST(unknown_topics_and_groups_go_to_control), CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
-              CMQ_TEST(a_subscription_is_asked_for), CMQ_TEST(what_was_popped_before_is_pulled_with_its_topic),
+              CMQ_TEST(a_subscription_is_asked_for), CMQ_TEST(popped_messages_are_pulled_with_their_topic),
               CMQ_TEST(a_hold_ends_with_a_message), CMQ_TEST(a_hold_waits_for_a_queue_that_is_not_there_yet),
               CMQ_TEST(a_hold_ends_with_an_append_of_somebody_else), CMQ_TEST(a_hold_ends_at_its_deadline),
               CMQ_TEST(messages_of_other_tags_move_a_hold_on), CMQ_TEST(a_hold_ends_with_its_connection),
               CMQ_TEST(a_hold_ends_with_a_change_of_subscriptions), CMQ_TEST(more_holds_than_allowed_are_answered_at_once),
-              CMQ_TEST(short_polling_waits_a_second), CMQ_TEST(progress_is_kept), CMQ_TEST(a_reset_is_told_by_the_next_pull),
+              CMQ_TEST(short_polling_waits_a_second), CMQ_TEST(progress_is_kept), CMQ_TEST(the_next_pull_is_answered_with_a_reset),
               CMQ_TEST(reset_outlives_a_client_that_did_not_act_on_it), CMQ_TEST(a_pull_commits_once))

@@ -748,7 +748,7 @@ static void a_filter_pauses(void)
 }
 
 /* A deleted topic's records, and prepared ones, are in log and index, and in no queue. */
-static void keys_of_what_is_gone(void)
+static void keys_of_deleted_messages(void)
 {
     start();
     kit_append(store, "A", 0, "old", NULL, "k");
@@ -891,5 +891,5 @@ static void dictionaries_grow(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(every_column), CMQ_TEST(schemas), CMQ_TEST(bad_columns), CMQ_TEST(limits), CMQ_TEST(many_segments), CMQ_TEST(follows),
-              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_what_is_gone), CMQ_TEST(keys_that_a_crash_took),
+              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_deleted_messages), CMQ_TEST(keys_that_a_crash_took),
               CMQ_TEST(arrays_outlive_everything), CMQ_TEST(dictionaries_grow))

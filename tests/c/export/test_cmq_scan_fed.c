@@ -185,7 +185,7 @@ static void damage(void)
 }
 
 /* Every byte of a record changed, and every length of an answer: rows or an error, and nothing is read outside. */
-static void whatever_comes(void)
+static void hostile_pieces(void)
 {
     for (size_t cut = 0; cut < 400; cut++) {
         add(0, "body", "KEYS\001k\002");
@@ -206,7 +206,7 @@ static void whatever_comes(void)
     }
 }
 
-static void what_is_refused(void)
+static void refused_feeds(void)
 {
     cmq_scan *scan;
     const cmq_scan_column view = {.kind = CMQ_SCAN_BODY, .name = "body"};
@@ -229,4 +229,4 @@ static void what_is_refused(void)
     free((void *)(uintptr_t)given.data);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ranges), CMQ_TEST(inner_batches), CMQ_TEST(keys_and_batches), CMQ_TEST(damage), CMQ_TEST(whatever_comes), CMQ_TEST(what_is_refused))
+CMQ_TEST_MAIN(CMQ_TEST(ranges), CMQ_TEST(inner_batches), CMQ_TEST(keys_and_batches), CMQ_TEST(damage), CMQ_TEST(hostile_pieces), CMQ_TEST(refused_feeds))

@@ -348,7 +348,7 @@ static void against_a_model(void)
 
 /* ---- opening and closing ---- */
 
-static void a_second_writer_is_told_who(void)
+static void a_second_writer_gets_the_process(void)
 {
     cmq_store *second;
     CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
@@ -371,7 +371,7 @@ static void a_second_writer_is_told_who(void)
     kit_close(kit_open(&options));
 }
 
-static void what_is_no_store(void)
+static void other_directories_are_refused(void)
 {
     const char *directory = kit_directory();
     options = kit_options(kit_path(directory, "photos"));
@@ -496,5 +496,5 @@ static void sizes_are_remembered(void)
     CHECK_INT(info_at(true, 0).index_entries, KIT_INDEX_ENTRIES);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(against_a_model), CMQ_TEST(a_second_writer_is_told_who), CMQ_TEST(what_is_no_store), CMQ_TEST(sizes_come_from_the_files),
+CMQ_TEST_MAIN(CMQ_TEST(against_a_model), CMQ_TEST(a_second_writer_gets_the_process), CMQ_TEST(other_directories_are_refused), CMQ_TEST(sizes_come_from_the_files),
               CMQ_TEST(idle_and_small), CMQ_TEST(sizes_are_remembered))

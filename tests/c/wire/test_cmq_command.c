@@ -416,7 +416,7 @@ static void test_too_many_fields(void)
     }
 }
 
-static void test_what_no_frame_can_hold(void)
+static void test_headers_beyond_a_frame_are_refused(void)
 {
     const size_t bytes = 0x1000000;
     uint8_t *text = malloc(bytes), frame[64];
@@ -553,5 +553,5 @@ CMQ_TEST_MAIN(CMQ_TEST(test_captured_frames), CMQ_TEST(test_worked_examples), CM
               CMQ_TEST(test_members_that_are_missing), CMQ_TEST(test_names_that_come_twice), CMQ_TEST(test_languages), CMQ_TEST(test_escapes),
               CMQ_TEST(test_escapes_at_every_place), CMQ_TEST(test_no_json_header), CMQ_TEST(test_nesting_has_a_limit),
               CMQ_TEST(test_null_in_rocketmq_format), CMQ_TEST(test_codes_cut_to_16_bits), CMQ_TEST(test_no_rocketmq_header),
-              CMQ_TEST(test_too_many_fields), CMQ_TEST(test_what_no_frame_can_hold), CMQ_TEST(test_written_escapes),
+              CMQ_TEST(test_too_many_fields), CMQ_TEST(test_headers_beyond_a_frame_are_refused), CMQ_TEST(test_written_escapes),
               CMQ_TEST(test_random_commands_come_back), CMQ_TEST(test_numbers), CMQ_TEST(test_booleans))

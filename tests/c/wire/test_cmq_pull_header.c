@@ -108,7 +108,7 @@ static cmq_pull_header written_and_read(cmq_header_format format, const cmq_pull
     return again;
 }
 
-static void test_what_is_written_is_read(void)
+static void test_written_headers_are_read_back(void)
 {
     for (cmq_header_format format = CMQ_HEADER_JSON; format <= CMQ_HEADER_ROCKETMQ; format++) {
         const cmq_command command = cmq_kit_fields(11, fields, COUNT, -1, -1);
@@ -134,4 +134,4 @@ static void test_what_is_written_is_read(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(test_all_members), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked), CMQ_TEST(test_captured_pulls),
-              CMQ_TEST(test_what_is_written_is_read))
+              CMQ_TEST(test_written_headers_are_read_back))

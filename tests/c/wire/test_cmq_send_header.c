@@ -159,7 +159,7 @@ static cmq_send_header written_and_read(int32_t code, cmq_header_format format, 
     return again;
 }
 
-static void test_what_is_written_is_read(void)
+static void test_written_headers_are_read_back(void)
 {
     static const int32_t codes[] = {10, 310, 320, 324, 325};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
@@ -190,4 +190,4 @@ static void test_what_is_written_is_read(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(test_both_sets_of_names), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked),
               CMQ_TEST(test_all_that_is_missing_is_named), CMQ_TEST(test_the_last_of_a_name_counts), CMQ_TEST(test_captured_sends),
-              CMQ_TEST(test_what_is_written_is_read))
+              CMQ_TEST(test_written_headers_are_read_back))

@@ -289,7 +289,7 @@ static void a_clock_that_stepped_back_holds_nothing_up(void)
     finish(delay, store);
 }
 
-static void what_cannot_be_delivered_is_passed_over(void)
+static void undeliverable_messages_are_passed_over(void)
 {
     cmq_store *store = open_store();
     cmq_delay *delay = make_delay(store);
@@ -548,7 +548,7 @@ static void wait_for(cmq_store *store, cmq_watcher *watcher, sem_t *wake, const 
     }
 }
 
-static void the_thread_wakes_for_what_is_parked_and_poked(void)
+static void the_thread_wakes_for_parked_messages_and_pokes(void)
 {
     cmq_store *store = open_store();
     cmq_delay *delay;
@@ -614,6 +614,6 @@ static void the_thread_keeps_to_the_wall_clock(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(parking_by_level), CMQ_TEST(delivered_at_its_time), CMQ_TEST(everything_of_the_record_is_kept),
               CMQ_TEST(property_crc_is_made_anew), CMQ_TEST(many_in_batches), CMQ_TEST(a_clock_that_stepped_back_holds_nothing_up),
-              CMQ_TEST(what_cannot_be_delivered_is_passed_over), CMQ_TEST(expired_records_are_gone), CMQ_TEST(progress_is_kept_by_the_caller),
+              CMQ_TEST(undeliverable_messages_are_passed_over), CMQ_TEST(expired_records_are_gone), CMQ_TEST(progress_is_kept_by_the_caller),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_fenced_store_ends_it), CMQ_TEST(a_mark_spares_repetitions),
-              CMQ_TEST(crashes_deliver_once), CMQ_TEST(the_thread_wakes_for_what_is_parked_and_poked), CMQ_TEST(the_thread_keeps_to_the_wall_clock))
+              CMQ_TEST(crashes_deliver_once), CMQ_TEST(the_thread_wakes_for_parked_messages_and_pokes), CMQ_TEST(the_thread_keeps_to_the_wall_clock))

@@ -14,7 +14,7 @@ static cmq_held_pull pull_of(const char *group, const char *topic, int32_t queue
                            .max_messages = 32, .max_bytes = 1 << 18, .code = 11, .format = CMQ_HEADER_ROCKETMQ};
 }
 
-static void keeps_what_it_was_given(void)
+static void keeps_the_given_pull(void)
 {
     cmq_holds *holds;
     CHECK_OK(cmq_holds_create(&holds, 10));
@@ -288,5 +288,5 @@ static void behaves_like_a_list(void)
     cmq_holds_destroy(holds);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(keeps_what_it_was_given), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many), CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(connections_have_a_share),
+CMQ_TEST_MAIN(CMQ_TEST(keeps_the_given_pull), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many), CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(connections_have_a_share),
               CMQ_TEST(behaves_like_a_list))

@@ -15,7 +15,7 @@ static cmq_pop_lane_item in_flight(void)
 
 /* ---- giving ---- */
 
-static void what_is_popped_and_acknowledged_does_not_come_back(void)
+static void acknowledged_messages_are_not_redelivered(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
@@ -202,7 +202,7 @@ static void messages_of_other_tags_are_passed_over(void)
     kit_broker_stop(&kit);
 }
 
-static void what_may_not_be_popped_is_refused(void)
+static void forbidden_pops_are_refused(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
@@ -302,7 +302,7 @@ static void a_held_pop_ends_with_a_revived_message(void)
     kit_broker_stop(&kit);
 }
 
-static void what_one_leaves_the_next_gets(void)
+static void messages_left_by_one_pop_go_to_the_next(void)
 {
     start(NULL);
     const int first = kit_client(&kit), second = kit_client(&kit), producer = kit_client(&kit);
@@ -321,7 +321,7 @@ static void what_one_leaves_the_next_gets(void)
     kit_broker_stop(&kit);
 }
 
-static void more_than_may_wait_is_told(void)
+static void pops_beyond_the_wait_limit_are_answered(void)
 {
     start(&(cmq_pop_service_options){.waits_max = 1});
     const int first = kit_client(&kit), second = kit_client(&kit);
@@ -374,7 +374,7 @@ static void an_ordered_pop_waits_for_the_batch_before_it(void)
     kit_broker_stop(&kit);
 }
 
-static void an_ordered_pop_waits_for_what_was_popped_without_order(void)
+static void an_ordered_pop_waits_for_messages_popped_without_order(void)
 {
     start(&(cmq_pop_service_options){.merge = true});
     const int client = kit_client(&kit);
@@ -525,7 +525,7 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
 
 /* Records that the log refuses for good, as the clock was set back by days, keep no group of stored ones from
  * advancing. */
-static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
+static void a_stop_settles_stored_records_beside_refused_ones(void)
 {
     enum { BACK_MS = 4 * 24 * 3600 * 1000 };
     kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pop_service_options){.merge = true});
@@ -554,7 +554,7 @@ static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
 /* ---- a disk that does not keep up ---- */
 
 /* The condition is transient, and the response code says so: clients retry. */
-static void what_waits_for_the_disk_is_told_as_such(void)
+static void waiting_for_the_disk_has_a_retriable_code(void)
 {
     enum { MESSAGES = 60, STAGING_BYTES = 2048, BUSY = 2 };
     /* Without the store's thread: nothing goes to the disk until the test says so. */
@@ -608,16 +608,16 @@ static void a_reset_gives_messages_again(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_TEST(it_comes_back_when_all_is_stored),
+CMQ_TEST_MAIN(CMQ_TEST(acknowledged_messages_are_not_redelivered), CMQ_TEST(it_comes_back_when_all_is_stored),
               CMQ_TEST(it_comes_back_when_pops_are_merged), CMQ_TEST(a_change_makes_a_message_come_back_at_another_time),
               CMQ_TEST(a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop),
               CMQ_TEST(a_changed_message_that_comes_back_is_as_old_as_its_first_pop),
-              CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over), CMQ_TEST(what_may_not_be_popped_is_refused),
+              CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over), CMQ_TEST(forbidden_pops_are_refused),
               CMQ_TEST(without_timers_there_are_no_pops), CMQ_TEST(a_held_pop_ends_with_a_message), CMQ_TEST(a_held_pop_ends_before_its_client_gives_up),
-              CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),
+              CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(messages_left_by_one_pop_go_to_the_next), CMQ_TEST(pops_beyond_the_wait_limit_are_answered),
               CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
-              CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
+              CMQ_TEST(an_ordered_pop_waits_for_messages_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
-              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk), CMQ_TEST(what_waits_for_the_disk_is_told_as_such),
-              CMQ_TEST(a_stop_settles_what_is_stored_beside_what_is_refused),
+              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk), CMQ_TEST(waiting_for_the_disk_has_a_retriable_code),
+              CMQ_TEST(a_stop_settles_stored_records_beside_refused_ones),
               CMQ_TEST(a_reset_gives_messages_again))

@@ -222,7 +222,7 @@ static void an_ack_counts_once(void)
     }
 }
 
-static void an_ack_that_is_too_late_does_not_take_what_came_back(void)
+static void a_late_ack_does_not_acknowledge_the_redelivery(void)
 {
     for (int merge = 0; merge < 2; merge++) {
         begin(merge);
@@ -443,7 +443,7 @@ static void the_longest_wait_is_held(void)
 }
 
 /* A group whose retry topic's name would be too long gets nothing that could not come back. */
-static void a_retry_topic_with_too_long_a_name_is_told_before(void)
+static void a_retry_topic_with_too_long_a_name_is_refused_before(void)
 {
     char group[201];
     begin(false);
@@ -460,6 +460,6 @@ static void a_retry_topic_with_too_long_a_name_is_told_before(void)
     end(MESSAGES);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(wrong_acks_acknowledge_nothing), CMQ_TEST(an_ack_counts_once), CMQ_TEST(an_ack_that_is_too_late_does_not_take_what_came_back),
+CMQ_TEST_MAIN(CMQ_TEST(wrong_acks_acknowledge_nothing), CMQ_TEST(an_ack_counts_once), CMQ_TEST(a_late_ack_does_not_acknowledge_the_redelivery),
               CMQ_TEST(forged_handles_of_ordered_pops_skip_nothing), CMQ_TEST(wrong_lists_acknowledge_nothing), CMQ_TEST(long_lists_are_taken),
-              CMQ_TEST(wrong_pops_are_refused), CMQ_TEST(the_longest_wait_is_held), CMQ_TEST(a_retry_topic_with_too_long_a_name_is_told_before))
+              CMQ_TEST(wrong_pops_are_refused), CMQ_TEST(the_longest_wait_is_held), CMQ_TEST(a_retry_topic_with_too_long_a_name_is_refused_before))

@@ -91,7 +91,7 @@ static void a_damaged_queue_does_not_keep_a_pop_from_the_others(void)
 
 /* A damaged message is not left over for another pop: else each pop that fails on it would wake the next, for ever. The
  * first pop that visits the damaged queue reads it, so there are several rounds. */
-static void what_others_left_is_told_beside_a_damaged_queue(void)
+static void remaining_messages_wake_pops_beside_a_damaged_queue(void)
 {
     enum { ROUNDS = 16, CLIENTS = 3 };
     const char *root = cmq_test_directory();
@@ -143,7 +143,7 @@ static void a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late(void)
     kit_broker_stop(&kit);
 }
 
-static void who_has_gone_gets_nothing(void)
+static void a_closed_connection_gets_nothing(void)
 {
     start(NULL);
     const int gone = kit_client(&kit), stays = kit_client(&kit), producer = kit_client(&kit);
@@ -158,7 +158,7 @@ static void who_has_gone_gets_nothing(void)
     kit_broker_stop(&kit);
 }
 
-static void what_does_not_match_ends_no_wait(void)
+static void unmatched_messages_end_no_wait(void)
 {
     start(NULL);
     const int client = kit_client(&kit), producer = kit_client(&kit);
@@ -193,7 +193,7 @@ static void the_first_message_of_a_queue_ends_a_wait(void)
     kit_broker_stop(&kit);
 }
 
-static void what_is_deleted_meanwhile_is_told_at_the_end(void)
+static void a_deletion_during_the_wait_is_reported_at_the_end(void)
 {
     start(NULL);
     const int client = kit_client(&kit), other = kit_client(&kit);
@@ -240,7 +240,7 @@ static void members_are_served_in_turn(void)
     kit_broker_stop(&kit);
 }
 
-static void each_group_gets_what_comes(void)
+static void each_group_gets_new_messages(void)
 {
     enum { GROUPS = 3 };
     static const char *const names[GROUPS] = {"G", "H", "I"};
@@ -288,7 +288,7 @@ static void a_wait_for_one_queue_and_one_for_all_are_both_asked(void)
     kit_broker_stop(&kit);
 }
 
-static void a_batch_is_shared_by_those_who_wait(void)
+static void a_batch_is_shared_by_waiting_pops(void)
 {
     enum { MEMBERS = 4 };
     start(NULL);
@@ -341,7 +341,7 @@ static void over_several_loops_each_message_goes_to_one(void)
     kit_broker_stop(&kit);
 }
 
-static void a_rest_is_told_to_other_loops(void)
+static void a_rest_wakes_pops_of_other_loops(void)
 {
     kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
     const int first = kit_client(&kit), second = kit_client(&kit), third = kit_client(&kit);
@@ -417,7 +417,7 @@ static void too_many_in_flight_when_pops_are_merged(void) { too_many_in_flight_w
 
 /* ---- the disk ---- */
 
-static void what_is_not_on_disk_is_not_popped(void)
+static void unsynced_messages_are_not_popped(void)
 {
     kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, NULL);
     const int client = kit_client(&kit), producer = kit_client(&kit);
@@ -452,7 +452,7 @@ static void reset_to(const char *topic, int32_t queue_id, int64_t offset)
     CHECK_OK(cmq_broker_reset_offset(kit.broker, &key, offset));
 }
 
-static void a_reset_wakes_who_waits(void)
+static void a_reset_wakes_waiting_pops(void)
 {
     kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
     const int of_all = kit_client(&kit), of_one = kit_client(&kit), client = kit_client(&kit);
@@ -527,13 +527,13 @@ static void an_ordered_pop_without_time_blocks_nobody(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(who_has_gone_gets_nothing),
-              CMQ_TEST(what_does_not_match_ends_no_wait), CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
-              CMQ_TEST(what_is_deleted_meanwhile_is_told_at_the_end), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_what_comes),
-              CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_those_who_wait),
-              CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_is_told_to_other_loops),
+CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(a_closed_connection_gets_nothing),
+              CMQ_TEST(unmatched_messages_end_no_wait), CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
+              CMQ_TEST(a_deletion_during_the_wait_is_reported_at_the_end), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_new_messages),
+              CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_waiting_pops),
+              CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_wakes_pops_of_other_loops),
               CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
-              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(what_is_not_on_disk_is_not_popped),
-              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(what_others_left_is_told_beside_a_damaged_queue),
-              CMQ_TEST(a_reset_wakes_who_waits),
+              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(unsynced_messages_are_not_popped),
+              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(remaining_messages_wake_pops_beside_a_damaged_queue),
+              CMQ_TEST(a_reset_wakes_waiting_pops),
               CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait), CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))

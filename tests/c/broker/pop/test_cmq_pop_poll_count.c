@@ -43,7 +43,7 @@ static void held_pops_are_counted_on(uint32_t loops)
 static void on_one_loop(void) { held_pops_are_counted_on(1); }
 static void on_three_loops(void) { held_pops_are_counted_on(3); }
 
-static void who_asks_may_go_meanwhile(void)
+static void an_asking_client_may_close_meanwhile(void)
 {
     kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
     const int first = kit_client(&kit), second = kit_client(&kit);
@@ -59,7 +59,7 @@ static void who_asks_may_go_meanwhile(void)
     kit_broker_stop(&kit);
 }
 
-static void what_may_not_be_asked_is_refused(void)
+static void forbidden_questions_are_refused(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
@@ -77,4 +77,4 @@ static void what_may_not_be_asked_is_refused(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(on_one_loop), CMQ_TEST(on_three_loops), CMQ_TEST(who_asks_may_go_meanwhile), CMQ_TEST(what_may_not_be_asked_is_refused))
+CMQ_TEST_MAIN(CMQ_TEST(on_one_loop), CMQ_TEST(on_three_loops), CMQ_TEST(an_asking_client_may_close_meanwhile), CMQ_TEST(forbidden_questions_are_refused))

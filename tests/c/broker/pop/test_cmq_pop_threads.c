@@ -75,7 +75,7 @@ static void when_all_is_stored(void) { each_message_is_given_once(NULL); }
 static void when_pops_are_merged(void) { each_message_is_given_once(&(cmq_pop_service_options){.merge = true}); }
 
 /* Held on every loop, each of them wakes for the same arrival; one has it, nobody loses it. */
-static void who_waits_on_any_loop_gets_each_message_once(void)
+static void waiting_pops_on_any_loop_get_each_message_once(void)
 {
     enum { ROUNDS = 200 };
     int clients[MEMBERS], producer;
@@ -132,5 +132,5 @@ static void a_pop_that_is_held_while_its_queue_becomes_free_goes_on(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(when_all_is_stored), CMQ_TEST(when_pops_are_merged), CMQ_TEST(who_waits_on_any_loop_gets_each_message_once),
+CMQ_TEST_MAIN(CMQ_TEST(when_all_is_stored), CMQ_TEST(when_pops_are_merged), CMQ_TEST(waiting_pops_on_any_loop_get_each_message_once),
               CMQ_TEST(a_pop_that_is_held_while_its_queue_becomes_free_goes_on))

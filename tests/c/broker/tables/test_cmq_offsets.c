@@ -198,7 +198,7 @@ static void reset_is_over_for_a_client_that_chose_to_be_elsewhere(void)
     cmq_offsets_destroy(offsets);
 }
 
-static void resets_beyond_the_fences_end_with_the_first_that_is_told(void)
+static void resets_beyond_the_fences_end_with_the_first_pull_that_gets_one(void)
 {
     cmq_offsets *offsets = make_offsets(0);
     for (int q = 0; q <= (int)CMQ_OFFSETS_FENCES_MAX; q++) {
@@ -249,7 +249,7 @@ static void changes_come_once_and_in_order(void)
     cmq_offsets_destroy(offsets);
 }
 
-static void removals_are_told_before_what_comes_later(void)
+static void removals_are_listed_before_later_changes(void)
 {
     cmq_offsets *offsets = make_offsets(0);
     commit(offsets, "g", "T", 0, 1);
@@ -444,7 +444,7 @@ static void loops_beside_the_control_thread(void)
 }
 
 /* 64 groups of a topic of 65,536 queues took the whole table, and nobody else could commit. */
-static void no_group_takes_what_all_share(void)
+static void no_group_takes_the_shared_room(void)
 {
     cmq_offsets *offsets;
     CHECK_OK(cmq_offsets_create(&offsets, 400000));
@@ -479,9 +479,9 @@ static void no_group_takes_what_all_share(void)
     cmq_offsets_destroy(offsets);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_what_all_share), CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
+CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
               CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(former_owner_does_not_undo_a_reset),
-              CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere), CMQ_TEST(resets_beyond_the_fences_end_with_the_first_that_is_told),
+              CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere), CMQ_TEST(resets_beyond_the_fences_end_with_the_first_pull_that_gets_one),
               CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
-              CMQ_TEST(removals_are_told_before_what_comes_later), CMQ_TEST(the_version_steps_every_500_commits), CMQ_TEST(entries_are_limited),
+              CMQ_TEST(removals_are_listed_before_later_changes), CMQ_TEST(the_version_steps_every_500_commits), CMQ_TEST(entries_are_limited),
               CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(random_work_as_in_a_model), CMQ_TEST(loops_beside_the_control_thread))

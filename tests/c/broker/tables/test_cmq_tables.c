@@ -91,7 +91,7 @@ static void perm_of_the_broker(void)
 }
 
 /* A found entry stays as it was until the reader leaves, and is freed then. */
-static void what_was_found_stays(void)
+static void found_entries_stay(void)
 {
     cmq_tables_reader *reader, *other;
     cmq_tables *tables = make_tables(&reader);
@@ -337,6 +337,6 @@ static void readers_beside_a_writer(void)
     cmq_tables_destroy(r.tables);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(topics_and_groups), CMQ_TEST(perm_of_the_broker), CMQ_TEST(what_was_found_stays), CMQ_TEST(readers_up_to_the_limit),
+CMQ_TEST_MAIN(CMQ_TEST(topics_and_groups), CMQ_TEST(perm_of_the_broker), CMQ_TEST(found_entries_stay), CMQ_TEST(readers_up_to_the_limit),
               CMQ_TEST(a_serial_follows_the_filter), CMQ_TEST(another_type_is_another_filter), CMQ_TEST(wrong_input_is_refused),
               CMQ_TEST(fifty_thousand_topics), CMQ_TEST(names_come_and_go), CMQ_TEST(readers_beside_a_writer))

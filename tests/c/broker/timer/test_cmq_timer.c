@@ -770,7 +770,7 @@ static void old_log_files_go(void)
 }
 
 /* Records that no timer can be: each is passed over, and what comes behind is delivered. */
-static void what_cannot_be_delivered(void)
+static void undeliverable_timers(void)
 {
     cmq_store *store = open_store();
     cmq_timer *timer = make_timer(store);
@@ -923,5 +923,5 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
               CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
-              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back), CMQ_TEST(old_log_files_go), CMQ_TEST(what_cannot_be_delivered),
+              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back), CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers),
               CMQ_TEST(a_damaged_unit_hides_no_others), CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))

@@ -111,7 +111,7 @@ static void a_file_ends_with_a_blank(void)
     CHECK_BYTES(blank, sizeof blank, expected, sizeof expected);
 }
 
-static void what_is_no_log_is_cut(void)
+static void an_invalid_log_is_cut(void)
 {
     const char *root = kit_directory();
     const char *second = kit_path(root, "timerlog/00000000000000000543");
@@ -197,5 +197,5 @@ static void pages_that_cannot_be_read(void)
     cmq_timer_log_close(log);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(pages_that_cannot_be_read), CMQ_TEST(units_are_upstream_s), CMQ_TEST(units_run_over_files), CMQ_TEST(a_file_ends_with_a_blank), CMQ_TEST(what_is_no_log_is_cut),
+CMQ_TEST_MAIN(CMQ_TEST(pages_that_cannot_be_read), CMQ_TEST(units_are_upstream_s), CMQ_TEST(units_run_over_files), CMQ_TEST(a_file_ends_with_a_blank), CMQ_TEST(an_invalid_log_is_cut),
               CMQ_TEST(files_that_do_not_fit_are_refused), CMQ_TEST(files_expire_by_their_last_unit))

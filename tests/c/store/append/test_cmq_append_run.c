@@ -39,7 +39,7 @@ static cmq_record_fields random_fields(uint8_t topic[300], uint8_t tags[64], uin
 }
 
 /* Random records: the mould's bytes are the encoder's, and nothing behind them is touched. */
-static void test_a_cast_is_what_is_encoded(void)
+static void test_a_cast_equals_the_encoded_record(void)
 {
     uint8_t topic[300], tags[64], properties[64], body[2000], keys[64], more_tags[64], encoded[4096], cast_bytes[4096];
     for (int round = 0; round < 3000; round++) {
@@ -70,7 +70,7 @@ static void test_a_cast_is_what_is_encoded(void)
 }
 
 /* Messages that the mould cannot hold, and those that the encoder would refuse. */
-static void test_what_has_no_mould(void)
+static void test_messages_without_a_mould(void)
 {
     static uint8_t long_text[CMQ_PROPERTY_BYTES_MAX + 1];
     memset(long_text, 'x', sizeof long_text);
@@ -180,7 +180,7 @@ static void compare_file(void *context, const char *path, int64_t bytes)
 }
 
 /* Batches and single calls leave the same files: log with its blanks, queue, index. */
-static void test_batches_leave_what_single_calls_leave(void)
+static void test_batches_leave_the_same_as_single_calls(void)
 {
     for (int kind = 0; kind < 16; kind++) {
         const bool tags_vary = kind & 1, keyed = kind & 2;
@@ -236,7 +236,7 @@ static void test_a_wrong_message_among_many(void)
 }
 
 /* A disk that fills up: as many messages as there is room for, and those are whole; all of them when there is room again. */
-static void test_a_full_disk_takes_what_fits(void)
+static void test_a_full_disk_takes_messages_that_fit(void)
 {
     const char *root = kit_directory();
     messages *all = make_messages();
@@ -266,5 +266,5 @@ static void test_a_full_disk_takes_what_fits(void)
     free(all);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_a_cast_is_what_is_encoded), CMQ_TEST(test_what_has_no_mould), CMQ_TEST(test_batches_leave_what_single_calls_leave),
-              CMQ_TEST(test_a_wrong_message_among_many), CMQ_TEST(test_a_full_disk_takes_what_fits))
+CMQ_TEST_MAIN(CMQ_TEST(test_a_cast_equals_the_encoded_record), CMQ_TEST(test_messages_without_a_mould), CMQ_TEST(test_batches_leave_the_same_as_single_calls),
+              CMQ_TEST(test_a_wrong_message_among_many), CMQ_TEST(test_a_full_disk_takes_messages_that_fit))

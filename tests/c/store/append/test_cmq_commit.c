@@ -183,7 +183,7 @@ static void sync_appenders_beside_the_threads(void) { appenders_with(CMQ_FLUSH_S
 static void async_appenders_beside_the_threads(void) { appenders_with(CMQ_FLUSH_ASYNC, true); }
 
 /* A sync fails in the middle: every waiter gets the error, none hangs, and acknowledged messages are there. */
-static void a_failed_sync_is_told_to_all(void)
+static void a_failed_sync_fails_all_waiters(void)
 {
     const char *root = kit_path(kit_directory(), "store"), *image = kit_path(kit_directory(), "image");
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
@@ -209,7 +209,7 @@ static void a_failed_sync_is_told_to_all(void)
     kit_close(store);
 }
 
-static void waiting_for_what_is_not_there(void)
+static void waiting_for_missing_messages(void)
 {
     store = kit_open_at(kit_path(kit_directory(), "store"));
     CHECK_OK(cmq_store_wait(store, 0));
@@ -331,5 +331,5 @@ static void readers_beside_retention(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(sync_appenders), CMQ_TEST(async_appenders), CMQ_TEST(sync_appenders_beside_the_threads),
-              CMQ_TEST(async_appenders_beside_the_threads), CMQ_TEST(a_failed_sync_is_told_to_all),
-              CMQ_TEST(waiting_for_what_is_not_there), CMQ_TEST(readers_beside_retention))
+              CMQ_TEST(async_appenders_beside_the_threads), CMQ_TEST(a_failed_sync_fails_all_waiters),
+              CMQ_TEST(waiting_for_missing_messages), CMQ_TEST(readers_beside_retention))

@@ -396,7 +396,7 @@ static void test_damage_is_passed_over(void)
     }
 }
 
-static void test_a_cut_keeps_what_it_takes(void)
+static void test_a_cut_keeps_the_removed_bytes(void)
 {
     const int numbers[] = {60, MESSAGES - 4};
     for (size_t n = 0; n < 2; n++) {
@@ -505,7 +505,7 @@ static void test_a_store_in_use_is_refused(void)
     kit_repair(root);
 }
 
-static void test_what_is_no_store_is_refused(void)
+static void test_other_directories_are_refused(void)
 {
     const char *base = kit_directory();
     CHECK_STATUS(kit_try_repair(kit_path(base, "nothing"), (cmq_repair_options){0}), CMQ_ERR_NOT_FOUND);
@@ -870,9 +870,9 @@ static void test_a_damaged_journal_is_named(void)
 CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_stays_as_it_is), CMQ_TEST(test_lost_and_damaged_files_come_back), CMQ_TEST(test_all_derived_files_may_be_gone),
               CMQ_TEST(test_files_of_odd_lengths_are_outvoted), CMQ_TEST(test_a_crashed_store_is_clean_afterwards),
               CMQ_TEST(test_an_empty_store_can_be_repaired), CMQ_TEST(test_batch_light_and_extended_queues), CMQ_TEST(test_deleted_topics_stay_deleted),
-              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_a_cut_keeps_what_it_takes),
+              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_a_cut_keeps_the_removed_bytes),
               CMQ_TEST(test_a_torn_tail_stays_unless_asked), CMQ_TEST(test_whole_records_in_an_unflushed_tail_are_a_tail),
-              CMQ_TEST(test_a_store_in_use_is_refused), CMQ_TEST(test_what_is_no_store_is_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
+              CMQ_TEST(test_a_store_in_use_is_refused), CMQ_TEST(test_other_directories_are_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
               CMQ_TEST(test_a_dry_run_writes_nothing), CMQ_TEST(test_stopping_leaves_the_store_alone), CMQ_TEST(test_power_loss_at_any_call),
               CMQ_TEST(test_power_loss_at_any_call_of_a_cut), CMQ_TEST(test_power_loss_at_any_call_of_a_filling),
               CMQ_TEST(test_failures_at_any_call),

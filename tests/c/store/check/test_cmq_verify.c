@@ -374,7 +374,7 @@ static void test_a_torn_tail_can_be_repaired(void)
     CHECK_INT(found->verified.verdict, CMQ_SEVERITY_REPAIRABLE);
 }
 
-static void test_what_opening_completes_is_a_note(void)
+static void test_places_that_opening_completes_are_notes(void)
 {
     const char *root = crashed_store(7);
     const findings *found = verify(root);
@@ -669,7 +669,7 @@ CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_em
               CMQ_TEST(test_beside_a_live_writer_nothing_is_wrong), CMQ_TEST(test_a_damaged_record_is_named),
               CMQ_TEST(test_damage_in_the_newest_segment_is_no_tail), CMQ_TEST(test_damage_over_a_segments_border_is_passed),
               CMQ_TEST(test_a_lost_newest_segment_is_damage), CMQ_TEST(test_a_damaged_last_record_is_no_tail),
-              CMQ_TEST(test_a_torn_tail_can_be_repaired), CMQ_TEST(test_what_opening_completes_is_a_note), CMQ_TEST(test_a_time_that_falls_back_is_a_note),
+              CMQ_TEST(test_a_torn_tail_can_be_repaired), CMQ_TEST(test_places_that_opening_completes_are_notes), CMQ_TEST(test_a_time_that_falls_back_is_a_note),
               CMQ_TEST(test_a_unit_that_is_zeroed_is_missing), CMQ_TEST(test_a_lost_queue_file_is_one_problem),
               CMQ_TEST(test_each_field_of_a_unit_is_checked), CMQ_TEST(test_a_unit_of_another_record_of_the_queue_is_wrong),
               CMQ_TEST(test_a_unit_without_a_record_is_dangling), CMQ_TEST(test_a_lost_queue_is_missing), CMQ_TEST(test_fillers_are_a_gap),

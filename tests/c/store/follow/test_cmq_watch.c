@@ -145,7 +145,7 @@ static void one_signal_per_batch(void)
     kit_close(store);
 }
 
-static void what_is_not_on_disk_waits(void)
+static void unsynced_messages_wait(void)
 {
     _Atomic int signals;
     cmq_store *store = open_store(CMQ_FLUSH_SYNC);
@@ -213,7 +213,7 @@ static void taken_in_steps(void)
     kit_close(store);
 }
 
-static void new_queues_are_told_to_all(void)
+static void new_queues_notify_all_watchers(void)
 {
     _Atomic int signals, other_signals;
     char root[CMQ_PATH_BYTES];
@@ -252,7 +252,7 @@ static void new_queues_are_told_to_all(void)
     kit_close(store);
 }
 
-static void a_deleted_queue_is_told(void)
+static void a_deleted_queue_is_notified(void)
 {
     _Atomic int signals;
     cmq_queue *queues[4];
@@ -278,7 +278,7 @@ static void a_deleted_queue_is_told(void)
     kit_close(store);
 }
 
-static void an_expired_queue_is_told(void)
+static void an_expired_queue_is_notified(void)
 {
     _Atomic int signals;
     cmq_store *store = open_store(CMQ_FLUSH_SYNC);
@@ -476,7 +476,7 @@ static void adds_against_appends(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_watch_is_for_one_arrival), CMQ_TEST(one_signal_per_batch), CMQ_TEST(what_is_not_on_disk_waits),
-              CMQ_TEST(a_take_between_two_confirmations), CMQ_TEST(taken_in_steps), CMQ_TEST(new_queues_are_told_to_all),
-              CMQ_TEST(a_deleted_queue_is_told), CMQ_TEST(an_expired_queue_is_told), CMQ_TEST(watchers_up_to_the_limit), CMQ_TEST(a_reader_has_none),
+CMQ_TEST_MAIN(CMQ_TEST(a_watch_is_for_one_arrival), CMQ_TEST(one_signal_per_batch), CMQ_TEST(unsynced_messages_wait),
+              CMQ_TEST(a_take_between_two_confirmations), CMQ_TEST(taken_in_steps), CMQ_TEST(new_queues_notify_all_watchers),
+              CMQ_TEST(a_deleted_queue_is_notified), CMQ_TEST(an_expired_queue_is_notified), CMQ_TEST(watchers_up_to_the_limit), CMQ_TEST(a_reader_has_none),
               CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(adds_against_appends))

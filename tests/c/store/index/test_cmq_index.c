@@ -332,7 +332,7 @@ static void names_rise(void)
     tzset();
 }
 
-static void load_skips_what_is_no_index(void)
+static void load_skips_foreign_files(void)
 {
     start();
     const char *root = cmq_test_directory();
@@ -524,7 +524,7 @@ static void random_work(void)
 }
 
 /* The newest file lost all but its first half of bytes: the durable point does not fit, and says so. */
-static void rewind_to_what_is_gone(void)
+static void rewind_to_deleted_files(void)
 {
     start();
     const char *root = cmq_test_directory();
@@ -776,7 +776,7 @@ static void flush_beside_a_removal(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(flush_beside_a_removal), CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files),
               CMQ_TEST(rolled_file_counts_from_the_end_before), CMQ_TEST(cursor_of_a_file_that_is_gone),
-              CMQ_TEST(names_rise), CMQ_TEST(load_skips_what_is_no_index), CMQ_TEST(drop_newer),
-              CMQ_TEST(entries_one_by_one), CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone),
+              CMQ_TEST(names_rise), CMQ_TEST(load_skips_foreign_files), CMQ_TEST(drop_newer),
+              CMQ_TEST(entries_one_by_one), CMQ_TEST(random_work), CMQ_TEST(rewind_to_deleted_files),
               CMQ_TEST(collisions_and_doubles), CMQ_TEST(disk_full), CMQ_TEST(readers_and_flush_beside_the_writer),
               CMQ_TEST(hostile_files))

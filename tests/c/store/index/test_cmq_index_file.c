@@ -282,7 +282,7 @@ static cmq_status open_counting(cmq_fs *self, const char *path, cmq_open_mode mo
 }
 
 /* A new key in a slot that was empty: no older entry of it is searched for in millions. An untouched file is only asked for its header. */
-static void rewind_reads_what_it_needs(void)
+static void rewind_reads_only_needed_files(void)
 {
     enum { MANY_SLOTS = 100000, MANY = 150000 };
     counting_ops = *cmq_fs_posix()->ops;
@@ -311,6 +311,6 @@ static void rewind_reads_what_it_needs(void)
     cmq_index_file_release(file);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(rewind_reads_what_it_needs), CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped),
+CMQ_TEST_MAIN(CMQ_TEST(rewind_reads_only_needed_files), CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped),
               CMQ_TEST(slots_left_behind_are_ignored), CMQ_TEST(entries_behind_the_count_are_passed_over),
               CMQ_TEST(lengths_are_checked), CMQ_TEST(rewind_from_any_mixture), CMQ_TEST(hostile_bytes))

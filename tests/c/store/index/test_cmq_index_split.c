@@ -151,7 +151,7 @@ static void proof_sees_each_link(void)
     CHECK(!fits);
 }
 
-static void what_cannot_be_told(void)
+static void unknown_splits(void)
 {
     root = cmq_test_directory();
     snprintf(path, sizeof path, "%s/file", root);
@@ -197,4 +197,4 @@ static void noise(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(usual_and_unusual_splits), CMQ_TEST(one_key), CMQ_TEST(upstreams_sizes), CMQ_TEST(damaged),
-              CMQ_TEST(proof_sees_each_link), CMQ_TEST(what_cannot_be_told), CMQ_TEST(noise))
+              CMQ_TEST(proof_sees_each_link), CMQ_TEST(unknown_splits), CMQ_TEST(noise))

@@ -192,7 +192,7 @@ static void batch_is_claimed_at_once(void)
 
 /* ---- load and cut ---- */
 
-static void loads_what_is_there(void)
+static void loads_existing_files(void)
 {
     start(false);
     cmq_log *log = open_log(0);
@@ -498,7 +498,7 @@ static void zeros_keep_off_the_writers_segment(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(claims_and_rolls_mapped), CMQ_TEST(claims_and_rolls_staged), CMQ_TEST(blank_takes_the_rest), CMQ_TEST(staging_over_segments),
-              CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once), CMQ_TEST(loads_what_is_there), CMQ_TEST(strange_folders_are_refused),
+              CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once), CMQ_TEST(loads_existing_files), CMQ_TEST(strange_folders_are_refused),
               CMQ_TEST(empty_last_file_is_forgiven), CMQ_TEST(cut_mapped), CMQ_TEST(cut_staged), CMQ_TEST(first_file_stays), CMQ_TEST(deletion_under_pins),
               CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk), CMQ_TEST(made_ahead_without_a_gap),
               CMQ_TEST(zeros_keep_off_the_writers_segment),

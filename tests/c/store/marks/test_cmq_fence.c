@@ -53,7 +53,7 @@ static void fail_syncs(cmq_twin_kind kind)
 }
 
 /* The bytes of the refused group are in the page cache, and whole: they are read as messages, and what follows them is acknowledged. */
-static void what_a_sync_refused_is_written_anew(void)
+static void bytes_of_a_failed_sync_are_written_anew(void)
 {
     for (int async = 0; async < 2; async++) {
         start();
@@ -134,4 +134,4 @@ static void derived_files_are_written_anew(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(derived_files_are_written_anew), CMQ_TEST(what_a_sync_refused_is_written_anew), CMQ_TEST(a_refused_recovery_is_remembered))
+CMQ_TEST_MAIN(CMQ_TEST(derived_files_are_written_anew), CMQ_TEST(bytes_of_a_failed_sync_are_written_anew), CMQ_TEST(a_refused_recovery_is_remembered))

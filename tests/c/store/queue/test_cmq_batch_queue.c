@@ -212,7 +212,7 @@ static void recovery_believes_whole_units_only(void)
 }
 
 /* A power loss takes a file out of the middle: nothing in the files behind tells, so a queue ends before the hole, wherever holes may begin. */
-static void holes_are_behind_what_is_whole(void)
+static void holes_are_behind_whole_units(void)
 {
     for (int64_t whole = 0; whole <= FILE_UNITS; whole += FILE_UNITS / 2) {
         const char *root = cmq_test_directory();
@@ -268,5 +268,5 @@ static void reput_follows_the_log(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(offsets_lead_to_units),
-              CMQ_TEST(recovery_believes_whole_units_only), CMQ_TEST(holes_are_behind_what_is_whole),
+              CMQ_TEST(recovery_believes_whole_units_only), CMQ_TEST(holes_are_behind_whole_units),
               CMQ_TEST(reput_follows_the_log))

@@ -181,7 +181,7 @@ static void reads_across_tail_and_files(void)
     cmq_queues_destroy(queues);
 }
 
-static void visible_is_what_is_confirmed(void)
+static void visible_ends_at_confirmed(void)
 {
     const char *root = cmq_test_directory();
     cmq_queues *queues = open_queues(root, FILE_BYTES);
@@ -222,7 +222,7 @@ static void only_confirmed_units_reach_the_file(void)
     cmq_queues_destroy(queues);
 }
 
-static void scan_finds_what_a_read_and_a_test_find(void)
+static void scan_equals_a_read_and_a_test(void)
 {
     const char *root = cmq_test_directory();
     cmq_queues *queues = open_queues(root, 20000 * CMQ_UNIT_BYTES);
@@ -442,7 +442,7 @@ static void names_are_checked(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(starts_in_a_later_file),
-              CMQ_TEST(reads_across_tail_and_files), CMQ_TEST(visible_is_what_is_confirmed),
-              CMQ_TEST(only_confirmed_units_reach_the_file), CMQ_TEST(scan_finds_what_a_read_and_a_test_find),
+              CMQ_TEST(reads_across_tail_and_files), CMQ_TEST(visible_ends_at_confirmed),
+              CMQ_TEST(only_confirmed_units_reach_the_file), CMQ_TEST(scan_equals_a_read_and_a_test),
               CMQ_TEST(search_bisects), CMQ_TEST(reput_corrects), CMQ_TEST(full_disk_keeps_the_tail),
               CMQ_TEST(tail_has_a_limit), CMQ_TEST(hot_tail_asks_for_a_flush), CMQ_TEST(names_are_checked))

@@ -359,7 +359,7 @@ static void *read_again(void *argument)
     return NULL;
 }
 
-static void threads_share_what_they_learnt(void)
+static void threads_share_learnt_facts(void)
 {
     pthread_t threads[4];
     start();
@@ -373,4 +373,4 @@ static void threads_share_what_they_learnt(void)
 CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_found_by_its_record), CMQ_TEST(a_usual_message_does_not_turn_rare),
               CMQ_TEST(a_zeroed_page_is_reported), CMQ_TEST(zeros_without_a_sum_are_reported), CMQ_TEST(random_damage_skips_nothing), CMQ_TEST(wrong_sums_change_nothing),
               CMQ_TEST(growing_queues_are_checked), CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(recovered_queues_are_read_whole),
-              CMQ_TEST(threads_share_what_they_learnt), CMQ_TEST(verify_names_them_and_repair_mends_them))
+              CMQ_TEST(threads_share_learnt_facts), CMQ_TEST(verify_names_them_and_repair_mends_them))

@@ -502,7 +502,7 @@ static cmq_status load_again(void)
     return status;
 }
 
-static void foreign_things_are_told(void)
+static void foreign_entries_are_reported(void)
 {
     begin(cmq_test_directory(), cmq_fs_posix(), false);
     cmq_queues_destroy(m.queues);
@@ -881,7 +881,7 @@ static void follower_sees_files_and_its_own_tail(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses),
-              CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_things_are_told),
+              CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_entries_are_reported),
               CMQ_TEST(gap_in_the_names), CMQ_TEST(recovery_keeps_files_behind_a_gap_for_readers),
               CMQ_TEST(gap_is_remembered_until_it_is_filled), CMQ_TEST(recovery_keeps_a_cut_queue_for_readers),
               CMQ_TEST(recovery_keeps_a_queue_that_begins_anew_for_readers),

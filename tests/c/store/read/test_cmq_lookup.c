@@ -77,7 +77,7 @@ static void by_queue_offset(void)
 }
 
 /* A damaged body is never handed out by a look-up. */
-static void damaged_bodies_are_told(void)
+static void damaged_bodies_are_reported(void)
 {
     start();
     const cmq_appended appended = kit_append(store, "T", 0, "a body of some length", NULL, "k");
@@ -289,6 +289,6 @@ static void a_unit_of_zeros_is_damage(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(a_unit_of_zeros_is_damage), CMQ_TEST(damaged_bodies_are_told),
+CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(a_unit_of_zeros_is_damage), CMQ_TEST(damaged_bodies_are_reported),
               CMQ_TEST(by_key), CMQ_TEST(by_unique_key), CMQ_TEST(by_key_and_time), CMQ_TEST(by_time), CMQ_TEST(by_time_after_retention),
               CMQ_TEST(without_an_index))

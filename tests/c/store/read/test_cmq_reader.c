@@ -318,7 +318,7 @@ static void a_topic_goes(void)
 }
 
 /* Records that a deleted topic leaves in the log are not in its queues, neither before nor after it is made again. */
-static void only_what_queues_have(void)
+static void only_messages_of_queues(void)
 {
     start();
     fill(0, 12);
@@ -520,4 +520,4 @@ static void many_messages_whose_times_fall(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(few_messages_whose_times_fall), CMQ_TEST(many_messages_whose_times_fall), CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges), CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
-              CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(only_what_queues_have), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))
+              CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(only_messages_of_queues), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))

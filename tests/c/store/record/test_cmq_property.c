@@ -189,7 +189,7 @@ static void test_generated_strings_read_as_upstream_does(void)
     CHECK_INT(vectors.sum, UINT64_C(0xd1d6f677b5b9fd0d));
 }
 
-static void test_what_may_not_be_stored(void)
+static void test_forbidden_records_are_refused(void)
 {
     CHECK_OK(cmq_property_check_name(TEXT("a")));
     CHECK_OK(cmq_property_check_name(TEXT("__RMQ.TRANSIENT")));
@@ -223,5 +223,5 @@ static void test_append_stops_at_the_capacity(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(test_pairs_in_order), CMQ_TEST(test_pieces_that_upstream_drops),
               CMQ_TEST(test_find_takes_the_last), CMQ_TEST(test_find_across_blocks), CMQ_TEST(test_every_known_name),
-              CMQ_TEST(test_generated_strings_read_as_upstream_does), CMQ_TEST(test_what_may_not_be_stored),
+              CMQ_TEST(test_generated_strings_read_as_upstream_does), CMQ_TEST(test_forbidden_records_are_refused),
               CMQ_TEST(test_append_stops_at_the_capacity))

@@ -139,7 +139,7 @@ static void derived_files_come_back(void)
 }
 
 /* Upstream's rule after a crash: the newest index file goes, and keys before the place where reading begins are lost with it; we say so. */
-static void lost_keys_are_told(void)
+static void lost_keys_are_reported(void)
 {
     start();
     cmq_store *store = kit_open_at(root);
@@ -554,7 +554,7 @@ static void clock_in_the_past(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_from_the_point), CMQ_TEST(derived_files_come_back),
-              CMQ_TEST(lost_keys_are_told), CMQ_TEST(torn_at_every_byte), CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
+              CMQ_TEST(lost_keys_are_reported), CMQ_TEST(torn_at_every_byte), CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
               CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused), CMQ_TEST(blank_without_a_next_file),
               CMQ_TEST(segments_made_ahead), CMQ_TEST(swapped_segments_are_refused),
               CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing),

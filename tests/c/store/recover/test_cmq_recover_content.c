@@ -210,7 +210,7 @@ static int64_t start_foreign(void)
     return end;
 }
 
-static void what_follows_decides_in_older_logs(void)
+static void following_records_decide_in_older_logs(void)
 {
     static const char wrong[] = "a\001b\002__CRC32#\0011234567890\002";
     for (int shape = 0; shape < 3; shape++) {
@@ -249,4 +249,4 @@ static void torn_in_the_middle_of_a_group(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(zeros_are_content), CMQ_TEST(zeros_in_a_batch), CMQ_TEST(a_producers_property_crc_is_dropped), CMQ_TEST(properties_at_the_limit),
-              CMQ_TEST(what_follows_decides_in_older_logs), CMQ_TEST(torn_in_the_middle_of_a_group))
+              CMQ_TEST(following_records_decide_in_older_logs), CMQ_TEST(torn_in_the_middle_of_a_group))

@@ -219,7 +219,7 @@ static void offsets_move_in_pop_order(void)
     stop();
 }
 
-static void what_nothing_matched_is_passed_over_in_its_turn(void)
+static void unmatched_messages_are_passed_over_in_their_turn(void)
 {
     start(true, NULL);
     cmq_pop_lane *lane = enter(0);
@@ -240,7 +240,7 @@ static void what_nothing_matched_is_passed_over_in_its_turn(void)
     stop();
 }
 
-static void what_is_due_is_stored_with_its_acks(void)
+static void due_checkpoints_are_stored_with_their_acks(void)
 {
     start(true, NULL);
     pop_run(0, 0, 4);
@@ -333,7 +333,7 @@ static uint64_t set_aside(void)
 }
 
 /* Checkpoints that the log never takes stay in memory, and hold back no others; each step tries them once more. */
-static void what_is_refused_for_good_holds_up_nothing(void)
+static void a_final_refusal_holds_up_no_others(void)
 {
     start(true, NULL);
     for (int64_t from = 0; from < 40 * 4; from += 4) pop_run(0, from, 4);
@@ -360,7 +360,7 @@ static void what_is_refused_for_good_holds_up_nothing(void)
 }
 
 /* Acknowledged from end to end it needs no record. */
-static void what_is_refused_for_good_may_be_finished(void)
+static void refused_checkpoints_may_be_finished(void)
 {
     start(true, NULL);
     pop_run(0, 0, 1);
@@ -456,7 +456,7 @@ static void after_a_reset_old_batches_move_nothing(void)
     stop();
 }
 
-static void what_is_deleted_is_forgotten(void)
+static void deleted_topics_and_groups_are_forgotten(void)
 {
     start(true, NULL);
     for (int32_t q = 0; q < QUEUES; q++) pop_run(q, 0, 32);
@@ -475,7 +475,7 @@ static void what_is_deleted_is_forgotten(void)
     stop();
 }
 
-static void in_flight_counts_what_was_popped_since_the_start(void)
+static void in_flight_counts_pops_since_the_start(void)
 {
     start(false, NULL);
     pop_run(2, 0, 10);
@@ -860,10 +860,10 @@ static void threads_pop_while_another_stores(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once), CMQ_TEST(a_merged_batch_leaves_nothing_in_the_log), CMQ_TEST(offsets_move_in_pop_order),
-              CMQ_TEST(what_nothing_matched_is_passed_over_in_its_turn), CMQ_TEST(what_is_due_is_stored_with_its_acks), CMQ_TEST(an_ack_that_was_stored_leaves_with_its_checkpoint),
-              CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(what_is_refused_for_good_holds_up_nothing),
-              CMQ_TEST(what_is_refused_for_good_may_be_finished), CMQ_TEST(a_clean_stop_writes_everything_out),
+              CMQ_TEST(unmatched_messages_are_passed_over_in_their_turn), CMQ_TEST(due_checkpoints_are_stored_with_their_acks), CMQ_TEST(an_ack_that_was_stored_leaves_with_its_checkpoint),
+              CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_final_refusal_holds_up_no_others),
+              CMQ_TEST(refused_checkpoints_may_be_finished), CMQ_TEST(a_clean_stop_writes_everything_out),
               CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places), CMQ_TEST(after_a_reset_old_batches_move_nothing),
-              CMQ_TEST(what_is_deleted_is_forgotten), CMQ_TEST(in_flight_counts_what_was_popped_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
+              CMQ_TEST(deleted_topics_and_groups_are_forgotten), CMQ_TEST(in_flight_counts_pops_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
               CMQ_TEST(a_message_in_flight_takes_four_bytes), CMQ_TEST(no_history_loses_a_message),
               CMQ_TEST(threads_pop_while_another_stores))

@@ -160,7 +160,7 @@ static void batch_that_progress_has_passed_blocks_nothing(void)
     destroy(&to);
 }
 
-static void what_cannot_be_given_changes_no_batch(void)
+static void rejected_batches_change_nothing(void)
 {
     cmq_pop_fifo to = make();
     uint8_t text[64];
@@ -176,4 +176,4 @@ CMQ_TEST_MAIN(CMQ_TEST(progress_follows_the_acks), CMQ_TEST(the_last_message_tha
               CMQ_TEST(strangers_and_latecomers), CMQ_TEST(without_a_batch_only_the_next_message_moves_the_group),
               CMQ_TEST(a_change_is_counted_from_the_pop), CMQ_TEST(a_pending_reset_stays),
               CMQ_TEST(batch_that_progress_has_passed_blocks_nothing),
-              CMQ_TEST(what_cannot_be_given_changes_no_batch))
+              CMQ_TEST(rejected_batches_change_nothing))

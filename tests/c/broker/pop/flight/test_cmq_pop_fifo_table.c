@@ -149,7 +149,7 @@ static void a_change_moves_when_it_is_free(void)
     cmq_pop_fifo_table_destroy(order);
 }
 
-static void what_cannot_be_is_refused(void)
+static void impossible_batches_are_refused(void)
 {
     cmq_pop_fifo_table *order = make_order(2);
     static const char long_text[CMQ_OFFSETS_NAME_BYTES_MAX + 1];
@@ -403,5 +403,5 @@ static void several_threads(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(a_batch_blocks_its_queue_until_it_is_acked), CMQ_TEST(time_frees_it_and_the_same_messages_count_once_more),
               CMQ_TEST(an_ack_of_an_earlier_pop_does_nothing), CMQ_TEST(the_same_attempt_gets_the_batch_again),
-              CMQ_TEST(a_change_moves_when_it_is_free), CMQ_TEST(what_cannot_be_is_refused), CMQ_TEST(all_are_met_also_while_some_go),
+              CMQ_TEST(a_change_moves_when_it_is_free), CMQ_TEST(impossible_batches_are_refused), CMQ_TEST(all_are_met_also_while_some_go),
               CMQ_TEST(random_histories), CMQ_TEST(several_threads))

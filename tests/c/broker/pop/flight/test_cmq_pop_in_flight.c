@@ -18,7 +18,7 @@ static void nothing_is_in_flight_at_first(void)
     CHECK_INT(ages.in_flight, 0);
 }
 
-static void only_what_was_popped_then_is_counted_off(void)
+static void only_messages_of_that_pop_are_counted_off(void)
 {
     cmq_pop_in_flight ages = {.in_flight = 0};
     cmq_pop_in_flight_add(&ages, 4, 1000, 60000);
@@ -157,7 +157,7 @@ static void no_span_is_broad(void)
     check_spans(&ages);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(nothing_is_in_flight_at_first), CMQ_TEST(only_what_was_popped_then_is_counted_off),
+CMQ_TEST_MAIN(CMQ_TEST(nothing_is_in_flight_at_first), CMQ_TEST(only_messages_of_that_pop_are_counted_off),
               CMQ_TEST(pops_of_one_moment_and_different_times_are_apart), CMQ_TEST(a_clock_that_steps_back_is_fine), CMQ_TEST(pops_of_one_moment_are_not_split),
               CMQ_TEST(no_history_counts_wrong),
               CMQ_TEST(no_span_is_broad))

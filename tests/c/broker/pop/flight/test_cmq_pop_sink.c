@@ -121,7 +121,7 @@ static void acks_of_one_checkpoint_are_one_record(void)
 }
 
 /* Stored late, after a full disk say: nobody waits for a timer again. */
-static void what_is_due_goes_to_the_revive_topic(void)
+static void due_records_go_to_the_revive_topic(void)
 {
     start();
     cmq_pop_store_item items[] = {ack(0, 60000), ack(1, -1000), checkpoint(2, 0), ack(3, -1), ack(4, 60000), checkpoint(5, 60000)};
@@ -138,7 +138,7 @@ static void what_is_due_goes_to_the_revive_topic(void)
     stop();
 }
 
-static void what_stands_before_a_refused_one_is_stored(void)
+static void records_before_a_refused_one_are_stored(void)
 {
     start();
     cmq_pop_store_item items[] = {checkpoint(0, 60000), ack(0, 60000), checkpoint(9, DELAY_MS_MAX + 10000), ack(1, 60000)};
@@ -150,7 +150,7 @@ static void what_stands_before_a_refused_one_is_stored(void)
     stop();
 }
 
-static void what_would_wait_for_the_disk_is_refused_with_a_reason(void)
+static void records_beyond_the_staging_limit_are_refused_with_a_reason(void)
 {
     enum { STAGING_BYTES = 4096, ITEMS = 32 };
     kit_set_clock();
@@ -173,5 +173,5 @@ static void what_would_wait_for_the_disk_is_refused_with_a_reason(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record), CMQ_TEST(what_is_due_goes_to_the_revive_topic),
-              CMQ_TEST(what_stands_before_a_refused_one_is_stored), CMQ_TEST(what_would_wait_for_the_disk_is_refused_with_a_reason))
+CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record), CMQ_TEST(due_records_go_to_the_revive_topic),
+              CMQ_TEST(records_before_a_refused_one_are_stored), CMQ_TEST(records_beyond_the_staging_limit_are_refused_with_a_reason))

@@ -46,7 +46,7 @@ static void a_handle_without_its_last_field(void)
     CHECK_SLICE(of(written(&handle)), text);
 }
 
-static void what_is_no_handle(void)
+static void malformed_handles_are_rejected(void)
 {
     static const char *const wrong[] = {
         "", " ", "1", "100 1700000000000 60000 3 0 broker-a", "100 1700000000000 60000 3 0 broker-a 2 101 5", "100 1700000000000 60000 3 0 broker-a 2 ",
@@ -149,6 +149,6 @@ static void retry_topics_of_nobody(void)
     CHECK(name.data == NULL);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_handle_is_read_and_written), CMQ_TEST(a_handle_without_its_last_field), CMQ_TEST(what_is_no_handle),
+CMQ_TEST_MAIN(CMQ_TEST(a_handle_is_read_and_written), CMQ_TEST(a_handle_without_its_last_field), CMQ_TEST(malformed_handles_are_rejected),
               CMQ_TEST(the_longest_handle_fits), CMQ_TEST(info_strings), CMQ_TEST(an_info_string_that_does_not_fit_says_how_long_it_is),
               CMQ_TEST(retry_topics_by_name), CMQ_TEST(retry_topics_of_nobody))

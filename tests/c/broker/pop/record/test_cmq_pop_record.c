@@ -141,7 +141,7 @@ static void a_batch_is_read_and_written(void)
     CHECK(!cmq_pop_next_offset(&again.list, &none));
 }
 
-static void what_is_no_body(void)
+static void malformed_bodies_are_rejected(void)
 {
     static const char *const wrong[] = {
         "", "{", "[]", "null", "{}", "{\"t\":\"T\"}", "{\"c\":\"g\"}", "{\"t\":\"\",\"c\":\"g\"}", "{\"t\":\"T\",\"c\":\"g\"}x", "{\"t\":\"T\",\"c\":\"g\"",
@@ -250,7 +250,7 @@ static void records_that_the_log_cannot_take(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(a_checkpoint_is_read_and_written), CMQ_TEST(a_checkpoint_that_was_put_again), CMQ_TEST(the_logs_end_is_written_where_it_is_known),
               CMQ_TEST(without_differences_offsets_follow_each_other), CMQ_TEST(any_order_long_names_and_strangers),
-              CMQ_TEST(an_ack_is_read_and_written), CMQ_TEST(a_batch_is_read_and_written), CMQ_TEST(what_is_no_body),
+              CMQ_TEST(an_ack_is_read_and_written), CMQ_TEST(a_batch_is_read_and_written), CMQ_TEST(malformed_bodies_are_rejected),
               CMQ_TEST(names_and_bodies_that_are_too_long), CMQ_TEST(a_checkpoint_becomes_a_timer_message),
               CMQ_TEST(an_ack_whose_time_has_come_goes_to_the_revive_topic), CMQ_TEST(a_batch_becomes_a_timer_message),
               CMQ_TEST(records_that_the_log_cannot_take))

@@ -129,7 +129,7 @@ static cmq_pop_revive_counters counters_of(cmq_pop_revive *revive)
     return counters;
 }
 
-static void what_was_not_acknowledged_comes_back(void)
+static void unacknowledged_messages_are_revived(void)
 {
     begin();
     put_topic("%RETRY%g_T");
@@ -159,7 +159,7 @@ static void what_was_not_acknowledged_comes_back(void)
 }
 
 /* Without waiting for quiet: the records that finish it were due before those that have been read since. */
-static void what_is_two_seconds_behind_the_latest_is_complete(void)
+static void checkpoints_two_seconds_behind_the_latest_are_complete(void)
 {
     begin();
     put_topic("%RETRY%g_T");
@@ -196,7 +196,7 @@ static void a_timer_that_is_behind_is_waited_for(void)
     end();
 }
 
-static void a_revived_record_has_what_upstream_gives_it(void)
+static void a_revived_record_has_upstreams_fields(void)
 {
     begin();
     put_topic("%RETRY%g_T");
@@ -370,7 +370,7 @@ static cmq_pop_checkpoint put_again(kit_found *found, cmq_pop_room *parse_room)
     return checkpoint;
 }
 
-static void what_cannot_be_put_waits_longer_each_time(void)
+static void messages_that_cannot_be_put_wait_longer_each_time(void)
 {
     static const int32_t waits_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200, 7200, 7200};
     static cmq_pop_room parse_room;
@@ -402,7 +402,7 @@ static void what_cannot_be_put_waits_longer_each_time(void)
     }
 }
 
-static void what_was_put_again_often_enough_may_be_given_up(void)
+static void messages_put_again_often_enough_may_be_given_up(void)
 {
     begin();
     kit_append_many(store, "T", "m", 1);
@@ -448,7 +448,7 @@ static void message_of_a_remade_topic_is_not_revived(void)
     end();
 }
 
-static void strangers_and_what_is_gone_are_passed_over(void)
+static void foreign_and_deleted_messages_are_passed_over(void)
 {
     begin();
     put_topic("%RETRY%g_T");
@@ -514,7 +514,7 @@ static void unknown_topics_and_groups_revive_nothing(void)
 
 /* ---- a revive topic that is damaged, or gone ---- */
 
-static void what_cannot_be_a_record_is_passed_over(void)
+static void malformed_records_are_passed_over(void)
 {
     static const struct {
         const char *tag, *body;
@@ -628,7 +628,7 @@ static void times_that_cannot_be_stop_nothing(void)
 }
 
 /* Checkpoints that are put again are due within the timer's horizon, however short it is. */
-static void what_is_put_again_is_within_the_timers_horizon(void)
+static void checkpoints_put_again_are_within_the_timers_horizon(void)
 {
     begin();
     kit_append_many(store, "T", "m", 1);
@@ -786,14 +786,14 @@ static void the_thread_starts_and_stops(void)
     end();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_two_seconds_behind_the_latest_is_complete),
-              CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(what_cannot_be_put_waits_longer_each_time),
-              CMQ_TEST(what_was_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
+CMQ_TEST_MAIN(CMQ_TEST(unacknowledged_messages_are_revived), CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
+              CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(messages_that_cannot_be_put_wait_longer_each_time),
+              CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields), CMQ_TEST(a_retry_topic_is_waited_for),
               CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
               CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
-              CMQ_TEST(strangers_and_what_is_gone_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
-              CMQ_TEST(what_cannot_be_a_record_is_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
-              CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(what_is_put_again_is_within_the_timers_horizon),
+              CMQ_TEST(foreign_and_deleted_messages_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
+              CMQ_TEST(malformed_records_are_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
+              CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(checkpoints_put_again_are_within_the_timers_horizon),
               CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
               CMQ_TEST(a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin), CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes),
               CMQ_TEST(nothing_is_lost_when_killed), CMQ_TEST(the_thread_starts_and_stops))
