@@ -61,8 +61,8 @@ static cmq_status give_piece_up(cmq_scan_piece *piece, cmq_status status)
 {
     const size_t left = piece->bytes;
     piece->bytes = 0;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, -1, status == CMQ_AGAIN ? "the %zu last bytes of an answer are no whole message" :
-                       "the %zu last bytes of an answer are no messages", left);
+    return cmq_fail_at(CMQ_ERR_CORRUPT, -1, status == CMQ_AGAIN ? "the last %zu bytes of an answer are an incomplete message" :
+                       "the last %zu bytes of an answer are not messages", left);
 }
 
 static cmq_status take_record(cmq_scan *scan, cmq_scan_piece *piece)

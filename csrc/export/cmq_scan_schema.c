@@ -80,7 +80,7 @@ static cmq_status make_builder(cmq_scan *scan, const cmq_scan_column *column, cm
     if (needs_property && (column->property == NULL || (column->kind == CMQ_SCAN_PROPERTY && column->property[0] == '\0')))
         return cmq_fail(CMQ_ERR_ARGUMENT, "column %s does not say of which property", column->name);
     if (column->kind == CMQ_SCAN_CONSTANT && !cmq_utf8_is_valid(cmq_slice_of_text(column->property)))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "the value of column %s is no UTF-8", column->name);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the value of column %s is not UTF-8", column->name);
     builder->kind = column->kind;
     builder->validity.pool = builder->values.pool = builder->strings.offsets.pool = builder->strings.data.pool = scan->pool;
     builder->map_values.offsets.pool = builder->map_values.data.pool = scan->pool;

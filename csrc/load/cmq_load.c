@@ -134,7 +134,7 @@ static cmq_status resolve(cmq_load *load, const cmq_load_options *options, uint3
         memcpy(&load->addresses[index], &v6, sizeof v6);
         snprintf(load->names[index], sizeof load->names[index], "[%s]:%u", endpoint->host, endpoint->port);
     } else {
-        return cmq_fail(CMQ_ERR_ARGUMENT, "%s is no numeric address", endpoint->host);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "%s is not a numeric address", endpoint->host);
     }
     return CMQ_OK;
 }
@@ -197,14 +197,15 @@ static cmq_status deal_out(cmq_load *load, const cmq_load_options *options)
 static cmq_status watch_descriptor(cmq_load *load, int fd, uint32_t name)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = name};
-    if (fd < 0 || epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) return cmq_fail_errno(errno, "opening what the load waits with");
+    if (fd < 0 || epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+        return cmq_fail_errno(errno, "opening the epoll descriptor");
     return CMQ_OK;
 }
 
 static cmq_status open_descriptors(cmq_load *load)
 {
     load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (load->epoll_fd < 0) return cmq_fail_errno(errno, "opening what the load waits with");
+    if (load->epoll_fd < 0) return cmq_fail_errno(errno, "opening the epoll descriptor");
     load->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     cmq_status status = watch_descriptor(load, load->stop_fd, EVENT_STOP);
     if (status != CMQ_OK) return status;

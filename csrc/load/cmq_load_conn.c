@@ -128,7 +128,7 @@ static cmq_status take_frames(cmq_load *load, load_conn *conn, size_t *needed_ou
         if (status != CMQ_OK) return status;
         at += frame.bytes;
     }
-    if (status != CMQ_AGAIN) return cmq_fail_context("in what %s sent", name_of(load, conn));
+    if (status != CMQ_AGAIN) return cmq_fail_context("in the output of %s", name_of(load, conn));
     if (at > 0) memmove(conn->in, conn->in + at, conn->in_used - at);
     conn->in_used -= at;
     return CMQ_OK;

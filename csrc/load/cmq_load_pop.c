@@ -223,7 +223,7 @@ static cmq_status begin_batch(const cmq_command *command, batch *out)
     if (cmq_command_find(command, "popTime", &out->pop_ms) && cmq_command_find(command, "invisibleTime", &out->invisible_ms) &&
         cmq_command_find(command, "reviveQid", &out->revive_queue) && cmq_command_find(command, "startOffsetInfo", &out->starts))
         return CMQ_OK;
-    return cmq_fail(CMQ_ERR_CORRUPT, "an answer to a pop says not what handles are made of");
+    return cmq_fail(CMQ_ERR_CORRUPT, "response to a pop lacks receipt-handle fields");
 }
 
 static cmq_status take_popped(cmq_load *load, load_conn *conn, const cmq_command *command, cmq_slice body)

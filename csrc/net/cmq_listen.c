@@ -59,7 +59,8 @@ static cmq_status parse_address(const char *text, net_address *address_out)
     }
     if (good) return CMQ_OK;
     return cmq_fail(CMQ_ERR_ARGUMENT,
-                    "\"%.100s\" is no address to listen on: give a numeric one with a port, as 127.0.0.1:10911 or [::1]:10911", text);
+                    "\"%.100s\" is not an address to listen on: give a numeric one with a port, as 127.0.0.1:10911 "
+                    "or [::1]:10911", text);
 }
 
 static cmq_record_host host_of(const struct sockaddr_storage *storage)

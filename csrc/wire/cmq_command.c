@@ -192,14 +192,15 @@ static cmq_status no_number(cmq_slice value, const char *type)
 {
     enum { SHOWN_BYTES_MAX = 40 };
     const int shown = value.bytes < SHOWN_BYTES_MAX ? (int)value.bytes : SHOWN_BYTES_MAX;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "`%.*s` is no %s", shown, value.bytes > 0 ? (const char *)value.data : "", type);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "`%.*s` is not %s", shown, value.bytes > 0 ? (const char *)value.data : "", type);
 }
 
 cmq_status cmq_field_i32(cmq_slice value, int32_t *number_out)
 {
     int64_t number;
     *number_out = 0;
-    if (!cmq_number_parse(value, &number) || number < INT32_MIN || number > INT32_MAX) return no_number(value, "int");
+    if (!cmq_number_parse(value, &number) || number < INT32_MIN || number > INT32_MAX)
+        return no_number(value, "an int");
     *number_out = (int32_t)number;
     return CMQ_OK;
 }
@@ -207,7 +208,7 @@ cmq_status cmq_field_i32(cmq_slice value, int32_t *number_out)
 cmq_status cmq_field_i64(cmq_slice value, int64_t *number_out)
 {
     *number_out = 0;
-    return cmq_number_parse(value, number_out) ? CMQ_OK : no_number(value, "long");
+    return cmq_number_parse(value, number_out) ? CMQ_OK : no_number(value, "a long");
 }
 
 bool cmq_field_bool(cmq_slice value)

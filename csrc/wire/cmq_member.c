@@ -22,7 +22,7 @@ cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *m
         used += (size_t)bytes;
         CMQ_ASSERT(used < sizeof names);
     }
-    return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d lacks a member that it needs: %s", kind_of(command), command->code, names);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d: missing required field: %s", kind_of(command), command->code, names);
 }
 
 cmq_status cmq_member_is_wrong(const cmq_command *command, const cmq_member *member, cmq_slice value)
@@ -30,6 +30,7 @@ cmq_status cmq_member_is_wrong(const cmq_command *command, const cmq_member *mem
     enum { SHOWN_BYTES_MAX = 40 };
     CMQ_ASSERT(member->kind == CMQ_MEMBER_I32 || member->kind == CMQ_MEMBER_I64);   /* texts and flags are never wrong */
     const int shown = value.bytes < SHOWN_BYTES_MAX ? (int)value.bytes : SHOWN_BYTES_MAX;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d has a member %s of `%.*s`, which is no %s", kind_of(command), command->code, long_name(member),
-                    shown, (const char *)value.data, member->kind == CMQ_MEMBER_I32 ? "int" : "long");
+    return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d: field %s is `%.*s`, expected %s", kind_of(command), command->code,
+                    long_name(member), shown, (const char *)value.data,
+                    member->kind == CMQ_MEMBER_I32 ? "an int" : "a long");
 }

@@ -55,7 +55,7 @@ cmq_status cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out,
     if (!cmq_property_find(parked->properties, name_topic, topic_out) || !cmq_property_find(parked->properties, name_queue, &text))
         return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "the parked record lacks REAL_TOPIC or REAL_QID");
     if (cmq_field_i32(text, queue_id_out) != CMQ_OK || *queue_id_out < 0)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "REAL_QID of the parked record is no queue id");
+        return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "REAL_QID of the parked record is not a queue id");
     if (cmq_slice_equal(*topic_out, cmq_slice_of_text(TOPIC_HALF)) || cmq_slice_equal(*topic_out, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE)))
         return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %.*s", (int)topic_out->bytes,
                            (const char *)topic_out->data);

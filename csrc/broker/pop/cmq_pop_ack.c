@@ -20,7 +20,7 @@
 
 #define ANSWER_BYTES 512u
 #define ILLEGAL_OFFSET "offset is illegal, key:%.*s@%d, commit:%lld, store:%lld~%lld"
-#define DAMAGED "the body of code 200151 is no list of acks: %s is missing at byte %zu"
+#define DAMAGED "the body of code 200151 is not a list of acks: %s is missing at byte %zu"
 
 typedef cmq_pop_acked acked;
 

@@ -51,7 +51,7 @@ cmq_status cmq_send_batch_check_inner(int32_t sys_flag, cmq_slice properties, cm
     if ((sys_flag & CMQ_SYS_INNER_BATCH) == 0) return CMQ_OK;
     if ((sys_flag & CMQ_SYS_COMPRESSED) != 0 || !cmq_property_find(properties, CMQ_NAME("INNER_NUM"), &text) || cmq_field_i32(text, &number) != CMQ_OK ||
         cmq_wire_batch_count(body, &count) != CMQ_OK || number <= 0 || count != (uint32_t)number)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "the body is no batch of INNER_NUM messages, as the sysFlag says");
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the body is not a batch of INNER_NUM messages, contrary to its sysFlag");
     return has_handles(body) ? cmq_fail(CMQ_ERR_ARGUMENT, "a message of the batch has the property POP_CK; remove it") : CMQ_OK;
 }
 

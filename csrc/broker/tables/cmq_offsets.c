@@ -302,8 +302,9 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
     const cmq_offset_group *group = cmq_offset_groups_find(&offsets->groups, key->group);
     const uint32_t has = group == NULL ? 0 : group->entries;
     if (offsets->shared_out && has >= SHARE_LEAST && has >= (offsets->entries_max - offsets->entries_held) / SHARE_OF_FREE)
-        return cmq_fail(CMQ_ERR_LIMIT, "the group %.*s has offsets of %u queues, which is its share: an eighth of what is left of %u", (int)key->group.bytes,
-                        (const char *)key->group.data, has, offsets->entries_max);
+        return cmq_fail(CMQ_ERR_LIMIT,
+                        "the group %.*s has offsets of %u queues, its share: an eighth of the free ones of %u",
+                        (int)key->group.bytes, (const char *)key->group.data, has, offsets->entries_max);
     cmq_status status = more_entries(offsets);
     if (status == CMQ_OK) status = make_place(offsets, &offsets->entry_places, hash_of_entry);
     if (status == CMQ_OK && pair_number == NO_NUMBER) status = make_pair(offsets, key, hash, &pair_number);

@@ -157,7 +157,7 @@ static cmq_status CMQ_MUST_CHECK step(cmq_repair *repair, int64_t *phy, int64_t 
         *phy = next;
         return CMQ_OK;
     } else if (status == CMQ_AGAIN) {
-        status = cmq_fail_at(CMQ_ERR_CORRUPT, *phy, "the record is longer than what is there");
+        status = cmq_fail_at(CMQ_ERR_CORRUPT, *phy, "the record is longer than the log");
     }
     return status == CMQ_ERR_CORRUPT ? pass_damage(repair, phy) : status;
 }

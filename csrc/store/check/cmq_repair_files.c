@@ -111,7 +111,7 @@ cmq_status cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, ch
     struct tm utc;
     char base[24];
     if (gmtime_r(&seconds, &utc) == NULL || strftime(base, sizeof base, "%Y%m%dT%H%M%SZ", &utc) == 0)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "the clock says %" PRId64 " ms, which is no time", now_ms);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the clock says %" PRId64 " ms, which is not a valid time", now_ms);
     bool taken = true;
     for (int attempt = 1; attempt <= STAMP_ATTEMPTS && taken; attempt++) {
         if (attempt == 1) snprintf(stamp_out, CMQ_REPAIR_STAMP_BYTES, "%s", base);

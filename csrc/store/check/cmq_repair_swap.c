@@ -138,8 +138,8 @@ static cmq_status CMQ_MUST_CHECK read_journal(cmq_fs *fs, const char *root, cmq_
     cmq_file_close(file);
     if (status == CMQ_OK && !decode(at, journal)) status = CMQ_ERR_CORRUPT;
     if (status == CMQ_ERR_CORRUPT)
-        return cmq_fail(CMQ_ERR_CORRUPT, "%s, in which an interrupted repair left what was still to be done, is damaged or of another version. Remove it and "
-                        "run `cometmq repair` again", path);
+        return cmq_fail(CMQ_ERR_CORRUPT,
+                        "%s, the journal of an interrupted repair, is damaged or of another version. Remove it and run `cometmq repair` again", path);
     *found_out = status == CMQ_OK;
     return status;
 }

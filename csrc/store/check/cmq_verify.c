@@ -124,7 +124,7 @@ static cmq_status walk_log(cmq_verification *v)
         } else if (status == CMQ_ERR_OFFSET && phy < cmq_log_min(v->store->log)) {
             phy = cmq_log_min(v->store->log);   /* expired meanwhile */
         } else if (status == CMQ_AGAIN || status == CMQ_ERR_CORRUPT) {
-            if (status == CMQ_AGAIN) cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the record is longer than what is there");
+            if (status == CMQ_AGAIN) cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the record is longer than the log");
             phy = pass_damage(v, phy);
         } else {
             return status;
@@ -144,7 +144,7 @@ static bool falls_short(cmq_verification *v, bool at_blank)
     const bool missing = known_end > cmq_log_last_file_end(v->store->log);
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, v->confirmed);
     cmq_verify_report(v, &problem, "the log ends here, but messages up to %" PRId64 " were acknowledged: %s", known_end,
-                      missing ? "later segment files are missing" : "the bytes in between are no whole record");
+                      missing ? "later segment files are missing" : "the bytes in between are not a whole record");
     return true;
 }
 
@@ -158,7 +158,8 @@ static void check_tail(cmq_verification *v)
     if (v->live) return;
     if (cmq_store_flushed_behind(store, v->confirmed, v->last_phy, v->last_ms, store->opening.was_unclean, &view)) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, v->confirmed);
-        cmq_verify_report(v, &problem, "bytes that are no record end the readable log here, but flushed messages follow at %" PRId64, view.physical_offset);
+        cmq_verify_report(v, &problem, "bytes that are not a record end the readable log here, but flushed messages "
+                          "follow at %" PRId64, view.physical_offset);
         return;
     }
     const cmq_status status = cmq_store_record_at(store, v->confirmed, cmq_log_last_file_end(store->log), 0, &segment, &view);

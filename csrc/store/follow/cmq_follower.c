@@ -348,8 +348,9 @@ static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *pag
     store->generation = page->generation;
     store->walked_ms = store->newest_ms = 0;
     return page->confirmed_end < store->walked
-               ? cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end, "the store was recovered by a new writer, which cut its log at %lld, before what was "
-                             "read here; open it again", (long long)page->confirmed_end)
+               ? cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end,
+                             "the store was recovered by a new writer, which cut its log at %lld, before the end that "
+                             "was read here; open it again", (long long)page->confirmed_end)
                : CMQ_OK;
 }
 

@@ -185,7 +185,7 @@ static cmq_status find_in_path(const cmq_log *log, uint32_t path_index, found_fi
         if (info.is_directory) continue;   /* skipped as upstream does */
         status = cmq_path_parse_offset_name(names[i], &file.start);
         if (status != CMQ_OK) {
-            cmq_fail_context("%s is no segment of a commit log; move it out of the folder", path);
+            cmq_fail_context("%s is not a segment of a commit log; move it out of the folder", path);
             break;
         }
         file.bytes = info.bytes;

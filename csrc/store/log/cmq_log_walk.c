@@ -202,7 +202,7 @@ static cmq_status CMQ_MUST_CHECK read_lot(cmq_log_walk *walk, lot *into)
         if (status == CMQ_ERR_NOT_FOUND) return pass_blank(walk);
         if (status == CMQ_AGAIN) {
             const int64_t wanted = bytes_wanted(into->data + at, have - at, left - at);
-            if (wanted == 0) return end_at(walk, "longer than what is there");
+            if (wanted == 0) return end_at(walk, "longer than the log");
             bytes = at + wanted;
             continue;
         }

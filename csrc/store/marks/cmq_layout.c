@@ -234,7 +234,7 @@ static cmq_status probe_queues(probe *look)
     if (status != CMQ_OK) return status;
     simple.set = (simple.set + 19) / 20 * 20;
     if (batch.set % batch.unit != 0)
-        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRIu64 ", which is no multiple of 46", batch.option, batch.set);
+        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRIu64 ", which is not a multiple of 46", batch.option, batch.set);
     status = look_at_queues(look, &simple, "consumequeue");
     if (status == CMQ_OK) status = look_at_queues(look, &batch, "batchconsumequeue");
     if (status == CMQ_OK) status = look_at_queues(look, &ext, "consumequeue_ext");

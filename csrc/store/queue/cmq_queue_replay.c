@@ -272,7 +272,7 @@ cmq_status cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_
     if (status == CMQ_OK && (phy < 0 || bytes <= 0 || bytes == CMQ_FILLER_SIZE || phy > INT64_MAX - bytes ||
                              count < 1 || count > INT16_MAX || (queue->tail.kind == CMQ_QUEUE_SIMPLE && count != 1)))
         status =
-            cmq_fail_at(CMQ_ERR_ARGUMENT, phy, "%" PRId32 " bytes at %" PRId64 " with %" PRId32 " messages are no unit",
+            cmq_fail_at(CMQ_ERR_ARGUMENT, phy, "%" PRId32 " bytes at %" PRId64 " with %" PRId32 " messages do not make a unit",
                         bytes, phy, count);
     if (status != CMQ_OK) return status;
     if (atomic_load_explicit(&queue->last_end, memory_order_relaxed) > phy) return put_known(queue, &unit);

@@ -240,7 +240,7 @@ static cmq_status CMQ_MUST_CHECK check_name(cmq_slice topic, int32_t queue_id)
             return cmq_fail(CMQ_ERR_TOPIC, "a topic name has no '/' and no byte 0");
     if ((topic.bytes == 1 && topic.data[0] == '.') ||
         (topic.bytes == 2 && topic.data[0] == '.' && topic.data[1] == '.'))
-        return cmq_fail(CMQ_ERR_TOPIC, "\".\" and \"..\" are no topic names");
+        return cmq_fail(CMQ_ERR_TOPIC, "\".\" and \"..\" are not topic names");
     if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %" PRId32 " is negative", queue_id);
     return CMQ_OK;
 }

@@ -429,7 +429,7 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
         return CMQ_OK;
     }
     if (status == CMQ_ERR_OFFSET)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is not in the log; run `cometmq verify`",
                            (long long)unit->offset, (long long)unit->phy);
     if (status != CMQ_OK) return status;
     const cmq_unit_owner owner = cmq_unit_owner_of(cursor->queue, reader->options.check_crc);

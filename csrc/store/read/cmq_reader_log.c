@@ -44,7 +44,7 @@ cmq_status cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cm
     const cmq_status lost = cmq_store_check_lost(reader->store, data, available, phy);
     cmq_segment_unpin(segment);
     if (lost != CMQ_OK || status == CMQ_OK || status == CMQ_END) return lost != CMQ_OK ? lost : status;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld are no record; run `cometmq verify`", (long long)phy);
+    return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld are not a record; run `cometmq verify`", (long long)phy);
 }
 
 /* Behind damage: the next whole record of the segment, else the next segment. */

@@ -246,8 +246,9 @@ static cmq_status refuse_damage(const walk *w, bool unclean)
                            "damaged. Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, known_end);
     if (w->nothing_behind || !cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
-                       "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "
-                       "tail. Open the store read-only to read what is sound, or run `cometmq verify` and then `cometmq repair`, which keeps what it removes",
+                       "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %"
+                       PRId64 "), so it is not a torn tail. Open the store read-only to read the sound messages, or run `cometmq verify` and then "
+                       "`cometmq repair`, which keeps the bytes that it removes",
                        w->position, view.physical_offset);
 }
 

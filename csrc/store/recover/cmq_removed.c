@@ -63,7 +63,8 @@ static cmq_status CMQ_MUST_CHECK read_header(cmq_fs *fs, const char *folder, cut
     cmq_file_close(file);
     const bool sound = status == CMQ_OK && cmq_load_u64(at) == MAGIC && cmq_load_u32(at + 8) == VERSION &&
                        cmq_load_u32(at + HEADER_BYTES - 4) == cmq_crc32(at, HEADER_BYTES - 4);
-    if (status == CMQ_ERR_CORRUPT || (status == CMQ_OK && !sound)) return cmq_fail(CMQ_ERR_NOT_FOUND, "%s is no header of a cut", path);
+    if (status == CMQ_ERR_CORRUPT || (status == CMQ_OK && !sound))
+        return cmq_fail(CMQ_ERR_NOT_FOUND, "%s is not the header of a cut", path);
     if (status != CMQ_OK) return status;
     *header = (cut_header){.unfinished = (cmq_load_u32(at + 12) & FLAG_UNFINISHED) != 0,
                            .at = cmq_load_i64(at + 16),

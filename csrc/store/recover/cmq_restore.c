@@ -180,7 +180,7 @@ cmq_status cmq_store_restore(cmq_store *store, const cmq_restore_options *option
     restoring r = {.store = store, .options = options, .restored = restored_out};
     *restored_out = (cmq_restored){.records = 0};
     if (options->name[0] == '\0' || options->name[0] == '.' || strchr(options->name, '/') != NULL)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is no name of a folder under " CMQ_REPAIR_REMOVED, options->name);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is not the name of a folder under " CMQ_REPAIR_REMOVED, options->name);
     cmq_status status = cmq_path_join(folder, store->root, CMQ_REPAIR_REMOVED);
     if (status == CMQ_OK) status = cmq_path_join(folder, folder, options->name);
     if (status == CMQ_OK) status = cmq_path_join(mark, folder, CMQ_REMOVED_RESTORED);

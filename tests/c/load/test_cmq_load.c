@@ -216,7 +216,7 @@ static void test_errors_of_pops_are_found(void)
     check_pops(CMQ_FAKE_LOSES_OFFSET, CMQ_OK, "was given twice");
     check_pops(CMQ_FAKE_CHANGES, CMQ_OK, "does not have its CRC");
     check_pops(CMQ_FAKE_POPS_TWICE, CMQ_OK, "came again");
-    check_pops(CMQ_FAKE_POPS_BARE, CMQ_ERR_CORRUPT, "says not what handles are made of");
+    check_pops(CMQ_FAKE_POPS_BARE, CMQ_ERR_CORRUPT, "lacks receipt-handle fields");
     check_pops(CMQ_FAKE_REFUSES_ACKS, CMQ_ERR_ARGUMENT, "an ack was refused with code 4: remark of the fake broker");
     check_pops(CMQ_FAKE_FORGETS_ACK, CMQ_OK, "every message is acknowledged, and the group is 1 messages behind");
 }
@@ -330,7 +330,7 @@ static void test_options(void)
         options.field = value;             \
         check_refused(&options, text);     \
     } while (0)
-    CHECK_REFUSED(endpoints, &named, "localhost is no numeric address");
+    CHECK_REFUSED(endpoints, &named, "localhost is not a numeric address");
     CHECK_REFUSED(endpoint_count, 0, "the number of endpoints is 0");
     CHECK_REFUSED(queue_count, 0, "the number of queues is 0");
     CHECK_REFUSED(producers, 0, "the number of producers is 0");

@@ -534,7 +534,7 @@ static void test_numbers(void)
     CHECK_INT(small, INT32_MAX);
     CHECK_STATUS(cmq_field_i32(cmq_slice_of_text("2147483648"), &small), CMQ_ERR_ARGUMENT);
     CHECK_INT(small, 0);
-    CHECK(strstr(cmq_last_error()->text, "`2147483648` is no int") != NULL);
+    CHECK(strstr(cmq_last_error()->text, "`2147483648` is not an int") != NULL);
     CHECK_STATUS(cmq_field_i32(cmq_slice_of_text("-2147483649"), &small), CMQ_ERR_ARGUMENT);
 }
 

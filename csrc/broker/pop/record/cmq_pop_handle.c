@@ -15,7 +15,8 @@ static cmq_status no_handle(cmq_slice text, const char *what)
 {
     enum { SHOWN_BYTES_MAX = 200 };
     const int shown = text.bytes < SHOWN_BYTES_MAX ? (int)text.bytes : SHOWN_BYTES_MAX;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "'%.*s' is no handle of a popped message: %s", shown, text.bytes > 0 ? (const char *)text.data : "", what);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "'%.*s' is not a handle of a popped message: %s", shown,
+                    text.bytes > 0 ? (const char *)text.data : "", what);
 }
 
 /* Returns how many fields there are; FIELDS_MAX + 1 for more. */
@@ -178,6 +179,7 @@ cmq_status cmq_pop_normal_topic(cmq_slice name, cmq_slice group, cmq_slice *topi
         }
     }
     *topic_out = CMQ_SLICE_NONE;
-    return cmq_fail(CMQ_ERR_TOPIC, "%.*s is no retry topic of that group", (int)(name.bytes < 255 ? name.bytes : 255), (const char *)name.data);
+    return cmq_fail(CMQ_ERR_TOPIC, "%.*s is not a retry topic of that group",
+                    (int)(name.bytes < 255 ? name.bytes : 255), (const char *)name.data);
 }
 
