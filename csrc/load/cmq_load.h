@@ -112,7 +112,7 @@ typedef struct cmq_load_result {
     uint64_t consumed;               /* messages that came, each once */
     uint64_t pulls, pulls_empty;     /* or pops */
     uint64_t acks, acked;            /* requests, and messages that were acknowledged by them */
-    uint64_t duplicates;             /* messages that came again */
+    uint64_t duplicates;             /* redelivered messages */
     uint64_t broken;                 /* bodies that are not as they were sent, or of another run */
     uint64_t bad_offsets;            /* offsets that came twice, before the first, or out of order */
     uint64_t holes;                  /* offsets between first and last that no response named */

@@ -77,7 +77,8 @@ cmq_status cmq_load_take_message(cmq_load *load, const cmq_record_view *view)
     if (status != CMQ_OK) return status;
     if (!first) {
         load->result.duplicates++;
-        cmq_load_note(load, "queue %d, offset %" PRId64 ": a message came again", view->queue_id, view->queue_offset);
+        cmq_load_note(load, "queue %d, offset %" PRId64 ": a message was redelivered", view->queue_id,
+                      view->queue_offset);
         return CMQ_OK;
     }
     load->result.consumed++;

@@ -104,7 +104,7 @@ enum {
     CONN_LISTED = 2,        /* in the loop's list of those to send to or to close */
     CONN_CLOSING = 4,       /* will be closed in this turn; takes no output any more */
     CONN_LAST_WORDS = 8,    /* will be closed when its output is sent; nothing is read */
-    CONN_BLOCKED = 16,      /* the socket takes no more: EPOLLOUT tells when */
+    CONN_BLOCKED = 16,      /* the socket takes no more until EPOLLOUT */
     CONN_PENDING = 32,      /* whole frames wait in `input` until some output was taken */
     CONN_HALF_CLOSED = 64,  /* the client sends no more */
     CONN_READS = 128,       /* EPOLLIN is asked for */

@@ -3,7 +3,8 @@
  * Owns:      a connection's chain of chunks. The first is small, so that a thousand connections that are answered at
  *            once do not take a thousand pages; the next are larger; a response that is larger still has a chunk of its
  *            own size, or is lent.
- * Invariant: the first chunk knows the bytes of all; a connection is in the loop's list whenever it has fresh output or is to be closed.
+ * Invariant: the first chunk knows the bytes of all; a connection is in the loop's list whenever it has fresh output or
+ *            must be closed.
  * Way:       handler -> cmq_conn_reserve, cmq_conn_commit, cmq_conn_lend -> [conn_send] -> socket
  */
 #include <errno.h>

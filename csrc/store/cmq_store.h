@@ -47,7 +47,7 @@ typedef struct cmq_retention {
     uint32_t files_per_round;       /* upstream: 10 */
 } cmq_retention;
 
-/* Zero means upstream's default or what the directory tells. Strings are borrowed for the call. */
+/* Zero means upstream's default or the sizes found in the directory. Strings are borrowed for the call. */
 typedef struct cmq_store_options {
     const char *path;
     cmq_fs *fs;                              /* NULL: the system's */

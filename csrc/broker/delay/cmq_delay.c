@@ -268,7 +268,7 @@ static look look_at_level(cmq_delay *delay, int32_t level)
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(delay->store), schedule_topic(), level - 1);
     uint32_t count, due = 0;
     int64_t from;
-    if (queue == NULL) return seen;   /* the watcher tells when it is there */
+    if (queue == NULL) return seen;   /* the watcher reports it when it is there */
     seen.status = read_units(delay, level, queue, &from, &count);
     if (seen.status == CMQ_OK && count == 0) seen.status = watch_level(delay, level, queue, &from, &count);
     if (seen.status != CMQ_OK || count == 0) return seen;

@@ -4,8 +4,9 @@
  *             in the table of batches
  *     change  a checkpoint of the one message, of now; then the old one's ack
  *
- * A handle says what it is about; one that is stale, or of nobody, finds no checkpoint in memory, becomes an ack in the log, and is dropped there by the
- * revive. One that no broker can have given is refused; in a list of many it is passed over, and counted.
+ * A handle says what it is about; one that is stale, or unknown, finds no checkpoint in memory, becomes an ack in the
+ * log, and is dropped there by the revive. One that no broker can have given is refused; in a list of many it is passed
+ * over, and counted.
  *
  * Source: consumption specification 4.7, 4.10; upstream's AckMessageProcessor, ChangeInvisibleTimeProcessor.
  */

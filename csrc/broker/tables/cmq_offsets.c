@@ -562,8 +562,7 @@ static int64_t tell(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_off
     entry *of = entry_at(offsets, number);
     fence *found = find_fence(offsets, number, asker.now_ns);
     if (!is_reset(of)) {
-        /* the new owner has begun at the reset, or at the offset committed after it */
-        if (found != NULL && from == of->offset) set_known(found, asker);
+        if (found != NULL && from == of->offset) set_known(found, asker);   /* the new owner has begun at or after the reset */
         return CMQ_OFFSETS_NONE;
     }
     if (found == NULL) found = make_fence(offsets, number);

@@ -153,7 +153,7 @@ cmq_status cmq_timer_enter(cmq_timer *timer, bool *more_out)
     *more_out = cmq_timer_has_far_slots(timer);
     if (*more_out) return CMQ_OK;
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(timer->store), cmq_timer_topic(), 0);
-    if (queue == NULL) return CMQ_OK;   /* the watcher tells when it is there */
+    if (queue == NULL) return CMQ_OK;   /* the watcher reports it when it is there */
     cmq_status status = read_units(timer, queue, &count, &next);
     if (status == CMQ_OK && count == 0) {
         status = cmq_watcher_add(timer->watcher, queue);

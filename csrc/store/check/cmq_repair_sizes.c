@@ -93,7 +93,7 @@ static cmq_status CMQ_MUST_CHECK choose(cmq_fs *fs, const char *root, const char
     return status;
 }
 
-/* The first index file of the winning length that tells its split. */
+/* The first index file of the winning length that shows its split. */
 static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, const cmq_layout_sizes *normal,
                                               cmq_layout_sizes *sizes)
 {

@@ -1,5 +1,5 @@
-/* cmq_follow: one mapped page through which a writer tells followers, in this and other processes, what is confirmed,
- * and wakes them.
+/* cmq_follow: one mapped page through which a writer publishes the confirmed end to followers, in this and other
+ * processes, and wakes them.
  *
  * Publishing is two stores and one atomic step; the futex call is made only when somebody said that he waits. Sequence
  * and waiting bit are one word:
@@ -40,7 +40,7 @@ typedef struct cmq_follow cmq_follow;
 typedef struct cmq_follow_state {
     int64_t generation;        /* new, and larger, at each writer's opening; 0: a writer is opening just now, nothing
                                 * else is valid */
-    int64_t writer_pid;        /* of the process that opened it; whether it lives, the store's lock tells */
+    int64_t writer_pid;        /* of the process that opened it; the store's lock shows whether it lives */
     int64_t confirmed_end;     /* records that end at or before it may be read */
     int64_t files_end;         /* their queue units are in the queue files up to here */
     int64_t log_min;           /* start of the first log segment */

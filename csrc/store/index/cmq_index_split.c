@@ -5,7 +5,7 @@
  * one entry, so all those candidates see the same cells of 20 bytes and differ only in which cell is entry 0. Two facts
  * pick the right one: entry 1 starts at the header's begin offset and has no predecessor, and slot and chain of an
  * entry must belong to its hash modulo slots, which a wrong number meets by chance once in `slots`. Finding asks a
- * sample of entries and forgives a tenth, so that a file that a crash has torn still tells its split; proving replays
+ * sample of entries and forgives a tenth, so that a file that a crash has torn still shows its split; proving replays
  * every entry and forgives nothing.
  *
  * Threads: any; nothing is kept.

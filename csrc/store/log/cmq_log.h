@@ -146,8 +146,9 @@ cmq_status CMQ_MUST_CHECK cmq_log_pin(cmq_log *log, int64_t phy, cmq_segment **s
 /* follower: look for segment files that appeared or went. */
 cmq_status CMQ_MUST_CHECK cmq_log_refresh(cmq_log *log);
 
-/* follower, at the start of a segment that nothing comes into: a new writer deletes the blank segments behind its end and makes them again, and then
- * ours is a file without a name that stays blank for ever. Opens the new one; *reopened_out tells. */
+/* follower, at the start of a segment that nothing comes into: a new writer deletes the blank segments behind its end
+ * and makes them again, and then ours is a file without a name that stays blank for ever. Opens the new one, and sets
+ * *reopened_out. */
 cmq_status CMQ_MUST_CHECK cmq_log_reopen_replaced(cmq_log *log, int64_t start, bool *reopened_out);
 
 #endif

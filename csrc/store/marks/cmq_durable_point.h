@@ -60,8 +60,8 @@ cmq_status CMQ_MUST_CHECK cmq_durable_point_refuse_newer(cmq_fs *fs, const char 
 /* Open the file for storing; makes folder and file. *file_out owned: cmq_durable_point_close. */
 cmq_status CMQ_MUST_CHECK cmq_durable_point_open(cmq_fs *fs, const char *root, cmq_durable_point_file **file_out);
 
-/* Write the slot that is not kept (the older one, unless told otherwise) and sync; keep the new one. After a failure the kept point is still there;
- * the handle may be used again. */
+/* Write the slot that is not kept (the older one by default) and sync; keep the new one. After a failure the kept point
+ * is still there; the handle may be used again. */
 cmq_status CMQ_MUST_CHECK cmq_durable_point_store(cmq_durable_point_file *file, const cmq_durable_point *point);
 
 /* Let the next store spare the newest slot for a checkpoint with this crc: it is the only one that a crash before the checkpoint's next change

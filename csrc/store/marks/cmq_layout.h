@@ -1,4 +1,4 @@
-/* cmq_layout: looks at a directory and tells what store it holds and with which file sizes.
+/* cmq_layout: probes a directory for the kind of its store and the sizes of its files.
  *
  * RocketMQ's files do not name their sizes; a broker knows them from its configuration. We learn them from lengths (and the index's split
  * from its own chains), so that a store opens without its broker.properties. Only a few files of each kind are looked at: the loaders check the rest.

@@ -148,7 +148,7 @@ cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
  * right, forget what lies behind (its bytes stay until end_recover), correct the min offsets to log_min, rebuild next
  * offsets. `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. Records
  * that recovery reads again come back by its reput. Behind `whole_end` (of a record, too) a power loss may have taken
- * units: the place of a simple queue's unit tells its ordinal, so those that are missing come back there; a queue of
+ * units: the place of a simple queue's unit gives its ordinal, so those that are missing come back there; a queue of
  * batches ends before the first. */
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);

@@ -362,8 +362,8 @@ cmq_status cmq_store_queue_folders(const cmq_store *store, bool *simple_out, boo
     return CMQ_OK;
 }
 
-/* Somebody removed a folder of queues that our point, or the first message, had made: all of the log must be read. A log of prepared messages alone
- * has none, which a point tells. */
+/* Somebody removed a folder of queues that our point, or the first message, had made: all of the log must be read. A
+ * log of prepared messages alone has none, as a point says. */
 static cmq_status queues_are_gone(const cmq_store *store, const cmq_durable_point *point, bool trusted, bool *gone_out)
 {
     bool simple, batch;

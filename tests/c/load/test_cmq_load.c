@@ -192,7 +192,7 @@ static void test_errors_of_a_broker_are_found(void)
     check_found(CMQ_FAKE_LOSES_OFFSET, true, "was given twice");
     check_found(CMQ_FAKE_SKIPS, false, "the queues grew by 601 messages, and 600 were accepted");
     check_found(CMQ_FAKE_DOUBLES, false, "the queues grew by 601");
-    check_found(CMQ_FAKE_DOUBLES, true, "came again");
+    check_found(CMQ_FAKE_DOUBLES, true, "was redelivered");
     check_found(CMQ_FAKE_CHANGES, true, "does not have its CRC");
     check_found(CMQ_FAKE_OTHER_QUEUE, false, "was answered for queue");
 }
@@ -215,7 +215,7 @@ static void test_errors_of_pops_are_found(void)
 {
     check_pops(CMQ_FAKE_LOSES_OFFSET, CMQ_OK, "was given twice");
     check_pops(CMQ_FAKE_CHANGES, CMQ_OK, "does not have its CRC");
-    check_pops(CMQ_FAKE_POPS_TWICE, CMQ_OK, "came again");
+    check_pops(CMQ_FAKE_POPS_TWICE, CMQ_OK, "was redelivered");
     check_pops(CMQ_FAKE_POPS_BARE, CMQ_ERR_CORRUPT, "lacks receipt-handle fields");
     check_pops(CMQ_FAKE_REFUSES_ACKS, CMQ_ERR_ARGUMENT, "an ack was refused with code 4: remark of the fake broker");
     check_pops(CMQ_FAKE_FORGETS_ACK, CMQ_OK, "every message is acknowledged, and the group is 1 messages behind");

@@ -129,8 +129,8 @@ void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *ke
  * now_ms: the disk is awaited). A status other than CMQ_OK is the sink's: the next step retries the refused records. */
 cmq_status CMQ_MUST_CHECK cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *next_due_ms_out);
 
-/* Take no more into memory, and store everything that is in it, whatever its time. Call again until CMQ_OK: then nothing is left in memory but what waits for the
- * confirmed end, which CMQ_AGAIN tells. */
+/* Take no more into memory, and store everything that is in it, whatever its time. Call again until CMQ_OK: then
+ * nothing is left in memory but what waits for the confirmed end, as CMQ_AGAIN reports. */
 cmq_status CMQ_MUST_CHECK cmq_pop_buffer_empty(cmq_pop_buffer *buffer);
 
 /* A topic or a group (the other slice empty: any) is no more: so are its lanes, with all they hold. */

@@ -330,7 +330,7 @@ static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, cmq_pop_revive
     const int64_t end = queue != NULL ? cmq_queue_max(queue, cmq_store_confirmed(r->store)) : 0;
     const bool is_another = s->queue != NULL && s->queue != queue;
     cmq_status status = is_another || s->next > end ? begin_anew(r, s, now_ms) : CMQ_OK;
-    if (queue != NULL && (s->queue == NULL || s->queue == queue)) {   /* else the watcher tells when it is there */
+    if (queue != NULL && (s->queue == NULL || s->queue == queue)) {   /* else the watcher reports it when it is there */
         s->queue = queue;
         if (status == CMQ_OK) status = follow_committed(r, s, end);
         if (status == CMQ_OK) status = read_and_revive(r, s, queue, caught_up, now_ms);

@@ -53,7 +53,7 @@ typedef struct cmq_pop_revived {
     int64_t pop_ms, invisible_ms;
 } cmq_pop_revived;
 
-/* Whom it asks and tells. All but `context` may be NULL. */
+/* The owner's callbacks. All but `context` may be NULL. */
 typedef struct cmq_pop_revive_calls {
     void *context;
     /* Has the timer entered what was parked and delivered what was due? NULL: always. */
@@ -93,10 +93,10 @@ cmq_status CMQ_MUST_CHECK cmq_pop_revive_step(cmq_pop_revive *revive, int64_t *n
 /* Look now, whatever the time: the clock that was given has moved, the timer has caught up, or a retry topic was made. */
 void cmq_pop_revive_poke(cmq_pop_revive *revive);
 
-/* ---- retry topics: made by the control plane, which tells the tables ---- */
+/* ---- retry topics: made by the control plane, which puts them into the tables ---- */
 
-/* The next retry topic that is to be made, with one queue; false when there is none. Then put it into the tables, and poke. A topic is asked for again
- * after a while where it is not made. */
+/* The next retry topic to create, with one queue; false when there is none. Then put it into the tables, and poke. A
+ * topic is asked for again after a while where it is not made. */
 bool cmq_pop_revive_take_wanted(cmq_pop_revive *revive, uint8_t name_out[CMQ_POP_TOPIC_BYTES_MAX], size_t *bytes_out);
 
 /* ---- counters ---- */
@@ -112,7 +112,7 @@ typedef struct cmq_pop_revive_counters {
     cmq_pop_revive_state state;
     cmq_status status;                   /* of the last failure while RETRYING or FENCED, else CMQ_OK */
     uint64_t checkpoints, acks;          /* records read; a batch is one */
-    uint64_t acks_late;                  /* of checkpoints that are not there: done, or of nobody */
+    uint64_t acks_late;                  /* of checkpoints that are not there: done, or unknown */
     uint64_t revived;                    /* messages */
     uint64_t put_again;                  /* checkpoints of one message */
     uint64_t gone;                       /* messages that are not in the store any more */
