@@ -148,6 +148,8 @@ class _MemoryStore(ABC):
 
     def __init__(self) -> None:
         self._memory = _Memory()
+        self._unread: set[MessageQueue] = set()
+        """Queues whose offset could not be read last, which was logged then: rounds ask again each second."""
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """See :meth:`OffsetStore.update`."""
@@ -180,14 +182,17 @@ class _MemoryStore(ABC):
         try:
             stored = await self._read_behind(queue)
         except Error as error:
-            _log.warning(
+            _log.log(
+                logging.DEBUG if queue in self._unread else logging.WARNING,
                 "the progress in queue %d of %s at %s is not known: %s",
                 queue.queue_id,
                 queue.topic,
                 queue.broker_name,
                 error,
             )
+            self._unread.add(queue)
             return self._failed_read
+        self._unread.discard(queue)
         if kind is ReadOffset.MEMORY_FIRST_THEN_STORE and self.memory(queue) >= 0:
             return self.memory(queue)  # consumed meanwhile
         if stored is None:

@@ -335,3 +335,20 @@ def test_what_a_users_store_does_wrong() -> None:
     for wrong in (-1, "5", 1 << 63):
         plain.table[_queue(0)] = wrong
         assert _read(AdaptedOffsetStore(plain), _queue(0), STORE) == -2
+
+
+def test_an_offset_that_cannot_be_read_is_logged_once_until_it_can(caplog: pytest.LogCaptureFixture) -> None:
+    host = _Host()
+    store = RemoteOffsetStore(host, group="g")  # type: ignore[arg-type]
+
+    async def read(*, failure: Error | None) -> None:
+        host.failure = failure
+        await store.read(_queue(0), STORE)
+
+    async def main() -> None:
+        for failure in (RequestTimeout("one"), RequestTimeout("two"), None, RequestTimeout("three")):
+            await read(failure=failure)
+
+    asyncio.run(main())
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.rpartition(": ")[2] for text in warnings] == ["one", "three"]
