@@ -1,8 +1,9 @@
 """Names the request that holds a server's event loop: everything else that the loop serves waits meanwhile.
 
 Each step of a handler is timed: a plain handler is one step, a coroutine one for each stretch between two waits. A step
-of 100 ms or more is logged when it ends, with the request's code and sender. A step of a second is logged while it
-runs, with the line of code that it is at, since it may never end.
+of 100 ms or more is logged when it ends, with the request's code, its sender and the CPU time that the thread used: far
+less than the whole means a busy machine, not a costly request. A step of a second is logged while it runs, with the
+line of code that it is at, since it may never end.
 
 Threads: steps are the event loop's; a thread of the watchdog's own looks once a second.
 """
@@ -32,9 +33,18 @@ _FRAMES_SHOWN: Final = 3
 class Watchdog:
     """Watches one event loop."""
 
-    def __init__(self, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Nothing is watched before the first step. ``now_ns`` is a clock that never steps back."""
+    def __init__(
+        self, *, now_ns: Callable[[], int] = time.monotonic_ns, cpu_ns: Callable[[], int] = time.thread_time_ns
+    ) -> None:
+        """Nothing is watched before the first step.
+
+        Args:
+            now_ns: a clock that never steps back.
+            cpu_ns: the CPU time of the thread that asks.
+        """
         self._now_ns = now_ns
+        self._cpu_ns = cpu_ns
+        self._cpu_began_ns = 0
         self._step: tuple[int, int, str] | None = None  # since when, code, peer
         self._told: tuple[int, int, str] | None = None
         self._thread_id = 0
@@ -55,6 +65,7 @@ class Watchdog:
     def begin(self, code: int, peer: str) -> None:
         """Note that a step begins. On the event loop."""
         self._thread_id = threading.get_ident()
+        self._cpu_began_ns = self._cpu_ns()
         self._step = (self._now_ns(), code, peer)
 
     def end(self) -> None:
@@ -65,7 +76,10 @@ class Watchdog:
         since_ns, code, peer = step
         held_ms = (self._now_ns() - since_ns) // _NS_PER_MS
         if held_ms >= HELD_MS:
-            _log.warning("a request held the control thread", extra={"code": code, "peer": peer, "ms": held_ms})
+            cpu_ms = (self._cpu_ns() - self._cpu_began_ns) // _NS_PER_MS
+            _log.warning(
+                "a request held the control thread", extra={"code": code, "peer": peer, "ms": held_ms, "cpu_ms": cpu_ms}
+            )
 
     def steps(self, work: Coroutine[Any, Any, None], code: int, peer: str) -> Coroutine[Any, Any, None]:
         """Return the same coroutine, each of whose steps is watched."""

@@ -21,16 +21,17 @@ class Clock:
 
 
 def test_a_step_of_a_hundred_milliseconds_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    watchdog = Watchdog(now_ns=clock)
+    clock, cpu = Clock(), Clock()
+    cpu.now_ns = 5_000_000_000
+    watchdog = Watchdog(now_ns=clock, cpu_ns=cpu)
     with caplog.at_level(logging.WARNING, logger="cometmq.remoting"):
         for held_ms in (99, 100):
             watchdog.begin(208, "10.0.0.1:5")
             clock.now_ns += held_ms * 1_000_000
+            cpu.now_ns += 7_000_000
             watchdog.end()
-    assert [(vars(record)["code"], vars(record)["peer"], vars(record)["ms"]) for record in caplog.records] == [
-        (208, "10.0.0.1:5", 100)
-    ]
+    (record,) = caplog.records
+    assert [vars(record)[name] for name in ("code", "peer", "ms", "cpu_ms")] == [208, "10.0.0.1:5", 100, 7]
 
 
 def test_steps_between_waits_are_timed_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
