@@ -32,6 +32,7 @@ cdef enum _RequestKind:
 cdef enum:
     _GO_AWAY_CODE = 1500
     _SLOTS_MIN = 64
+    _FRAME_MS_MAX = 30000        # a frame that began is there by then, as a server wants it of clients
     _WAITING_MAX = 65536             # requests that may wait for their answers at a time
     _UNSENT_BYTES_MAX = 67108864
     _HEADER_ROOM_BYTES = 1024        # of a header beside its properties, in most cases
@@ -223,6 +224,7 @@ cdef class Link:
     cdef bint _writing, _blocked, _receiving, _wake_asked, _closed, _was_full
     cdef int _write_errno
     cdef int64_t _earliest_ms, _active_ms
+    cdef int64_t _frame_ms                    # since when a frame is there in part; -1: none is
     cdef uint64_t _received_bytes, _dropped
 
     def __cinit__(self):
@@ -246,6 +248,7 @@ cdef class Link:
         self._requests = [None] * _SLOTS_MIN
         self._earliest_ms = INT64_MAX
         self._active_ms = _monotonic_ms()
+        self._frame_ms = -1
         self._fd = fd
 
     def __dealloc__(self):
@@ -591,10 +594,13 @@ cdef class Link:
             rest.bytes = self._input_end - self._input_begin
             status = cmq_frame_next(rest, CMQ_FRAME_BYTES_MAX, &frame, &needed)
             if status == CMQ_AGAIN:
+                if rest.bytes and self._frame_ms < 0:
+                    self._frame_ms = self._active_ms
                 return 0
             if status != CMQ_OK:
                 raise _bad_answer(status)
             self._input_begin += frame.bytes
+            self._frame_ms = -1
             self._take_frame(&frame)
         return 0
 
@@ -663,10 +669,15 @@ cdef class Link:
     # ---- ends
 
     def expire(self, int64_t now_ms):
-        """Free the requests whose time is over: a list of (on_answer, code, timeout_ms, whether nothing at all came since it was sent)."""
+        """Free the requests whose time is over: a list of (on_answer, code, timeout_ms, whether the other side is taken for dead).
+
+        It is where nothing at all came since the request was sent, or where the frame that comes now began FRAME_MS ago: whoever has lost count of
+        its frames, or a byte of them, would otherwise leave every further request unanswered.
+        """
         cdef list over = []
         cdef uint32_t i
         cdef _slot *slot
+        cdef bint is_stuck = self._frame_ms >= 0 and now_ms - self._frame_ms >= _FRAME_MS_MAX
         self._earliest_ms = INT64_MAX
         for i in range(self._capacity):
             slot = &self._slots[i]
@@ -676,9 +687,9 @@ cdef class Link:
                 self._earliest_ms = min(self._earliest_ms, slot.deadline_ms)
                 continue
             code = _code_of(slot.kind, self._requests[i])
-            is_silent = slot.received_before == self._received_bytes
+            is_dead = is_stuck or slot.received_before == self._received_bytes
             timeout_ms = slot.timeout_ms
-            over.append((self._free_slot(i), code, timeout_ms, is_silent))
+            over.append((self._free_slot(i), code, timeout_ms, is_dead))
         return over
 
     def close(self):

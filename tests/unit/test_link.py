@@ -143,6 +143,31 @@ def test_who_is_late_among_others_is_not_silent(ends: Ends) -> None:
     assert late == []
 
 
+def test_server_that_lost_count_of_a_frame_is_taken_for_dead(ends: Ends) -> None:
+    """A length that is too large makes every later answer a part of that frame."""
+    ends.say(b"\0\x10\0\0\0\0\0\x40")
+    began_ms = ends.link.active_ms
+    begin(ends, deadline_ms=began_ms + 29_999)
+    (request,) = ends.requests(1)
+    ends.say(stored(request))
+    assert [what[3] for what in ends.link.expire(began_ms + 29_999)] == [False]
+    begin(ends, deadline_ms=began_ms + 30_000)
+    (request,) = ends.requests(1)
+    ends.say(stored(request))
+    assert [what[3] for what in ends.link.expire(began_ms + 30_000)] == [True]
+
+
+def test_large_frames_one_after_the_other_are_not_stuck(ends: Ends) -> None:
+    told = begin(ends)
+    begin(ends, deadline_ms=10)
+    (request, _) = ends.requests(2)
+    answer = stored(request)
+    ends.say(answer[:9])
+    ends.say(answer[9:])
+    assert len(told) == 1
+    assert [what[3] for what in ends.link.expire(ends.link.active_ms + 60_000)] == [False]
+
+
 def test_only_those_whose_time_is_over_expire(ends: Ends) -> None:
     for deadline in (30, 10, 20):
         begin(ends, deadline_ms=deadline)

@@ -9,6 +9,7 @@ ends, besides being closed by either side:
 * after ``idle_timeout_ms`` without a byte either way (120 s, as upstream);
 * when a request timed out and nothing at all has come since it was sent: the other side is taken for dead. Where other
   answers came meanwhile only this one is late, and it is dropped when it comes;
+* when a request timed out and the incomplete frame at hand began 30 s ago: the server lost count of its bytes;
 * when the bytes received are not a frame.
 
 An answer 1500 (the server is going down) makes a new connection, on which the request is sent once more within the time
@@ -241,7 +242,7 @@ class AsyncChannel:
             connection.send(frame)
             answer = await asyncio.wait_for(future, max(end - loop.time(), 0))
         except asyncio.TimeoutError:
-            if connection.exchange.received_bytes == received_before:
+            if connection.exchange.is_dead(received_before):
                 connection.close()
             raise timed_out(self.address, request.code, timeout_ms) from None
         finally:

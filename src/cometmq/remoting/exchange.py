@@ -11,6 +11,8 @@ Source:    remoting specification 1.1, 1.2.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -23,6 +25,9 @@ W = TypeVar("W")
 
 WAITING_MAX = 65_536
 """Requests of one connection that may wait for their answers at a time."""
+
+FRAME_S_MAX = 30.0
+"""Seconds within which a frame that began has to be there, as at a server."""
 
 _LENGTH_BYTES = 4
 _FRAME_BYTES_MIN = 8
@@ -52,13 +57,22 @@ class Asked:
 class Exchange(Generic[W]):
     """The state of one connection. ``W`` is the type that stands for an answer's waiter."""
 
-    def __init__(self, *, waiting_max: int = WAITING_MAX, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        waiting_max: int = WAITING_MAX,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Begin with an empty connection.
 
         Args:
             waiting_max: requests that may wait at a time.
             frame_bytes_max: longest frame taken, with its length word.
+            clock: seconds that never go back.
         """
+        self._clock = clock
+        self._frame_began_s: float | None = None
         self._waiting: dict[int, W] = {}
         self._waiting_max = waiting_max
         self._frame_bytes_max = frame_bytes_max
@@ -124,7 +138,24 @@ class Exchange(Generic[W]):
                 events.append(event)
             at += frame_bytes
         del self._buffer[:at]
+        if not self._buffer:
+            self._frame_began_s = None
+        elif at > 0 or self._frame_began_s is None:
+            self._frame_began_s = self._clock()
         return events
+
+    def is_dead(self, received_before: int) -> bool:
+        """Return whether the other side is to be taken for dead by a request that timed out.
+
+        It is where nothing at all has come since, or where the frame that comes now began :data:`FRAME_S_MAX` ago:
+        whoever has lost count of its frames would otherwise leave every further request unanswered.
+
+        Args:
+            received_before: :attr:`received_bytes` when the request was sent.
+        """
+        began_s = self._frame_began_s
+        is_stuck = began_s is not None and self._clock() - began_s >= FRAME_S_MAX
+        return is_stuck or self.received_bytes == received_before
 
     def _frame_bytes(self, at: int) -> int | None:
         """Return the length of the frame that begins there, or None while that is not known."""

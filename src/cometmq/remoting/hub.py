@@ -5,9 +5,9 @@ There is one connection per server. Its state, its frames and the matching of an
 the thread that makes it where nothing waits; frames that wait go out together.
 
 A connection ends as those of :mod:`cometmq.remoting.channel` do: after ``idle_timeout_ms`` without a byte either way;
-when a request timed out and nothing at all has come since it was sent; when the bytes received are not a frame. An
-answer 1500 (the server is going down) makes a new connection, on which the request is sent once more within the time
-that is left.
+when a request timed out and nothing at all has come since it was sent, or the incomplete frame at hand began 30 s ago;
+when the bytes received are not a frame. An answer 1500 (the server is going down) makes a new connection, on which the
+request is sent once more within the time that is left.
 
 Invariant: each ``on_answer`` is called exactly once, on the loop. Requests of one thread to one server are
            written in their order, also those that waited for the connection.
@@ -189,8 +189,8 @@ class _Wire:
     def _clock(self) -> None:
         now_ms = _now_ms()
         is_dead = False
-        for on_answer, code, timeout_ms, is_silent in self.link.expire(now_ms):
-            is_dead = is_dead or is_silent
+        for on_answer, code, timeout_ms, seems_dead in self.link.expire(now_ms):
+            is_dead = is_dead or seems_dead
             _tell(on_answer, timed_out(self.address, code, timeout_ms))
         if is_dead:
             self.end(f"the connection to {self.address} was closed: nothing came for too long")

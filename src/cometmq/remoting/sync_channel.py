@@ -69,7 +69,7 @@ class _Link:
             return future.result(max(end - time.monotonic(), 0))
         except FutureTimeout:
             with self._lock:
-                is_dead = self._exchange.received_bytes == received_before
+                is_dead = self._exchange.is_dead(received_before)
             if is_dead:
                 self.close()
             raise timed_out(self._channel.address, request.code, timeout_ms) from None

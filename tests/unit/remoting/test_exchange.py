@@ -109,3 +109,32 @@ def test_whatever_way_the_bytes_are_cut() -> None:
         found += [event.waiting for event in exchange.receive(data[:cut]) if isinstance(event, Answered)]
         data = data[cut:]
     assert found == order
+
+
+def test_server_that_lost_count_of_a_frame_is_dead() -> None:
+    """A length that is too large makes every later answer a part of that frame."""
+    now = [100.0]
+    exchange: Exchange[int] = Exchange(clock=lambda: now[0])
+    assert exchange.is_dead(0)
+    _, frame = exchange.begin(Command(code=105), 1)
+    before = exchange.received_bytes
+    exchange.receive(answered(frame) + b"\0\x10\0\0\0\0\0\x40")
+    now[0] += 29.9
+    assert exchange.receive(answered(frame)) == []
+    assert not exchange.is_dead(before)
+    now[0] += 0.1
+    assert exchange.is_dead(before)
+
+
+def test_frames_that_end_are_not_stuck() -> None:
+    now = [100.0]
+    exchange: Exchange[int] = Exchange(clock=lambda: now[0])
+    _, frame = exchange.begin(Command(code=105), 1)
+    data = answered(frame)
+    for _ in range(3):
+        exchange.receive(data[:9])
+        now[0] += 29
+        exchange.receive(data[9:] + data[:5])
+        now[0] += 29
+        assert not exchange.is_dead(0)
+        exchange.receive(data[5:])
