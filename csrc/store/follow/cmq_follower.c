@@ -276,7 +276,9 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (status != CMQ_OK) return status;
     /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */
     status = cmq_store_recover_queues(store, end, trusted ? &point : NULL, layout->has_abort, store->opening.was_unclean, &dispatched_end, &start);
-    if (status == CMQ_OK && (cmq_queues_incomplete(store->queues) || (trusted && cmq_store_queues_lost(store, &point)))) start = cmq_log_min(store->log);
+    const bool lost = status == CMQ_OK && trusted && cmq_store_queues_lost(store, &point);
+    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && point.queues != 0 && !lost);
+    if (status == CMQ_OK && (lost || cmq_queues_incomplete(store->queues))) start = cmq_log_min(store->log);
     if (status != CMQ_OK) return status;
     if (start > end) start = end;
     store->unit_end = dispatched_end;

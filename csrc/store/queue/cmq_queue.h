@@ -158,6 +158,10 @@ cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min
 bool cmq_queues_incomplete(const cmq_queues *queues);
 cmq_status CMQ_MUST_CHECK cmq_queues_complete(cmq_queues *queues);
 
+/* Before the log is read. are_behind: all units below the durable point are there, so files that a crash took lie behind it, and the log from the point on
+ * makes them again. Else this is remembered durably until complete. */
+cmq_status CMQ_MUST_CHECK cmq_queues_settle_gaps(cmq_queues *queues, bool are_behind);
+
 /* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an opening, unless units were lost.
  * As for flush, or when nobody writes. */
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end);

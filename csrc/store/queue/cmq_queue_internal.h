@@ -132,6 +132,7 @@ struct cmq_queues {
     cmq_queuegap *load_gaps;          /* between load and recover */
     cmq_reputwindows *windows;        /* writer, during recovery */
     bool recovering;                  /* writer: between recover and end_recover */
+    bool gapped;                      /* files of a queue are missing from its middle */
     bool incomplete;                  /* likewise: files of a queue are missing, or were when a recovery began that did not finish */
     cmq_latecut *late;                /* likewise */
     uint32_t late_count, late_capacity;

@@ -406,7 +406,14 @@ static cmq_status CMQ_MUST_CHECK learn_incomplete(cmq_queues *queues)
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
-bool cmq_queues_incomplete(const cmq_queues *queues) { return queues->incomplete; }
+bool cmq_queues_incomplete(const cmq_queues *queues) { return queues->incomplete || queues->gapped; }
+
+cmq_status cmq_queues_settle_gaps(cmq_queues *queues, bool are_behind)
+{
+    const bool gapped = queues->gapped;
+    queues->gapped = false;
+    return gapped && !are_behind ? mark_incomplete(queues) : CMQ_OK;
+}
 
 cmq_status cmq_queues_complete(cmq_queues *queues)
 {
@@ -438,8 +445,8 @@ static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_
         const int64_t phy = cmq_load_i64(image);
         const bool old = phy >= 0 && cmq_load_i32(image + 8) > 0 && !cmq_image_is_filler(image) && phy < log_min;
         if (!old) {
-            status = mark_incomplete(queue->set);
-            return status == CMQ_OK ? remove_starts(queue, gap->starts + end, gap->count - end) : status;
+            queue->set->gapped = true;
+            return remove_starts(queue, gap->starts + end, gap->count - end);
         }
         status = remove_starts(queue, gap->starts + at, end - at);
         if (status != CMQ_OK) return status;

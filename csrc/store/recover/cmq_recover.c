@@ -438,7 +438,10 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
         status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean, true, &dispatched_end, &start);
-    if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues) || (trusted && cmq_store_queues_lost(store, point));
+    if (status == CMQ_OK) gone |= trusted && cmq_store_queues_lost(store, point);
+    /* From its first byte the log would bring deleted topics back. */
+    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && point->queues != 0 && !gone);
+    if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);

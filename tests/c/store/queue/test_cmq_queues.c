@@ -660,6 +660,7 @@ static void gap_is_remembered_until_it_is_filled(void)
     make_live_files(0);
     CHECK_OK(cmq_fs_remove(cmq_fs_posix(), live_path(FILE_UNITS)));
     cmq_queue *queue = recover_live(LIVE_UNITS);
+    CHECK_OK(cmq_queues_settle_gaps(m.queues, false));
     int64_t covered;
     reput_live(queue, 0, FILE_UNITS + 3);
     CHECK_OK(cmq_queues_flush(m.queues, ALL, false, &covered));

@@ -103,6 +103,31 @@ static void test_an_unfinished_recovery_reads_the_whole_log(void)
     }
 }
 
+/* A crash took a queue file behind the durable point: the log from the point on makes it again, and no deleted topic comes back from before. */
+static void test_a_gap_behind_the_point_brings_no_deleted_topic_back(void)
+{
+    enum { UNITS = 4 * KIT_QUEUE_UNITS };
+    const char *root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "Gone", "g", 5);
+    kit_append_many(store, "T", "m", 1);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    CHECK_OK(cmq_store_maintain(store, true));
+    kit_append_many(store, "T", "m", UNITS - 1);
+    atomic_fetch_add(&kit_now_ms, 1500);
+    CHECK_OK(cmq_store_maintain(store, false));
+    cmq_store_abandon(store);
+    CHECK(unlink(queue_file(root, KIT_QUEUE_UNITS)) == 0);
+    for (int pass = 0; pass < 2; pass++) {
+        store = kit_open_at(root);
+        CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Gone"), 0) == NULL);
+        CHECK_INT(kit_max(store, "T", 0), UNITS);
+        CHECK(!kit_exists(kit_path(root, "cometmq/incomplete")));
+        cmq_store_abandon(store);
+    }
+}
+
 static void test_a_removed_queue(void)
 {
     const char *root = make_store();
@@ -159,4 +184,5 @@ static void test_an_offset_far_ahead_in_a_view(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue), CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
+              CMQ_TEST(test_a_gap_behind_the_point_brings_no_deleted_topic_back),
               CMQ_TEST(test_a_true_point_is_trusted))
