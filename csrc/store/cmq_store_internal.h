@@ -174,6 +174,24 @@ typedef struct cmq_dispatch_facts {
     bool in_index;            /* any type but rollback */
 } cmq_dispatch_facts;
 
+/* What a record's queue is given. */
+typedef struct cmq_dispatch_unit {
+    int64_t phy;
+    int64_t queue_offset;     /* in a queue of single messages */
+    int64_t base_offset;      /* in one of batches */
+    int64_t tags_code;
+    int64_t store_ms;
+    int32_t bytes;
+    int32_t count;
+} cmq_dispatch_unit;
+
+static inline cmq_dispatch_unit cmq_dispatch_unit_of(const cmq_record_view *view, const cmq_dispatch_facts *facts)
+{
+    return (cmq_dispatch_unit){.phy = view->physical_offset, .queue_offset = view->queue_offset, .base_offset = facts->base_offset,
+                               .tags_code = facts->tags_code, .store_ms = view->store_timestamp_ms, .bytes = (int32_t)view->record_bytes,
+                               .count = facts->count};
+}
+
 void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq_dispatch_facts *facts_out);
 
 /* The kind of queue that a record of this topic goes to. Under the writer lock (or opening, or refresh). */
@@ -181,8 +199,15 @@ cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_
 
 /* Put the record's units where they belong, if they are not there yet. Under the writer lock (or opening, or refresh). */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
-/* The same where the record's queue is known; facts->in_queue. */
-cmq_status CMQ_MUST_CHECK cmq_dispatch_units_to(cmq_store *store, cmq_queue *queue, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+/* Its parts, for a record that is in a queue: that queue's unit, and those of light queues. */
+cmq_status CMQ_MUST_CHECK cmq_dispatch_unit_to(cmq_queue *queue, const cmq_dispatch_unit *unit);
+cmq_status CMQ_MUST_CHECK cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+/* Does the record name light queues? */
+static inline bool cmq_dispatch_names_light(const cmq_store *store, const cmq_dispatch_facts *facts)
+{
+    const cmq_slice *known = facts->known.value;
+    return store->options.lmq_enabled && known[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0 && known[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET].bytes > 0;
+}
 
 /* Its statuses for an impossible topic, queue id or offset. The CRC covers the body alone: that was no whole record. */
 static inline bool cmq_dispatch_is_no_record(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT; }

@@ -81,11 +81,11 @@ static uint32_t count_names(cmq_slice names)
 static bool is_forged(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_CORRUPT; }
 
 /* The units of a message in the light queues that its properties name (spec store 2.11). A writer gives offsets to light queues alone. */
-static cmq_status dispatch_multi(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
+cmq_status cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     cmq_slice names = facts->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
     cmq_slice offsets = facts->known.value[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET];
-    if (names.bytes == 0 || offsets.bytes == 0 || !cmq_dispatch_may_multi(view->topic) || count_names(names) != count_names(offsets)) return CMQ_OK;
+    if (!cmq_dispatch_names_light(store, facts) || !cmq_dispatch_may_multi(view->topic) || count_names(names) != count_names(offsets)) return CMQ_OK;
     cmq_slice name, text;
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
         int64_t offset;
@@ -99,13 +99,11 @@ static cmq_status dispatch_multi(cmq_store *store, const cmq_record_view *view, 
     return CMQ_OK;
 }
 
-cmq_status cmq_dispatch_units_to(cmq_store *store, cmq_queue *queue, const cmq_record_view *view, const cmq_dispatch_facts *facts)
+cmq_status cmq_dispatch_unit_to(cmq_queue *queue, const cmq_dispatch_unit *unit)
 {
     const bool batch = cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH;
-    cmq_status status = cmq_queue_reput(queue, batch ? facts->base_offset : view->queue_offset, view->physical_offset, (int32_t)view->record_bytes,
-                             facts->tags_code, view->store_timestamp_ms, batch ? facts->count : 1);
-    if (status == CMQ_OK && store->options.lmq_enabled) status = dispatch_multi(store, view, facts);
-    return status;
+    return cmq_queue_reput(queue, batch ? unit->base_offset : unit->queue_offset, unit->phy, unit->bytes, unit->tags_code, unit->store_ms,
+                           batch ? unit->count : 1);
 }
 
 cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
@@ -113,8 +111,10 @@ cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, con
     if (!facts->in_queue) return CMQ_OK;
     cmq_queue *queue;
     const cmq_queue_kind kind = cmq_dispatch_kind(store, view->topic, view->queue_id, view->sys_flag);
-    const cmq_status status = cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue);
-    return status == CMQ_OK ? cmq_dispatch_units_to(store, queue, view, facts) : status;
+    const cmq_dispatch_unit unit = cmq_dispatch_unit_of(view, facts);
+    cmq_status status = cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue);
+    if (status == CMQ_OK) status = cmq_dispatch_unit_to(queue, &unit);
+    return status == CMQ_OK ? cmq_dispatch_light_units(store, view, facts) : status;
 }
 
 /* ---- keys ---- */

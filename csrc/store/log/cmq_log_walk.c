@@ -12,6 +12,8 @@
 #define STEP_BYTES_MIN (INT64_C(64) << 10)   /* a short log does not wait for much */
 #define STEP_BYTES_MAX (INT64_C(1) << 20)
 #define PAGE_BYTES 4096
+#define TOPICS 64u
+#define TOPIC_BYTES_MAX 127u
 #define AHEAD_BYTES_MIN (INT64_C(128) << 10)
 #define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 
@@ -19,16 +21,25 @@ typedef struct lot {
     const uint8_t *data;         /* of its first record's place: mapped, or `copy` */
     uint8_t *copy;
     int64_t capacity;            /* of copy */
+    int64_t first;               /* where its first record lies */
     uint32_t count;
+    cmq_pending_keys keys;
     cmq_status status;           /* behind the records: go on, the end, or a failure */
     cmq_error error;             /* with a failure */
     cmq_walked records[LOT_RECORDS];
 } lot;
 
+/* A topic that was met; numbers are never given again. */
+typedef struct known_topic {
+    uint32_t number, bytes;
+    uint32_t seed;               /* of its index keys */
+    bool has_zero;
+    uint8_t name[TOPIC_BYTES_MAX];
+} known_topic;
+
 struct cmq_log_walk {
     cmq_store *store;
-    unsigned checks;
-    bool unclean;
+    cmq_log_walk_options options;
 
     /* The reading side's. */
     int64_t position;            /* where the next record is expected */
@@ -40,6 +51,11 @@ struct cmq_log_walk {
     cmq_file *file;              /* copies: of the segment that starts at file_start; NULL: none is open */
     int64_t file_start;
     char reason[CMQ_DAMAGE_REASON_BYTES];
+    cmq_record_view view;        /* of the record that is looked at */
+    cmq_dispatch_facts facts;
+    uint32_t topic_numbers;
+    known_topic other_topic;     /* one that is not remembered */
+    known_topic topics[TOPICS];
 
     /* The ring: lots [taken, filled) are read and not yet given back. */
     pthread_mutex_t mutex;
@@ -138,26 +154,55 @@ static cmq_status CMQ_MUST_CHECK fetch(cmq_log_walk *walk, lot *into, int64_t fi
 
 /* ---- records ---- */
 
-static inline bool has_zero(cmq_slice text)
+static void learn_topic(cmq_log_walk *walk, cmq_slice topic, known_topic *into)
 {
-    bool found = false;
-    for (size_t i = 0; i < text.bytes; i++) found |= text.data[i] == 0;
-    return found;
+    into->seed = cmq_topic_index_seed(topic);
+    into->has_zero = topic.bytes > 0 && memchr(topic.data, 0, topic.bytes) != NULL;
+    into->number = 0;
+    if (into == &walk->other_topic || walk->topic_numbers == UINT32_MAX) return;
+    into->number = ++walk->topic_numbers;
+    into->bytes = (uint32_t)topic.bytes;
+    memcpy(into->name, topic.data, topic.bytes);
+}
+
+/* Topics are few, or one after the other: each is looked at once, and has a number that is compared in its name's place. */
+static const known_topic *topic_of(cmq_log_walk *walk, cmq_slice topic)
+{
+    known_topic *known = &walk->other_topic;
+    if (topic.bytes >= 4 && topic.bytes <= TOPIC_BYTES_MAX) {
+        const uint32_t hash = (cmq_load_u32(topic.data) + cmq_load_u32(topic.data + topic.bytes - 4) * 31 + (uint32_t)topic.bytes) * UINT32_C(2654435761);
+        known = &walk->topics[(hash >> 16) % TOPICS];
+        if (known->number != 0 && known->bytes == topic.bytes && memcmp(known->name, topic.data, topic.bytes) == 0) return known;
+    }
+    learn_topic(walk, topic, known);
+    return known;
+}
+
+static cmq_status take_keys(cmq_log_walk *walk, const known_topic *topic, cmq_pending_keys *keys)
+{
+    const cmq_slice *known = walk->facts.known.value;
+    if (walk->view.physical_offset <= walk->options.keys_behind) return CMQ_OK;
+    if (known[CMQ_PROPERTY_KEYS].bytes == 0 && known[CMQ_PROPERTY_UNIQ_KEY].bytes == 0) return CMQ_OK;
+    return cmq_dispatch_keys(&walk->view, &walk->facts, topic->seed, keys);
 }
 
 /* Check and describe the record at `at`. CMQ_AGAIN: it goes on behind what was read. */
-static cmq_status take_record(cmq_log_walk *walk, const uint8_t *at, size_t available, cmq_walked *into)
+static cmq_status take_record(cmq_log_walk *walk, const uint8_t *at, size_t available, lot *into)
 {
-    cmq_record_view *view = &into->view;
-    const cmq_status status = cmq_record_parse(at, available, walk->position, walk->checks, view);
+    cmq_record_view *view = &walk->view;
+    cmq_dispatch_facts *facts = &walk->facts;
+    const cmq_status status = cmq_record_parse(at, available, walk->position, walk->options.checks, view);
     if (status == CMQ_ERR_CORRUPT) return end_at(walk, cmq_record_reason_text(view->reason));
     if (status == CMQ_END) return CMQ_ERR_NOT_FOUND;   /* a blank */
     if (status != CMQ_OK) return status;
-    cmq_dispatch_learn(walk->store, view, &into->facts);
-    const cmq_property_known *known = &into->facts.known;
-    const bool doubtful = known->has_zero || known->value[CMQ_PROPERTY_CRC32].bytes > 0 || has_zero(view->topic);
-    if (walk->unclean && doubtful && cmq_store_is_torn(walk->store, view)) return end_at(walk, "a sector of its topic or properties is missing");
-    return CMQ_OK;
+    cmq_dispatch_learn(walk->store, view, facts);
+    const known_topic *topic = topic_of(walk, view->topic);
+    const bool doubtful = facts->known.has_zero || facts->known.value[CMQ_PROPERTY_CRC32].bytes > 0 || topic->has_zero;
+    if (walk->options.unclean && doubtful && cmq_store_is_torn(walk->store, view)) return end_at(walk, "a sector of its topic or properties is missing");
+    into->records[into->count] = (cmq_walked){.unit = cmq_dispatch_unit_of(view, facts), .queue_id = view->queue_id, .sys_flag = view->sys_flag,
+                                              .topic = topic->number, .in_queue = facts->in_queue,
+                                              .names_light_queues = facts->in_queue && cmq_dispatch_names_light(walk->store, facts)};
+    return take_keys(walk, topic, &into->keys);
 }
 
 /* Behind a blank: the next segment, if there is one; else the end is before the blank, unless the writer had acknowledged it: taking it back would leave a
@@ -183,12 +228,12 @@ static int64_t bytes_wanted(const uint8_t *at, int64_t have, int64_t left)
 static cmq_status CMQ_MUST_CHECK read_lot(cmq_log_walk *walk, lot *into)
 {
     const int64_t segment_bytes = cmq_log_segment_bytes(walk->store->log), first = walk->position, left = segment_bytes - first % segment_bytes;
-    into->count = 0;
+    into->count = into->keys.count = 0;
+    into->first = first;
     if (first >= cmq_log_last_file_end(walk->store->log)) return end_at(walk, "nothing follows");
     if (walk->step_bytes < STEP_BYTES_MAX) walk->step_bytes = walk->step_bytes == 0 ? STEP_BYTES_MIN : walk->step_bytes * 2;
     int64_t have = 0, at = 0, bytes = left < walk->step_bytes ? left : walk->step_bytes;
     while (into->count < LOT_RECORDS && at < left) {
-        cmq_walked *record = &into->records[into->count];
         cmq_status status = have < bytes ? fetch(walk, into, first, have, bytes) : CMQ_OK;
         if (status == CMQ_AGAIN) return CMQ_OK;
         if (status != CMQ_OK && bytes - have > PAGE_BYTES) {   /* the page that cannot be read may lie behind the end */
@@ -197,8 +242,8 @@ static cmq_status CMQ_MUST_CHECK read_lot(cmq_log_walk *walk, lot *into)
         }
         if (status != CMQ_OK) return cmq_fail_context("at physical offset %lld; `cometmq verify` and `cometmq repair` go round it", (long long)walk->position);
         have = bytes;
-        if (into->count > 0) cmq_record_prefetch(into->data + at, record[-1].view.record_bytes);
-        status = take_record(walk, into->data + at, (size_t)(have - at), record);
+        if (into->count > 0) cmq_record_prefetch(into->data + at, walk->view.record_bytes);
+        status = take_record(walk, into->data + at, (size_t)(have - at), into);
         if (status == CMQ_ERR_NOT_FOUND) return pass_blank(walk);
         if (status == CMQ_AGAIN) {
             const int64_t wanted = bytes_wanted(into->data + at, have - at, left - at);
@@ -207,8 +252,8 @@ static cmq_status CMQ_MUST_CHECK read_lot(cmq_log_walk *walk, lot *into)
             continue;
         }
         if (status != CMQ_OK) return status;
-        at += record->view.record_bytes;
-        walk->position += record->view.record_bytes;
+        at += walk->view.record_bytes;
+        walk->position += walk->view.record_bytes;
         into->count++;
     }
     return CMQ_OK;
@@ -237,15 +282,14 @@ static void *read_ahead(void *argument)
     return NULL;
 }
 
-cmq_status cmq_log_walk_open(cmq_store *store, int64_t from, unsigned checks, bool unclean, cmq_log_walk **walk_out)
+cmq_status cmq_log_walk_open(cmq_store *store, const cmq_log_walk_options *options, cmq_log_walk **walk_out)
 {
     *walk_out = NULL;
     cmq_log_walk *walk = calloc(1, sizeof *walk);
     if (walk == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read the log");
     walk->store = store;
-    walk->checks = checks;
-    walk->unclean = unclean;
-    walk->position = from;
+    walk->options = *options;
+    walk->position = options->from;
     pthread_mutex_init(&walk->mutex, NULL);
     pthread_cond_init(&walk->changed, NULL);
     for (uint32_t i = 0; i < LOTS; i++) {
@@ -256,6 +300,7 @@ cmq_status cmq_log_walk_open(cmq_store *store, int64_t from, unsigned checks, bo
         }
         walk->lots[i]->copy = NULL;
         walk->lots[i]->capacity = 0;
+        walk->lots[i]->keys = (cmq_pending_keys){.count = 0};
     }
     *walk_out = walk;
     return CMQ_OK;
@@ -298,7 +343,8 @@ cmq_status cmq_log_walk_next(cmq_log_walk *walk, cmq_walklot *lot_out)
         give_back(walk);
         const lot *from = wait_for_lot(walk);
         walk->lent = true;
-        *lot_out = (cmq_walklot){.records = from->records, .count = from->count};
+        *lot_out = (cmq_walklot){.records = from->records, .count = from->count, .data = from->data, .first = from->first,
+                                 .keys = from->keys.keys, .key_count = from->keys.count};
         if (from->status != CMQ_OK && from->status != CMQ_END) return cmq_fail(from->error.status, "%s", from->error.text);
         walk->ended = from->status == CMQ_END;
         if (from->count > 0) return CMQ_OK;
@@ -324,7 +370,9 @@ void cmq_log_walk_close(cmq_log_walk *walk)
     }
     cmq_file_close(walk->file);
     for (uint32_t i = 0; i < LOTS; i++) {
-        if (walk->lots[i] != NULL) free(walk->lots[i]->copy);
+        if (walk->lots[i] == NULL) continue;
+        free(walk->lots[i]->copy);
+        free(walk->lots[i]->keys.keys);
         free(walk->lots[i]);
     }
     pthread_cond_destroy(&walk->changed);

@@ -27,7 +27,6 @@
 #include "store/marks/cmq_fence.h"
 #include "store/recover/cmq_removed.h"
 
-#define KEYS_PER_LOT 4096u
 #define QUEUES_REMEMBERED 1024u
 
 /* ---- where to begin ---- */
@@ -110,6 +109,12 @@ cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_dur
 
 /* ---- reading the log ---- */
 
+typedef struct remembered_queue {
+    cmq_queue *queue;
+    uint32_t topic;            /* its number in the walk; 0: none */
+    int32_t queue_id;
+} remembered_queue;
+
 typedef struct walk {
     cmq_store *store;
     int64_t position;          /* where the next record is expected; the end, afterwards */
@@ -119,53 +124,51 @@ typedef struct walk {
     uint32_t checkpoint_crc;   /* of the file as it was found */
     int64_t keys_from;         /* records above this physical offset get their keys */
     int64_t units_from;        /* records from here on get their units: below, the queues have theirs, and those of deleted topics must not come back */
-    cmq_pending_keys keys;
-    cmq_queue *queues[QUEUES_REMEMBERED];   /* by queue id: most records are of a queue that was asked for */
+    remembered_queue queues[QUEUES_REMEMBERED];   /* most records are of a queue that was asked for */
     bool nothing_behind;       /* only zeros lie behind the end */
     char reason[CMQ_DAMAGE_REASON_BYTES];   /* why the walk ended at bytes that are no whole record */
 } walk;
 
-static cmq_status put_lot(walk *w, uint32_t at_least)
+/* The keys of the records that were taken. */
+static cmq_status put_keys(walk *w, const cmq_walklot *lot)
 {
-    cmq_store *store = w->store;
-    if (w->keys.count < at_least || w->keys.count == 0) return CMQ_OK;
-    const cmq_status status = cmq_index_make_room(store->index, w->keys.count);
-    if (status != CMQ_OK) return status;
-    cmq_index_put(store->index, w->keys.keys, w->keys.count);
-    w->keys.count = 0;
-    return CMQ_OK;
-}
-
-static cmq_status find_queue(walk *w, const cmq_record_view *view, cmq_queue **queue_out)
-{
-    cmq_queue **slot = &w->queues[(uint32_t)view->queue_id % QUEUES_REMEMBERED], *queue = *slot;
-    *queue_out = queue;
-    if (queue != NULL && cmq_queue_id(queue) == view->queue_id && cmq_queue_topic_bytes(queue) == view->topic.bytes &&
-        memcmp(cmq_queue_topic(queue), view->topic.data, view->topic.bytes) == 0)
-        return CMQ_OK;
-    const cmq_queue_kind kind = cmq_dispatch_kind(w->store, view->topic, view->queue_id, view->sys_flag);
-    const cmq_status status = cmq_queues_require(w->store->queues, view->topic, view->queue_id, kind, queue_out);
-    if (status == CMQ_OK) *slot = *queue_out;
+    uint32_t count = lot->key_count;
+    while (count > 0 && lot->keys[count - 1].phy >= w->position) count--;
+    if (count == 0) return CMQ_OK;
+    const cmq_status status = cmq_index_make_room(w->store->index, count);
+    if (status == CMQ_OK) cmq_index_put(w->store->index, lot->keys, count);
     return status;
 }
 
-static cmq_status dispatch_units(walk *w, const cmq_walked *record)
+static cmq_status find_queue(walk *w, const cmq_walklot *lot, const cmq_walked *record, cmq_queue **queue_out)
 {
-    cmq_queue *queue;
-    if (!record->facts.in_queue || record->view.physical_offset < w->units_from) return CMQ_OK;
-    const cmq_status status = find_queue(w, &record->view, &queue);
-    return status == CMQ_OK ? cmq_dispatch_units_to(w->store, queue, &record->view, &record->facts) : status;
+    remembered_queue *slot = &w->queues[(record->topic * 131 + (uint32_t)record->queue_id) % QUEUES_REMEMBERED];
+    *queue_out = slot->queue;
+    if (record->topic != 0 && slot->topic == record->topic && slot->queue_id == record->queue_id) return CMQ_OK;
+    const cmq_slice topic = cmq_record_topic(cmq_walklot_bytes(lot, record), (uint32_t)record->unit.bytes);
+    const cmq_queue_kind kind = cmq_dispatch_kind(w->store, topic, record->queue_id, record->sys_flag);
+    const cmq_status status = cmq_queues_require(w->store->queues, topic, record->queue_id, kind, queue_out);
+    if (status == CMQ_OK) *slot = (remembered_queue){.queue = *queue_out, .topic = record->topic, .queue_id = record->queue_id};
+    return status;
 }
 
-static cmq_status dispatch(walk *w, const cmq_walked *record)
+static cmq_status dispatch_light(walk *w, const cmq_walklot *lot, const cmq_walked *record)
 {
-    const cmq_slice *known = record->facts.known.value;
-    cmq_status status = dispatch_units(w, record);
-    if (status != CMQ_OK || w->store->index == NULL || record->view.physical_offset <= w->keys_from) return status;
-    if (known[CMQ_PROPERTY_KEYS].bytes == 0 && known[CMQ_PROPERTY_UNIQ_KEY].bytes == 0) return CMQ_OK;
-    /* The seed does not need the queue, which a prepared message has none of. */
-    status = cmq_dispatch_keys(&record->view, &record->facts, cmq_topic_index_seed(record->view.topic), &w->keys);
-    return status == CMQ_OK ? put_lot(w, KEYS_PER_LOT) : status;
+    cmq_record_view view;
+    cmq_dispatch_facts facts;
+    const cmq_status status = cmq_record_parse(cmq_walklot_bytes(lot, record), (size_t)record->unit.bytes, record->unit.phy, 0, &view);
+    if (status != CMQ_OK) return status;
+    cmq_dispatch_learn(w->store, &view, &facts);
+    return cmq_dispatch_light_units(w->store, &view, &facts);
+}
+
+static cmq_status dispatch(walk *w, const cmq_walklot *lot, const cmq_walked *record)
+{
+    cmq_queue *queue;
+    if (!record->in_queue || record->unit.phy < w->units_from) return CMQ_OK;
+    cmq_status status = find_queue(w, lot, record, &queue);
+    if (status == CMQ_OK) status = cmq_dispatch_unit_to(queue, &record->unit);
+    return status == CMQ_OK && record->names_light_queues ? dispatch_light(w, lot, record) : status;
 }
 
 static cmq_status end_at(walk *w, const char *reason)
@@ -175,29 +178,41 @@ static cmq_status end_at(walk *w, const char *reason)
 }
 
 /* The records of a lot; CMQ_END at one that cannot be. */
-static cmq_status take_lot(walk *w, const cmq_walklot *lot)
+static cmq_status take_records(walk *w, const cmq_walklot *lot)
 {
     for (uint32_t i = 0; i < lot->count; i++) {
-        const cmq_record_view *view = &lot->records[i].view;
-        const cmq_status status = dispatch(w, &lot->records[i]);
-        w->position = view->physical_offset;
+        const cmq_dispatch_unit *unit = &lot->records[i].unit;
+        const cmq_status status = dispatch(w, lot, &lot->records[i]);
+        w->position = unit->phy;
         if (cmq_dispatch_is_no_record(status)) return end_at(w, "its topic, queue or offset cannot be");
         if (status != CMQ_OK) return status;
-        w->last_phy = view->physical_offset;
-        w->last_ms = view->store_timestamp_ms;
-        w->position += view->record_bytes;
+        w->last_phy = unit->phy;
+        w->last_ms = unit->store_ms;
+        w->position += unit->bytes;
         w->records++;
     }
     return CMQ_OK;
 }
 
+static cmq_status take_lot(walk *w, const cmq_walklot *lot)
+{
+    const cmq_status status = take_records(w, lot);
+    const cmq_status put = status == CMQ_OK || status == CMQ_END ? put_keys(w, lot) : CMQ_OK;
+    return put != CMQ_OK ? put : status;
+}
+
 static cmq_status read_log(walk *w)
 {
     const cmq_store *store = w->store;
-    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
+    const cmq_log_walk_options options = {
+        .from = w->position,
+        .keys_behind = store->index == NULL ? INT64_MAX : w->keys_from,
+        .checks = CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0),
+        .unclean = store->opening.was_unclean,
+    };
     cmq_log_walk *records;
     cmq_walklot lot;
-    cmq_status status = cmq_log_walk_open(w->store, w->position, checks, store->opening.was_unclean, &records);
+    cmq_status status = cmq_log_walk_open(w->store, &options, &records);
     if (status != CMQ_OK) return status;
     do {
         status = cmq_log_walk_next(records, &lot);
@@ -210,7 +225,7 @@ static cmq_status read_log(walk *w)
         }
     } while (status == CMQ_OK);
     cmq_log_walk_close(records);
-    return status == CMQ_END ? put_lot(w, 1) : status;
+    return status == CMQ_END ? CMQ_OK : status;
 }
 
 /* ---- torn tail, or damage? ---- */
@@ -494,7 +509,6 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) w.nothing_behind = is_blank_behind(store, w.position);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
     if (status == CMQ_OK) status = settle(store, &w);
-    free(w.keys.keys);
     return status;
 }
 
