@@ -5,8 +5,9 @@
 Our broker and Apache RocketMQ's 5.3.3 run side by side, idle but for the one that is measured; each scenario goes to
 one and then to the other, as many times as there are rounds, so that a noisy machine disturbs both. The load is
 ``cometmq bench``, one thread, which checks every result (each offset once and without a hole, each message once with
-its bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads. Where Java or
-Maven is missing, ours is measured alone, and one line says so.
+its bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads; of ours, the CPU
+of the thread that makes the log's pages ahead of the writer also has a figure of its own. Where Java or Maven is
+missing, ours is measured alone, and one line says so.
 
 Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default ``benchmarks/results``. Stores are made
 in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
@@ -41,6 +42,9 @@ from bench_table import goal_cells, number, table_console
 from system.peers import OURS, PEER_VERSION, PeerMissing, Server, busy_broker, java_broker, our_broker, prepare_java
 
 Row = dict[str, Any]
+
+PAGES_THREAD = "cmq-pages"
+"""The name of the store's thread that makes pages ahead of the writer (``csrc/store/cmq_maintain.c``)."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,15 @@ def measure(server: Server, scenario: Scenario, *, quick: bool, topic: str) -> R
     count = scenario.quick_count if quick else scenario.count
     command = [sys.executable, "-m", "cometmq", "bench", "--broker", server.address, "--broker-pid", str(server.pid)]
     command += ["--create", "--topic", topic, "--queues", "8", "--json", "--count", str(count), *scenario.options]
+    before_s = server.thread_cpu_s(PAGES_THREAD)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{scenario.name} at {server.name}: {done.stderr or done.stdout}")
     report: Row = json.loads(done.stdout)["report"]
     if not report["verified"]:
         raise SystemExit(f"{scenario.name} at {server.name}: {report['problem']}")
+    if server.name == OURS:
+        report["pages_cpu_s"] = server.thread_cpu_s(PAGES_THREAD) - before_s
     return report
 
 
@@ -103,9 +110,11 @@ def figures_of(scenario: Scenario, report: Row) -> Row:
     if scenario in LATENCIES:
         latency = report["end_to_end"]
         return {"p50 us": latency["p50_us"], "p99 us": latency["p99_us"], "p99.9 us": latency["p999_us"]}
+    pages = {"pages ahead, CPU us/message": report["pages_cpu_s"] * 1e6 / sent} if "pages_cpu_s" in report else {}
     return {
         "messages/s": report["messages_per_s"],
         "CPU us/message": report["broker_send_cpu_s"] * 1e6 / sent,
+        **pages,
         "p50 us": report["send_latency"]["p50_us"],
         "p99 us": report["send_latency"]["p99_us"],
     }

@@ -67,6 +67,15 @@ class Server:
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def thread_cpu_s(self, name: str) -> float:
+        """Return the CPU seconds of its living threads of that name."""
+        found = [task for task in Path(f"/proc/{self.pid}/task").iterdir() if _first_line(task / "comm") == name]
+        return sum(int(_first_line(task / "schedstat").split()[0]) for task in found) / 1e9
+
+
+def _first_line(path: Path) -> str:
+    return path.read_text(encoding="utf-8").rstrip("\n")
+
 
 def prepare_java() -> None:
     """Get the jars, once.

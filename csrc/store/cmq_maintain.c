@@ -363,6 +363,7 @@ static void *background(void *argument)
 static void *warm_ahead(void *argument)
 {
     cmq_store *store = argument;
+    pthread_setname_np(pthread_self(), "cmq-pages");   /* benchmarks/run_broker.py shows its CPU */
     while (wait_for_work(store, 0)) {
         const int64_t grown = cmq_log_confirmed(store->log) - store->opened_end;
         if (grown < WARM_AFTER_BYTES) continue;

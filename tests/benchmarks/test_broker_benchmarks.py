@@ -40,6 +40,8 @@ def test_scenarios_are_measured(tmp_path: Path, flush: str, only: list[str], sce
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names)) == scenarios
     assert all(value >= 0 for row in rows for value in row["ours"].values())
+    sends = [row["ours"] for row in rows if ": send" in row["name"] and "busy" not in row["name"]]
+    assert all("pages ahead, CPU us/message" in ours for ours in sends)
     (saved,) = (tmp_path / "results").glob("broker-*-quick.json")
     figures = {figure["name"]: figure["value"] for figure in json.loads(saved.read_text())["figures"]}
     expected = {f"broker/{row['name']}/{name}/ours": value for row in rows for name, value in row["ours"].items()}
