@@ -239,7 +239,7 @@ static void check_fails(cmq_fake_fault fault, cmq_status status, const char *tex
 static void test_runs_that_cannot_go_on(void)
 {
     check_fails(CMQ_FAKE_FORGETS, CMQ_ERR_IO, "did not answer within 300 ms");
-    check_fails(CMQ_FAKE_BABBLES, CMQ_ERR_CORRUPT, "in what 127.0.0.1:");
+    check_fails(CMQ_FAKE_BABBLES, CMQ_ERR_CORRUPT, "in the output of 127.0.0.1:");
     check_fails(CMQ_FAKE_NO_FIELDS, CMQ_ERR_CORRUPT, "does not name queue and offset");
     check_fails(CMQ_FAKE_REFUSES_ALL, CMQ_ERR_ARGUMENT, "refused 1000 sends in a row, the last with code 2: remark of the fake broker");
     check_fails(CMQ_FAKE_REFUSES_PULLS, CMQ_ERR_ARGUMENT, "refused with code 24: remark of the fake broker");
