@@ -189,7 +189,7 @@ def forged(topic: str, queue: int) -> dict[str, str]:
     return {"REAL_TOPIC": topic, "REAL_QID": str(queue), "TIMER_OUT_MS": str(time.time_ns() // 1_000_000)}
 
 
-def test_what_was_forged_into_the_store_is_not_delivered(tmp_path: Path) -> None:
+def test_forged_messages_are_not_delivered(tmp_path: Path) -> None:
     """An older broker took such sends, and anybody may have written the store."""
     with make(tmp_path) as broker, Channel(broker.address) as channel:
         assert send(channel, "orders").code == ResponseCode.SUCCESS

@@ -79,7 +79,7 @@ def test_a_running_consumer_outlives_its_broker(site: Peer, tmp_path: Path) -> N
 @in_full_only
 @in_each_pair
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_what_was_acknowledged_is_there_after_a_kill(site: Peer, tmp_path: Path, flush: str) -> None:
+def test_acknowledged_messages_survive_a_kill(site: Peer, tmp_path: Path, flush: str) -> None:
     client, topic = site.client, f"Killed_{flush}"
     with site.broker(tmp_path / "store", name=f"broker-{flush}", flush=flush) as broker:
         client.create_topic(broker, topic, queues=QUEUES)

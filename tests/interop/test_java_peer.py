@@ -86,7 +86,7 @@ def _check_lookups(client: Client, offset_id: object, rows: list[Row]) -> None:
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.java(full=True)
-def test_broker_keeps_what_it_acknowledged_through_kill_and_restart(peer: Peer, tmp_path: Path, flush: str) -> None:
+def test_broker_keeps_acknowledged_messages_through_kill_and_restart(peer: Peer, tmp_path: Path, flush: str) -> None:
     client = peer.client
     with peer.broker(tmp_path / "store", flush=flush) as broker:
         client.create_topic(broker, TOPIC, queues=QUEUES)

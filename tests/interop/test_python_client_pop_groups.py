@@ -159,7 +159,7 @@ def mixed_group(peer: Peer, store: Path, settings: Settings) -> Iterator[Group]:
 
 @in_each_way
 @beside_java(short=False, old=False)
-def test_what_fails_at_one_comes_to_any(company: Peer, tmp_path: Path, settings: Settings) -> None:
+def test_messages_failed_by_one_go_to_any(company: Peer, tmp_path: Path, settings: Settings) -> None:
     with mixed_group(company, tmp_path / "store", settings) as group:
         group.start_java("java", fails_once=True)
         group.start_python(

@@ -95,7 +95,7 @@ def test_messages_are_received_and_acknowledged_once(servers: Site) -> None:
 
 
 @slow_on_servers_that_pop
-def test_what_is_not_acknowledged_comes_again(servers: Site) -> None:
+def test_unacknowledged_messages_are_redelivered(servers: Site) -> None:
     topic, group = "PyPopAgain", "py_pop_again"
     create_topic(servers, topic, queues=QUEUES)
     keys = send(servers, topic, range(6))

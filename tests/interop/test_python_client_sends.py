@@ -178,7 +178,7 @@ def test_a_topic_that_nobody_made_is_made_by_the_first_message(servers: Site) ->
 
 
 @on_each_server()
-def test_what_cannot_be_sent_is_refused_with_the_reason(servers: Site) -> None:
+def test_invalid_messages_are_refused_with_the_reason(servers: Site) -> None:
     topic, closed = "PySendRefused", "PySendClosed"
     create_topic(servers, topic, queues=1)
     create_topic(servers, closed, queues=1)

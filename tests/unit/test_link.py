@@ -134,7 +134,7 @@ def test_an_answer_after_the_time_is_dropped(ends: Ends) -> None:
     assert ends.link.dropped_answers == 1
 
 
-def test_who_is_late_among_others_is_not_silent(ends: Ends) -> None:
+def test_a_late_request_among_others_is_not_silent(ends: Ends) -> None:
     late, quick = begin(ends, timeout_ms=5), begin(ends, PULL)
     requests = ends.requests(2)
     ends.say(requests[1].response(0, fields=FOUND, body=b"records").encode())
@@ -268,7 +268,7 @@ def test_requests_of_the_server_are_handed_out_between_answers(ends: Ends) -> No
 # --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
-def test_who_raises_takes_nothing_from_the_others(ends: Ends) -> None:
+def test_a_raising_callback_takes_nothing_from_the_others(ends: Ends) -> None:
     def fails(answer: object) -> None:
         raise ValueError("mine")
 

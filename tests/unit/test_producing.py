@@ -529,7 +529,7 @@ def test_each_sender_gets_its_part(is_short: bool) -> None:
     assert [int(one.message_id[-4:], 16) for one in results] == [0, 1, 2]
 
 
-def test_each_sender_is_told_of_a_failure() -> None:
+def test_each_sender_gets_a_failure() -> None:
     made, _, _ = accumulator()
     one = part(made, 100)
     assert one is not None

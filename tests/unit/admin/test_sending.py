@@ -146,7 +146,7 @@ def test_delayed_messages_and_retry_topics_go_alone() -> None:
     assert [bodies(batch) for batch in drain(retry)] == [[b"1"], [b"2"]]
 
 
-def test_what_may_go_anywhere_is_sent_again_to_another_broker() -> None:
+def test_messages_without_a_queue_are_retried_at_another_broker() -> None:
     state = sending()
     state.add([message("1"), message("2")])
     (batch,) = state.next_batches()
@@ -163,7 +163,7 @@ def test_what_may_go_anywhere_is_sent_again_to_another_broker() -> None:
     assert (report.messages, report.requests, report.retries, report.maybe_twice) == (2, 3, 2, 2)
 
 
-def test_what_has_its_queue_is_sent_again_there() -> None:
+def test_messages_with_a_queue_are_retried_there() -> None:
     state = sending()
     state.add([message("1", sharding_key="k")])
     (batch,) = state.next_batches()
@@ -217,7 +217,7 @@ def test_a_busy_broker_is_given_time() -> None:
     assert "overloaded" in str(state.failure)
 
 
-def test_stored_but_not_safe_is_told() -> None:
+def test_stored_but_not_safe_is_reported() -> None:
     state = sending()
     state.add([message("1"), message("2")])
     (batch,) = state.next_batches()

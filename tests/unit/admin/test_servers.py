@@ -65,7 +65,7 @@ def test_a_refusal_is_not_asked_elsewhere() -> None:
     assert caught.value.remark == " busy \n"
 
 
-def test_changes_go_to_all_name_servers_before_one_that_failed_is_told() -> None:
+def test_changes_go_to_all_name_servers_before_a_failure_is_reported() -> None:
     servers = Servers(namesrv=["10.0.0.1:9876", "10.0.0.2:9876"])
     asked = []
 

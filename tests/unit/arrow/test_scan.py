@@ -468,7 +468,7 @@ def test_beside_a_writer_each_pass_sees_what_is_confirmed(store: Store) -> None:
         assert next(follow).column("body").to_pylist() == [b"live"]
 
 
-def test_messages_that_expired_are_told(tmp_path: Path) -> None:
+def test_expired_messages_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_small(path) as opened:
         opened.append_many("t", [b"x" * 1000] * 5000)

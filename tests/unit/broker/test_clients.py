@@ -117,7 +117,7 @@ def test_a_changed_client_id_on_a_connection_is_no_new_member(rig: Rig) -> None:
     assert rig.link.sent == []
 
 
-def test_broadcasting_groups_are_not_told(rig: Rig) -> None:
+def test_broadcasting_groups_are_not_notified(rig: Rig) -> None:
     both = consumer("g", "t", model=MessageModel.BROADCASTING)
     run(rig.heartbeat(FIRST, both))
     run(rig.heartbeat(SECOND, both))
@@ -126,7 +126,7 @@ def test_broadcasting_groups_are_not_told(rig: Rig) -> None:
     assert rig.plane.consumers["g"][0] is MessageModel.BROADCASTING
 
 
-def test_a_group_that_does_not_want_to_be_told_is_not(rig: Rig) -> None:
+def test_a_group_without_notifications_gets_none(rig: Rig) -> None:
     run(rig.control.groups.find_or_make("g"))
     found = rig.control.groups.get("g")
     assert found is not None
@@ -222,7 +222,7 @@ def test_a_heartbeat_that_fails_leaves_nothing_behind(rig: Rig) -> None:
     assert rig.control.clients._beats == {}
 
 
-def test_what_the_loops_do_not_take_is_not_kept(rig: Rig) -> None:
+def test_groups_refused_by_the_loops_are_not_kept(rig: Rig) -> None:
     rig.plane.consumer_fails = LimitReached("too many subscriptions")
     with pytest.raises(LimitReached):
         run(rig.heartbeat(FIRST, consumer("g", "t")))

@@ -86,7 +86,7 @@ def test_they_are_written_when_they_changed(tmp_path: Path) -> None:
         assert path.stat().st_ino != before
 
 
-def test_what_nobody_can_pop_is_forgotten(tmp_path: Path) -> None:
+def test_unpoppable_entries_are_forgotten(tmp_path: Path) -> None:
     with prepared(tmp_path) as rig:
         kept = OrderedQueue("g", "t", 3, BATCH)
         for queue in (

@@ -192,7 +192,7 @@ def test_what_is_in_flight_is_told(tmp_path: Path, merge: bool) -> None:
         assert {(one.in_flight, one.oldest_ms) for one in told.queues} == {(0, -1)}
 
 
-def test_what_is_in_memory_is_stored_by_a_stop(tmp_path: Path) -> None:
+def test_a_stop_stores_checkpoints_in_memory(tmp_path: Path) -> None:
     with make(tmp_path, enablePopBufferMerge=True) as broker, Channel(broker.address) as channel:
         send(channel, 2)
         first = pop(channel, invisible_ms=60_000)

@@ -281,7 +281,7 @@ def test_a_topic_that_was_refused_comes_with_the_next_full_registration() -> Non
     run(check())
 
 
-def test_without_force_only_changes_are_told() -> None:
+def test_without_force_only_changes_are_registered() -> None:
     async def check() -> None:
         known = DataVersion(counter=3, timestamp_ms=NOW_MS)
 

@@ -102,7 +102,7 @@ def test_the_first_topic_and_id_are_kept(rig: Rig) -> None:
     assert (stored.properties["RETRY_TOPIC"], stored.properties["ORIGIN_MESSAGE_ID"]) == ("First", "ABCD")
 
 
-def test_what_failed_too_often_is_a_dead_letter(rig: Rig) -> None:
+def test_a_message_that_failed_too_often_is_a_dead_letter(rig: Rig) -> None:
     rig.store.append("Plain", b"body")
     assert send_back(rig, maxReconsumeTimes="0").code == ResponseCode.SUCCESS
     (stored,) = rig.plane.put_messages
@@ -144,7 +144,7 @@ def test_the_groups_settings_hold(rig: Rig) -> None:
         ({"group": "a b"}, 26, "subscription group not exist, a b"),
     ],
 )
-def test_what_cannot_be_sent_back_is_refused(rig: Rig, changes: dict[str, str], code: int, remark: str) -> None:
+def test_invalid_send_backs_are_refused(rig: Rig, changes: dict[str, str], code: int, remark: str) -> None:
     rig.store.append("Plain", b"body")
     answer = send_back(rig, **changes)
     assert answer.code == code
@@ -167,7 +167,7 @@ def test_a_broker_or_topic_that_takes_nothing_refuses(rig: Rig) -> None:
     assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, text)
 
 
-def test_a_message_that_cannot_be_stored_is_told(rig: Rig) -> None:
+def test_a_message_that_cannot_be_stored_is_reported(rig: Rig) -> None:
     rig.store.append("Plain", b"body")
     rig.plane.put_fails = DiskFull("no space left")
     answer = send_back(rig)

@@ -81,7 +81,7 @@ def test_many_sends_at_once_make_one_topic(rig: Rig) -> None:
     assert rig.name_servers.announced == [["orders"]]
 
 
-def test_a_topic_that_the_loops_heard_of_too_late_is_told_again(rig: Rig) -> None:
+def test_a_topic_that_the_loops_heard_of_too_late_is_sent_again(rig: Rig) -> None:
     code = RequestCode.SEND_MESSAGE_V2
     rig.run(code, members(code))
     rig.plane.topics.clear()

@@ -140,7 +140,7 @@ def test_a_retry_send_above_its_maximum_is_a_dead_letter(broker: Broker, channel
     assert found.properties["CLUSTER"] == "DefaultCluster"
 
 
-def test_a_reset_is_told_to_the_next_pull(broker: Broker, channel: Channel) -> None:
+def test_a_reset_is_reported_to_the_next_pull(broker: Broker, channel: Channel) -> None:
     for _ in range(3):
         ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"x")
     ask(channel, RequestCode.PULL_MESSAGE, PULL)

@@ -458,7 +458,7 @@ def test_ended_by_a_signal_it_goes_on(large: Path, tmp_path: Path, kind: signal.
     assert jsonl_bodies(out) == list(range(10_000)) * 4
 
 
-def test_messages_that_expired_meanwhile_are_told(tmp_path: Path, export: Export) -> None:
+def test_messages_that_expired_meanwhile_are_reported(tmp_path: Path, export: Export) -> None:
     path, out = tmp_path / "store", tmp_path / "out"
     with open_small(path) as store:
         store.append_many("orders", [b"x" * 1000] * 5000)

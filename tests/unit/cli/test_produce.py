@@ -235,7 +235,7 @@ def test_a_broker_that_takes_nothing() -> None:
     assert "p-closed has no queue that takes messages" in outcome.err
 
 
-def test_bodies_are_compressed_as_told() -> None:
+def test_bodies_are_compressed_by_the_option() -> None:
     body = "x" * 5_000
     for kind in ("zlib", "lz4", "zstd", "none"):
         ok("produce", f"p-{kind}", "--compress", kind, input=body)

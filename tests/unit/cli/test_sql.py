@@ -172,7 +172,7 @@ def test_names_that_duckdb_cannot_tell_apart(path: Path) -> None:
     assert "apart" in run("sql", path, "select * from orders, ORDERS").err
 
 
-def test_damage_is_told_as_ours(path: Path) -> None:
+def test_damage_is_reported_as_ours(path: Path) -> None:
     with cometmq.open(path, mode="r") as store:
         place = store.get("orders", 0, 100)
     log = next((path / "commitlog").iterdir())

@@ -185,7 +185,7 @@ def test_states(running: Cluster) -> None:
     producer.close()
 
 
-def test_a_fork_is_told_to_make_its_own(running: Cluster) -> None:
+def test_a_forked_child_must_make_its_own(running: Cluster) -> None:
     with producing(running, "p_fork") as producer:
         producer.send("orders", b"x")
         child = os.fork()

@@ -487,7 +487,7 @@ def test_places_are_whole_numbers(running: Cluster, wrong: Any) -> None:
             consumer.seek_to_time(queue, -1)
 
 
-def test_a_child_of_a_fork_is_told_so(running: Cluster) -> None:
+def test_a_forked_child_gets_an_error(running: Cluster) -> None:
     with _consumer(running, "g_forked") as consumer:
         reader, writer = os.pipe()
         child = os.fork()

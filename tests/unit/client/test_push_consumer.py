@@ -355,7 +355,7 @@ def test_states_of_the_surface(servers: Cluster, make: Maker) -> None:
     other.close()
 
 
-def test_what_cannot_be_is_told_at_once() -> None:
+def test_impossible_arguments_are_reported_at_once() -> None:
     with pytest.raises(InvalidArgument, match="consume_thread_max"):
         PushConsumer("g", name_servers="h:1", consume_tread_max=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidArgument, match="more than one listener"):
@@ -391,7 +391,7 @@ print("closed", flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_service_that_is_told_to_end_commits_and_leaves(
+def test_a_service_that_is_ended_commits_and_leaves(
     blocking_servers: Cluster, blocking_producer: Producer, number: int
 ) -> None:
     """Messages consumed before the signal are not redelivered after it."""

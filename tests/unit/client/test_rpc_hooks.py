@@ -190,7 +190,7 @@ def outcomes(
 
 
 @pytest.mark.parametrize("hooked", [False, True])
-def test_lost_connection_and_missing_answer_are_told_apart(hooked: bool) -> None:
+def test_lost_connection_and_missing_answer_are_distinct(hooked: bool) -> None:
     """Promise 45: with and without hooks."""
     options = {"hooks": [Signing()]} if hooked else {}
     with Peer(silent) as peer:
@@ -206,7 +206,7 @@ def test_lost_connection_and_missing_answer_are_told_apart(hooked: bool) -> None
         assert [type(error) for error in late] == [RequestTimeout] * 3
 
 
-def test_hook_failures_are_told_apart() -> None:
+def test_hook_failures_are_distinct() -> None:
     """Promise 45: one error of its own on each way, with the hook's exception as its cause."""
 
     def answers(peer: Peer, connection: Any, request: Command) -> bytes | None:

@@ -214,7 +214,7 @@ def test_the_environment_fills_in() -> None:
         ("h:1", {"namespace": 5}, "namespace is 5: it is a text"),
     ],
 )
-def test_what_is_no_text(name_servers: Any, options: dict[str, Any], text: str) -> None:
+def test_values_that_are_not_texts(name_servers: Any, options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         settings_of(ClientSettings, options, name_servers=name_servers, environ={})
 

@@ -97,7 +97,7 @@ def test_a_watch_can_end_it(two: Cluster) -> None:
     assert report.accepted >= 100
 
 
-def test_what_a_watch_raises_ends_it(two: Cluster) -> None:
+def test_an_exception_of_a_watch_ends_it(two: Cluster) -> None:
     def watch(stage: Stage, sent: int, accepted: int, consumed: int) -> bool:
         raise ZeroDivisionError
 

@@ -225,7 +225,7 @@ def test_keys_and_the_order_configuration() -> None:
     assert (nowhere.code, nowhere.remark) == (ResponseCode.QUERY_NOT_FOUND, "No config item, Namespace: n")
 
 
-def test_a_young_server_that_is_told_to_wait_gives_no_routes() -> None:
+def test_a_young_server_set_to_wait_gives_no_routes() -> None:
     asked = Asked(NamesrvSettings(need_wait_for_service=True, wait_for_service_seconds=45))
     asked.register()
     answer = asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})

@@ -92,7 +92,7 @@ def test_keys_outlive_the_server(tmp_path: Path) -> None:
         assert answer.fields == {"value": "v"}
 
 
-def test_what_is_no_frame_ends_that_connection_alone(server: NamesrvServer) -> None:
+def test_an_invalid_frame_ends_that_connection_alone(server: NamesrvServer) -> None:
     host, port = "127.0.0.1", server.port
     with Channel(server.address) as client, socket.create_connection((host, port), timeout=10) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")

@@ -82,7 +82,7 @@ def test_what_a_request_may_change() -> None:
 @pytest.mark.parametrize(
     "key", ["kvConfigPath", "kv_config_path", "bindAddress", "listenPort", "rocketmqHome", "nonsense"]
 )
-def test_paths_addresses_and_what_is_unknown_are_refused(key: str) -> None:
+def test_paths_addresses_and_unknown_settings_are_refused(key: str) -> None:
     with pytest.raises(PermissionError, match=key):
         with_updates(NamesrvSettings(), {"enableTopicList": "false", key: "1"})
 

@@ -26,7 +26,7 @@ def test_the_port_stands_behind_the_last_colon(text: str, pair: tuple[str, int])
 @pytest.mark.parametrize(
     "text", ["", "h", "h:", ":1", "h:65536", "h:-1", "h:+1", "h:1x", "h:٣", "a b:1", f"h:{9:0>99}"]
 )
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_addresses(text: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_address(text)
 

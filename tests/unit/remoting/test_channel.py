@@ -213,7 +213,7 @@ def test_one_late_answer_does_not_cost_the_connection(make: MakeChannel) -> None
         assert len(peer.connections) == 1
 
 
-def test_the_end_of_the_connection_fails_who_waits_and_the_next_call_connects_again(make: MakeChannel) -> None:
+def test_the_end_of_the_connection_fails_waiters_and_the_next_call_reconnects(make: MakeChannel) -> None:
     lost = threading.Event()
 
     def drops(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
@@ -240,7 +240,7 @@ def test_nobody_listens(make: MakeChannel) -> None:
         channel.connect()
 
 
-def test_what_is_no_frame_ends_the_connection(make: MakeChannel) -> None:
+def test_an_invalid_frame_ends_the_connection(make: MakeChannel) -> None:
     page = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with Peer(lambda peer, connection, request: page) as peer, pytest.raises(ConnectionLost):
         make(peer.address).invoke(Command(code=1), timeout_ms=LONG_MS)

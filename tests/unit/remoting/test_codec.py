@@ -48,7 +48,7 @@ def test_null_fields_are_left_out() -> None:
         b"\xff" * 100,
     ],
 )
-def test_what_is_no_command_is_refused(frame: bytes) -> None:
+def test_malformed_commands_are_refused(frame: bytes) -> None:
     with pytest.raises(CorruptRecord):
         _engine.decode_command(frame)
 
@@ -59,7 +59,7 @@ def test_too_many_fields_are_refused() -> None:
         _engine.decode_command(_engine.encode_command(1, 0, 479, 1, 0, None, fields, b"", JSON))
 
 
-def test_what_no_frame_can_hold_is_not_made() -> None:
+def test_frames_over_the_limit_are_not_made() -> None:
     with pytest.raises(InvalidArgument, match="no frame can hold"):
         _engine.encode_command(1, 0, 479, 1, 0, None, {}, bytes(16 << 20), JSON)
     with pytest.raises(InvalidArgument, match="no frame can hold"):

@@ -66,7 +66,7 @@ def test_both_formats_keep_everything(header_format: HeaderFormat) -> None:
 @pytest.mark.parametrize(
     "frame", [b"", HEARTBEAT_ANSWER[:-1], HEARTBEAT_ANSWER + b"x", b"\x00\x00\x00\x04\x02\x00\x00\x00"]
 )
-def test_what_is_no_frame_is_refused(frame: bytes) -> None:
+def test_malformed_frames_are_refused(frame: bytes) -> None:
     with pytest.raises(MalformedCommand):
         Command.decode(frame)
 

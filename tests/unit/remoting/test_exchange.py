@@ -20,7 +20,7 @@ def answered(frame: bytes, body: bytes = b"") -> bytes:
     return Command.decode(frame).response(0, body=body).encode()
 
 
-def test_answers_find_who_waits_in_any_order() -> None:
+def test_answers_find_their_waiters_in_any_order() -> None:
     exchange: Exchange[str] = Exchange()
     (first, first_frame), (second, second_frame) = (exchange.begin(Command(code=105), name) for name in ("a", "b"))
     assert first != second
@@ -73,7 +73,7 @@ def test_numbers_come_again_but_not_those_that_wait() -> None:
     assert opaques == [2**31 - 1, 1]
 
 
-def test_the_end_names_who_waited() -> None:
+def test_the_end_names_the_waiters() -> None:
     exchange: Exchange[str] = Exchange()
     _, frame = exchange.begin(Command(code=105), "a")
     exchange.receive(answered(frame)[:10])

@@ -130,7 +130,7 @@ def stores(peer: Peer, connection: socket.socket, request: Command) -> bytes | N
     return None if request.is_oneway else request.response(0, fields=STORED).encode()
 
 
-def test_what_waits_for_the_connection_goes_out_in_order() -> None:
+def test_queued_requests_go_out_in_order() -> None:
     async def body(hub: Hub) -> None:
         answers = [sent(hub, peer.address, a_send("T", b"%d" % at)) for at in range(50)]
         assert not hub.addresses
@@ -143,7 +143,7 @@ def test_what_waits_for_the_connection_goes_out_in_order() -> None:
         with_hub(body)
 
 
-def test_connections_are_told_of() -> None:
+def test_connections_are_reported() -> None:
     told: list[tuple[str, str]] = []
 
     async def body(hub: Hub) -> None:
@@ -159,7 +159,7 @@ def test_connections_are_told_of() -> None:
         assert told == [("connected", peer.address), ("lost", peer.address)]
 
 
-def test_sends_that_wait_when_the_connection_ends_are_told_once() -> None:
+def test_waiting_sends_get_the_connections_end_once() -> None:
     def drops(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
         if request.body == b"last":
             connection.shutdown(socket.SHUT_RDWR)
@@ -231,7 +231,7 @@ def test_a_name_is_looked_up_and_its_addresses_are_tried_in_turn() -> None:
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "", "127.0.0.1:70000"])
-def test_a_bad_address_is_told_not_raised(address: str) -> None:
+def test_a_bad_address_is_reported_not_raised(address: str) -> None:
     async def body(hub: Hub) -> None:
         assert isinstance(await sent(hub, address, a_send("T")), InvalidArgument)
         hub.oneway(address, Command(code=1))
@@ -241,7 +241,7 @@ def test_a_bad_address_is_told_not_raised(address: str) -> None:
     with_hub(body)
 
 
-def test_a_name_that_no_resolver_takes_is_told_not_raised() -> None:
+def test_an_unresolvable_name_is_reported_not_raised() -> None:
     async def body(hub: Hub) -> None:
         outcome = await sent(hub, f"{'a' * 64}.invalid:9876", a_send("T"))
         assert isinstance(outcome, ConnectionLost)
@@ -250,7 +250,7 @@ def test_a_name_that_no_resolver_takes_is_told_not_raised() -> None:
     with_hub(body)
 
 
-def test_who_waits_for_a_connection_is_told_whatever_stopped_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_waiters_get_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_link(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -107,7 +107,7 @@ def test_codes_that_nobody_serves(served: list[Served]) -> None:
     assert (answer.code, answer.remark, answer.opaque) == (3, " request type 777 not supported", 3)
 
 
-def test_what_handlers_raise_is_told_and_logged(served: list[Served], caplog: pytest.LogCaptureFixture) -> None:
+def test_exceptions_of_handlers_are_answered_and_logged(served: list[Served], caplog: pytest.LogCaptureFixture) -> None:
     def fails(request: Command, caller: Caller) -> Command:
         raise InvalidArgument("the queue is not one")
 
@@ -310,7 +310,7 @@ def test_a_client_that_leaves_while_it_is_asked(served: list[Served]) -> None:
     server.send_oneway(conn, Command(code=40))
 
 
-def test_the_end_of_a_connection_is_told_to_all(served: list[Served], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_connection_is_reported_to_all(served: list[Served], caplog: pytest.LogCaptureFixture) -> None:
     told: Future[int] = Future()
 
     def fails(conn: int) -> None:
@@ -375,7 +375,7 @@ def test_what_is_under_way_is_finished(served: list[Served]) -> None:
     assert other.receive() is None
 
 
-def test_what_does_not_end_is_cut_off(served: list[Served]) -> None:
+def test_endless_requests_are_cut_off(served: list[Served]) -> None:
     entered = threading.Event()
     cancelled: list[bool] = []
 

@@ -300,7 +300,7 @@ def test_a_deleted_topic_stops_no_stream_that_was_told_not_to_fail(path: Path, s
     assert positions(latest(lenient, end)) == {"t/0": 5, "t/1": 5, "u/0": 5}
 
 
-def test_a_topic_that_never_was_is_told(path: Path, store: cometmq.Store) -> None:
+def test_an_unknown_topic_is_reported(path: Path, store: cometmq.Store) -> None:
     with pytest.raises(OptionError, match="no topic 'tt'"):
         latest(stream(path, topic="t,tt"), {"t/0": 1, "t/1": 1})
 

@@ -226,7 +226,7 @@ def test_where_nobody_writes_the_reader_does_it_himself(path: Path) -> None:
         assert [one.offset for one in store.progress("g")] == [2]
 
 
-def test_the_next_writer_applies_what_waits(path: Path) -> None:
+def test_the_next_writer_applies_waiting_work(path: Path) -> None:
     leave(path, [b"1", b"2"], [b"3"])
     HandoffFolder(path).leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, 2)]))
     with open_small(path, mode="r") as reader:
@@ -605,7 +605,7 @@ def test_waiting_work_does_not_keep_a_store_from_being_opened(
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["full", "descriptors", "permission"])
-def test_a_reader_is_told_that_its_work_waits(path: Path, failure: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_learns_that_its_work_waits(path: Path, failure: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody writes it applies the work itself; run again, the messages would be there twice."""
     with open_small(path, mode="r") as reader:
         with monkeypatch.context() as patched:

@@ -24,7 +24,7 @@ from cometmq.store.verification import verify
 from support.small_store import SMALL, open_small
 
 
-def test_what_was_appended_is_there_again(tmp_path: Path) -> None:
+def test_appended_messages_are_there_again(tmp_path: Path) -> None:
     for number in range(3):
         with open_small(tmp_path / "store") as store:
             store.append("t", b"%d" % number, keys=f"k{number}")
@@ -150,7 +150,7 @@ def test_close_races_appends_and_reads(tmp_path: Path, flush: str) -> None:
 # --- One writer
 
 
-def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_a_second_writer_gets_the_first_ones_pid(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as store:
         with pytest.raises(errors.StoreLocked) as caught:
             open_small(tmp_path / "store")
@@ -374,7 +374,7 @@ def test_a_fork_while_another_thread_appends(tmp_path: Path) -> None:
 # --- Forgotten closes and leaks
 
 
-def test_a_forgotten_close_is_told_and_harmless(tmp_path: Path) -> None:
+def test_a_forgotten_close_is_reported_and_harmless(tmp_path: Path) -> None:
     store = open_small(tmp_path / "store")
     store.append("t", b"x")
     kept = [store]

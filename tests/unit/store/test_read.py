@@ -384,7 +384,7 @@ def test_readers_do_not_stop_the_writer(store: Store) -> None:
 # --- Damage
 
 
-def test_a_damaged_record_is_told_and_passed(tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported_and_passed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_small(path) as store:
         places = [store.append("t", body).physical_offset for body in numbered(10)]
@@ -402,7 +402,7 @@ def test_a_damaged_record_is_told_and_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_iteration", [False, True])
-def test_fetch_gives_what_it_found_before_the_damage(tmp_path: Path, by_iteration: bool) -> None:
+def test_fetch_returns_messages_before_the_damage(tmp_path: Path, by_iteration: bool) -> None:
     path = tmp_path / "store"
     with open_small(path) as store:
         places = [store.append("t", body).physical_offset for body in numbered(10)]

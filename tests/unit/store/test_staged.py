@@ -403,7 +403,7 @@ def test_older_versions_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
         decode_work(encoded)
 
 
-def test_a_damaged_note_is_told(path: Path) -> None:
+def test_a_damaged_note_is_reported(path: Path) -> None:
     StagedFolder(path).set_done(work(key="q", number=1), 0)
     (path / "cometmq" / "staged" / "done" / "q.json").write_text("{")
     with pytest.raises(errors.CorruptRecord, match="damaged"):

@@ -165,7 +165,7 @@ def test_foreign_entries_are_kept(tmp_path: Path) -> None:
     assert set(written["topicConfigTable"]) == {"theirs", "ours"}  # type: ignore[arg-type]
 
 
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as store:
         store.append("a", b"x")
         store.append("b", b"x")

@@ -35,7 +35,7 @@ def test_progress_that_a_listener_made_meanwhile_wins(moved_to: int) -> None:
 
 
 @pytest.mark.parametrize("knows_slave", [True, False])
-def test_master_is_looked_up_before_a_slave_is_told(knows_slave: bool) -> None:
+def test_master_is_looked_up_before_a_commit_to_a_slave(knows_slave: bool) -> None:
     """A name server that does not answer matters only where there is nobody else to tell."""
     addresses = {1: "s:1"} if knows_slave else {}
     asked: list[bool] = []

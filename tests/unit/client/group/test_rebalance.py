@@ -342,7 +342,7 @@ def test_a_broker_may_share_out_the_queues(group: _Group) -> None:
     assert not group.table, "an empty answer takes everything away"
 
 
-def test_an_outage_is_told_of_once_and_so_is_its_end(group: _Group, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(group: _Group, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="cometmq.client.group.rebalance")
     group.owner.settings = PullSettings(group="g", client_rebalance=False)
     group.instance.assignments = _assignments(-1, mode=MessageRequestMode.POP)

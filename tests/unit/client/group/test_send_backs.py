@@ -50,7 +50,7 @@ def test_only_so_many_are_under_way() -> None:
     assert most == 64
 
 
-def test_what_nobody_takes_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unassigned_queues_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     is_gone = True
 
     async def ask_broker(*given: object, **named: object) -> None:

@@ -61,7 +61,7 @@ def test_the_fingerprint_is_that_of_the_subscriptions() -> None:
         assert HeartbeatData.from_json(beat.to_json()) == beat, "it fits Java's int"
 
 
-def test_a_broker_that_knows_them_is_told_less() -> None:
+def test_a_broker_that_knows_them_gets_less() -> None:
     memory, full = HeartbeatMemory(), data("T")
     first = memory.body_for("b", full, 7)
     assert first == replace(full, fingerprint=7)
@@ -82,13 +82,13 @@ def test_a_broker_that_knows_them_is_told_less() -> None:
         {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"},
     ],
 )
-def test_a_broker_that_does_not_is_told_all(fields: dict[str, str]) -> None:
+def test_a_broker_that_does_not_gets_all(fields: dict[str, str]) -> None:
     memory, full = HeartbeatMemory(), data("T")
     memory.answered("b", memory.body_for("b", full, 7), Command(code=0, fields=fields))
     assert not memory.body_for("b", full, 7).without_sub
 
 
-def test_a_broker_whose_memory_differs_is_told_all() -> None:
+def test_a_broker_whose_memory_differs_gets_all() -> None:
     memory, full = HeartbeatMemory(), data("T")
     memory.answered("b", memory.body_for("b", full, 7), SUPPORTED)
     short = memory.body_for("b", full, 7)

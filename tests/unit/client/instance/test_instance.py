@@ -178,7 +178,7 @@ async def test_one_heartbeat_at_a_time_and_none_after_the_farewell(cluster: Fake
 
 
 @on_cluster
-async def test_a_change_is_told_although_a_heartbeat_is_under_way(cluster: FakeCluster) -> None:
+async def test_a_change_is_sent_although_a_heartbeat_is_in_progress(cluster: FakeCluster) -> None:
     """That one may have been made before the change; brokers would refuse pulls until the next, half a minute later."""
     instance = shared(cluster)
     part = FakeConsumer("g", "T")

@@ -102,7 +102,7 @@ def test_what_one_refuses_is_not_asked_elsewhere() -> None:
     assert network.asked == ["n0", "n0"]
 
 
-def test_what_is_no_name_server_is_told_so() -> None:
+def test_an_address_of_no_name_server_is_named() -> None:
     network = Servers(n0=Command(code=3, remark="request 105 is not supported"))
     with pytest.raises(BrokerError, match=r"from n0:1: request 105.*this is not a name server") as told:
         find(NameServers(network, ADDRESSES, random=First()))

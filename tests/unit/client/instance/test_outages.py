@@ -49,7 +49,7 @@ def test_pauses_grow_to_their_end() -> None:
     assert pauses[-1] == pauses[-2] == 2
 
 
-def test_troubles_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_outages_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=LOG.name)
     one, two = (MessageQueue(topic="t", broker_name="b", queue_id=number) for number in (0, 1))
     other = MessageQueue(topic="t", broker_name="c", queue_id=-1)

@@ -47,7 +47,7 @@ def test_a_message_that_is_kept_anew_while_it_is_let_go_is_extended_once(is_stal
     run_virtual(main)
 
 
-def test_an_outage_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(loop: VirtualLoop) -> None:
         outages = [(5, 60), (100, 130)]
 

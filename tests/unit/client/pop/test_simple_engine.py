@@ -154,7 +154,7 @@ def test_a_held_receive_gets_a_message_as_it_comes() -> None:
     run(main)
 
 
-def test_several_brokers_are_asked_in_turn_and_told_of() -> None:
+def test_several_brokers_are_asked_in_turn_and_logged() -> None:
     async def main(scene: Scene) -> None:
         engine = await scene.started()
         for number, broker in enumerate(scene.brokers):
@@ -191,7 +191,7 @@ def test_a_broker_that_is_gone_leaves_the_others() -> None:
     run(main, brokers=2)
 
 
-def test_each_broker_that_is_gone_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_broker_that_is_gone_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(scene: Scene) -> None:
         engine = await scene.started()
         gone = scene.cluster.stop(scene.brokers[1].address)
@@ -265,7 +265,7 @@ async def receive_kept(engine: SimpleEngine) -> list[ReceivedMessage]:
     return await engine.receive_kept(32)
 
 
-def test_what_passes_by_itself_ends_no_loop(caplog: pytest.LogCaptureFixture) -> None:
+def test_transient_failures_end_no_loop(caplog: pytest.LogCaptureFixture) -> None:
     async def main(scene: Scene) -> None:
         engine = await scene.started()
         gone = scene.cluster.stop(scene.broker.address)
@@ -323,7 +323,7 @@ def test_a_loop_that_waits_for_servers_ends_with_the_consumer() -> None:
     run(main)
 
 
-def test_what_does_not_pass_ends_a_loop() -> None:
+def test_permanent_failures_end_a_loop() -> None:
     async def main(scene: Scene) -> None:
         engine = scene.engine()
         await engine.subscribe("Nowhere", None)

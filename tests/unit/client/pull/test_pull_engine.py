@@ -221,7 +221,7 @@ def test_a_filtered_end_of_a_queue_is_done_with_what_came_before_it() -> None:
     _virtually(test)
 
 
-def test_what_was_not_committed_comes_again() -> None:
+def test_uncommitted_messages_are_redelivered() -> None:
     """At least once."""
 
     async def test(world: _World) -> None:
@@ -318,7 +318,7 @@ def test_members_that_come_and_go_share_every_queue_once() -> None:
     _virtually(test)
 
 
-def test_other_queues_of_a_topic_are_told_of() -> None:
+def test_other_queues_of_a_topic_are_reported() -> None:
     async def test(world: _World) -> None:
         told: list[tuple[str, int]] = []
         engine = await world.started(0)
@@ -354,7 +354,7 @@ def test_what_is_given_back_comes_again_after_its_delay() -> None:
     _virtually(test)
 
 
-def test_what_nobody_takes_back_is_an_error() -> None:
+def test_a_message_that_no_broker_takes_back_is_an_error() -> None:
     async def test(world: _World) -> None:
         world.fill(1)
         engine = await world.started(0, consume_from_where=FIRST)

@@ -55,7 +55,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, bool]
     return take
 
 
-def test_the_first_is_told_in_full_and_the_others_are_counted(told: Callable[[], list[tuple[str, bool]]]) -> None:
+def test_the_first_is_logged_in_full_and_the_others_are_counted(told: Callable[[], list[tuple[str, bool]]]) -> None:
     async def use(failures: ListenerFailures, loop: VirtualLoop) -> None:
         for number in range(1_000):
             failures.note(QUEUE, PART, failed(ValueError, f"number {number}"))
@@ -78,7 +78,7 @@ def test_the_first_is_told_in_full_and_the_others_are_counted(told: Callable[[],
     played(use, consequence="the queue waits")
 
 
-def test_each_way_of_failing_is_told(told: Callable[[], list[tuple[str, bool]]]) -> None:
+def test_each_kind_of_failure_is_logged(told: Callable[[], list[tuple[str, bool]]]) -> None:
     async def use(failures: ListenerFailures, loop: VirtualLoop) -> None:
         for _ in range(3):
             failures.note(QUEUE, PART, failed(ValueError, "x"))

@@ -54,7 +54,7 @@ def test_nonsense_is_a_retry_that_says_why(answer: object, says: str) -> None:
     assert says in str(handled.problem)
 
 
-def test_a_coroutine_of_a_plain_function_is_closed_and_told() -> None:
+def test_a_coroutine_of_a_plain_function_is_closed_and_reported() -> None:
     async def late() -> None:
         raise AssertionError
 
@@ -93,7 +93,7 @@ def test_a_listener_cannot_spoil_the_list_that_is_counted() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), StopIteration()])
 @pytest.mark.parametrize("batch", [False, True])
-def test_whatever_is_raised_is_a_retry(error: BaseException, batch: bool) -> None:
+def test_any_exception_is_a_retry(error: BaseException, batch: bool) -> None:
     def listener(_: object) -> None:
         raise error
 

@@ -183,7 +183,7 @@ async def test_close_does_not_wait_for_a_queue_that_rests(cluster: FakeCluster) 
 
 
 @on_cluster
-async def test_former_owner_does_not_undo_a_reset_that_its_last_pull_is_told_of(cluster: FakeCluster) -> None:
+async def test_former_owner_does_not_undo_a_reset_that_its_last_pull_gets(cluster: FakeCluster) -> None:
     """As with brokers that report a reset once: in the pull of a member that is losing the queue."""
     fill(cluster, 10, queues=1)
     engine = consumer(cluster, Seen(), orderly=True)

@@ -361,7 +361,7 @@ def test_pops_wait_while_too_much_is_unfinished() -> None:
     run(main)
 
 
-def test_what_was_tried_too_often_is_a_dead_letter() -> None:
+def test_a_message_tried_too_often_is_a_dead_letter() -> None:
     async def main(scene: Scene) -> None:
         async def fail(message: ReceivedMessage) -> Outcome | None:
             return Outcome.RETRY

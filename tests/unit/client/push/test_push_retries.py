@@ -143,7 +143,7 @@ async def test_what_no_broker_takes_back_is_tried_again_here(
 
 
 @on_cluster
-async def test_what_the_broker_refuses_is_sent_again(cluster: FakeCluster) -> None:
+async def test_messages_that_the_broker_refuses_are_sent_again(cluster: FakeCluster) -> None:
     """Promise 72: a send to the retry topic takes the place of the send-back."""
     fill(cluster, 1, queues=1, KEYS="k")
     broker = cluster.brokers[0]
@@ -165,7 +165,7 @@ async def test_what_the_broker_refuses_is_sent_again(cluster: FakeCluster) -> No
 
 
 @on_cluster
-async def test_what_hangs_is_sent_back(cluster: FakeCluster) -> None:
+async def test_hanging_messages_are_sent_back(cluster: FakeCluster) -> None:
     """Promise 49: after ``consume_timeout_minutes``; the offset goes on, the message is redelivered."""
     fill(cluster, 5, queues=1)
     never = asyncio.Event()

@@ -173,7 +173,7 @@ def test_a_hanging_listener_holds_up_none_behind_it() -> None:
 
 
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_what_was_done_before_a_listener_hung_is_told(at_the_end: bool) -> None:
+def test_results_before_a_hanging_listener_are_reported(at_the_end: bool) -> None:
     """A thread keeps what it has done for a moment; one that hangs in that moment must not keep it for good."""
     go_on = threading.Event()
 

@@ -32,7 +32,7 @@ def test_a_message_longer_than_all_room_goes_alone() -> None:
         pressure.enter(1, timeout_s=0)
 
 
-def test_who_waits_is_let_in_by_who_leaves() -> None:
+def test_a_leaving_send_lets_a_waiting_one_in() -> None:
     pressure = BackPressure(1, 100)
     needed = pressure.enter(10, timeout_s=0)
     entered: list[int] = []
@@ -66,7 +66,7 @@ def test_a_short_message_does_not_overtake_a_long_one_that_waits() -> None:
     assert not waiter.is_alive()
 
 
-def test_who_is_interrupted_in_the_line_leaves_it() -> None:
+def test_an_interrupted_waiter_leaves_the_line() -> None:
     pressure = BackPressure(1, 100)
     needed = pressure.enter(10, timeout_s=0)
     main = threading.get_ident()

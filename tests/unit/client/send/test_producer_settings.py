@@ -66,7 +66,7 @@ def test_groups_that_cannot_be(group: str) -> None:
         ProducerSettings(group=group, name_servers=("127.0.0.1:9876",)).check()
 
 
-def test_an_option_that_is_none_is_told_the_nearest() -> None:
+def test_an_unknown_option_gets_the_nearest_name() -> None:
     with pytest.raises(InvalidArgument, match="did you mean send_msg_timeout_ms"):
         made(send_timeout_ms=5)
 

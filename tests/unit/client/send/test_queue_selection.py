@@ -88,7 +88,7 @@ def test_a_queue_by_upstreams_hash(arg: object, value: int) -> None:
 
 
 @pytest.mark.parametrize("arg", [None, 1.5, b"x", True, 1 << 63])
-def test_what_has_no_hash_of_javas(arg: object) -> None:
+def test_values_without_a_java_hash(arg: object) -> None:
     with pytest.raises(InvalidArgument, match="str"):
         queue_by_hash(queues_of("a"), arg)
 

@@ -81,7 +81,7 @@ def test_queues_take_turns() -> None:
 
 
 @pytest.mark.parametrize("code", [14, 1, 1500])
-def test_who_waits_is_sent_to_another_broker_after_a_refusal(code: int) -> None:
+def test_a_waiting_send_goes_to_another_broker_after_a_refusal(code: int) -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.script.extend([send_answer(code=code, remark="busy"), send_answer(code=code)])
         result = await engine.send(message(), is_awaited=True)
@@ -106,7 +106,7 @@ def test_attempts_end() -> None:
     played(use)
 
 
-def test_who_does_not_wait_is_told_of_a_refusal_at_once() -> None:
+def test_a_send_that_does_not_wait_gets_a_refusal_at_once() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.script.append(send_answer(code=14, remark="busy"))
         with pytest.raises(SendFailed, match="busy"):
@@ -205,7 +205,7 @@ def test_a_topic_that_is_not_there_is_made_after_the_template() -> None:
 
 
 @pytest.mark.parametrize("key", ["k", None])
-def test_nobody_overtakes_those_who_wait_for_the_route(key: str | None) -> None:
+def test_sends_do_not_overtake_those_that_wait_for_the_route(key: str | None) -> None:
     """Another thread may send in the moment in which the route comes: promise of a sharding key, and of send_many."""
 
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
@@ -230,7 +230,7 @@ def test_nobody_overtakes_those_who_wait_for_the_route(key: str | None) -> None:
     played(use)
 
 
-def test_all_who_wait_for_a_route_that_is_not_to_be_had_are_told() -> None:
+def test_all_waiters_get_the_error_of_an_unavailable_route() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         waiting = [engine.send(message(topic="nowhere")) for _ in range(3)]
         for future in waiting:
@@ -277,7 +277,7 @@ def test_brokers_that_fail_are_passed_over_when_asked_for() -> None:
     played(use, send_latency_enable=True)
 
 
-def test_the_detector_asks_who_failed() -> None:
+def test_the_detector_asks_failed_brokers() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.script.append(ConnectionLost("gone"))
         await engine.send(message(), is_awaited=True)

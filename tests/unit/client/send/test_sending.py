@@ -170,7 +170,7 @@ def test_a_future_is_awaited() -> None:
     asyncio.run(main())
 
 
-def test_a_callback_that_raises_is_told_of_and_does_not_stop_others() -> None:
+def test_a_callback_that_raises_is_logged_and_does_not_stop_others() -> None:
     async def main() -> list[str]:
         told: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["message"]))

@@ -23,6 +23,6 @@ def test_long_names_are_read_as_well() -> None:
 
 
 @pytest.mark.parametrize("bits", ["=", "no base64", "A" * 12_000])
-def test_what_is_no_bit_set_is_refused(bits: str) -> None:
+def test_malformed_bit_sets_are_refused(bits: str) -> None:
     with pytest.raises(MalformedBody, match="b:"):
         BatchAck.from_json(f'{{"b":"{bits}"}}'.encode())
