@@ -372,7 +372,8 @@ def _index_headers(path: Path) -> Iterator[tuple[int, int, int]]:
     """Begin and end offset and number of keys of each index file, oldest first; files without a key are left out."""
     for file in sorted((path / "index").glob("[0-9]" * 17)):
         header = b""
-        with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
+        # Gone since, or a folder, as somebody else's store may have one.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError), file.open("rb") as opened:
             header = opened.read(_INDEX_HEADER.size)
         if len(header) == _INDEX_HEADER.size:
             _, _, begin, end, _, count = _INDEX_HEADER.unpack(header)

@@ -162,3 +162,9 @@ def test_topic_that_is_not_utf8_is_shown(path: Path) -> None:
     report = run_json("inspect", path, "--json", "--no-system")
     messages = {topic["name"]: topic["messages"] for topic in report["topics"]}
     assert (messages["orders"], messages["oth\ufffdr"]) == (30, 1)
+
+
+def test_folder_among_index_files_is_no_index_file(path: Path) -> None:
+    (path / "index" / "20990101000000000").mkdir()
+    report = run_json("inspect", path, "--json", "--no-system")
+    assert (report["index"]["files"], report["index"]["keys"]) == (1, 30)
