@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cometmq._engine import KeySearch, Message, Reader, parse_message_id
 from cometmq._plural import verb
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
+from cometmq.store.batch_key_search import BatchKeySearch
 from cometmq.store.core import StoreCore
 from cometmq.store.options import (
     INT32_MAX,
@@ -204,12 +205,13 @@ class Reading(StoreCore):
         start_time: Time | None = None,
         end_time: Time | None = None,
         limit: int | None = None,
-    ) -> KeySearch:
+    ) -> Iterator[Message]:
         """Return an iterator over the messages of a topic that have a key (or that unique id), newest first.
 
         It looks messages up as it goes, in constant memory, so a key with very many may be asked for. It gives what
         the store has now: messages appended later do not come, nor those of before the topic was deleted and made
-        again. One thread at a time.
+        again. One thread at a time. In topics of inner batches (``queue.type=BatchCQ``) it reads every message, as the
+        index knows no keys of messages inside batches.
 
         Args:
             topic: topic.
@@ -227,7 +229,14 @@ class Reading(StoreCore):
             raise InvalidArgument(f"limit is {limit}; it must be 1 or more, or None for all")
         begin = 0 if start_time is None else time_ms(start_time)
         end = INT64_MAX if end_time is None else time_ms(end_time)
-        return KeySearch(self._handle, topic, key, begin_ms=begin, end_ms=end, limit=limit or 0, only_queued=True)
+        in_batches = any(is_batch for _, _, is_batch, _, _ in self._handle.queues(topic))
+        most = 0 if limit is None or in_batches else limit
+        search = KeySearch(self._handle, topic, key, begin_ms=begin, end_ms=end, limit=most, only_queued=True)
+        if not in_batches:
+            return search
+        until = None if end == INT64_MAX else end + 1
+        messages = self.read(topic, start_time=start_time, end_time=until, backwards=True)
+        return BatchKeySearch(key, limit, messages, search)
 
     def find_unique(self, topic: str, unique_id: str) -> Message | None:
         """Return the newest message with a unique id (property ``UNIQ_KEY``), or None."""

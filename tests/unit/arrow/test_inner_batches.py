@@ -42,6 +42,24 @@ def test_tags(store: cometmq.Store, tags: str) -> None:
     assert store.scan("b", tags=tags).count() == len(wanted)
 
 
+@pytest.mark.parametrize("key", ["k1", "k4", "s", "none"])
+def test_find_returns_messages_inside_batches(store: cometmq.Store, key: str) -> None:
+    wanted = [body for body, _, own in EVERYTHING if own == key]
+    assert [bytes(message) for message in store.find("b", key) if not message.is_inner_batch] == wanted
+    assert len(list(store.find("b", key, limit=1))) == len(wanted[:1])
+    newest = max(message.store_timestamp_ms for message in store.read("b"))
+    assert len(list(store.find("b", key, end_time=newest))) == len(wanted)
+    assert list(store.find("b", key, start_time=newest + 1)) == []
+
+
+def test_find_unique_returns_messages_inside_batches(store: cometmq.Store) -> None:
+    for message in store.read("b"):
+        assert message.unique_id is not None
+        found = store.find_unique("b", message.unique_id)
+        assert found is not None
+        assert bytes(found) == bytes(message)
+
+
 @pytest.mark.parametrize("key", ["k1", "k4", "s"])
 def test_keys(store: cometmq.Store, key: str) -> None:
     wanted = [body for body, _, own in EVERYTHING if own == key]
