@@ -215,8 +215,8 @@ test-seeds: $(BUILT) ## the random tests in their short form, with seeds from th
 	done
 
 .PHONY: crash-long
-crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of power-loss images, hundreds of kills of Spark drivers and brokers
-	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=7200,CMQ_LONG=1,-R 'crash|power')
+crash-long: $(BUILT) ## crash tests in their long form: a million power-loss images, 10,000 kills of a writer, hundreds of Spark drivers and brokers (hours)
+	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=21600,CMQ_LONG=1,-R 'crash|power')
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_wire_once.py -k 'whenever or around' \
 		--timeout 7200 $(PYTEST_ARGS)
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/unit/broker/test_pop_kills.py --timeout 7200 $(PYTEST_ARGS)

@@ -177,7 +177,7 @@ static void end_store(void)
 static void killed(void)
 {
     const char *directory = kit_directory();
-    const uint32_t rounds = (uint32_t)kit_amount("CMQ_CRASH_ROUNDS", 30, 1500);
+    const uint32_t rounds = (uint32_t)kit_amount("CMQ_CRASH_ROUNDS", 30, 10000);
     uint64_t messages = 0;
     for (uint32_t round = 0; round < rounds; round++) {
         if (round % ROUNDS_PER_STORE == 0) {
@@ -189,7 +189,7 @@ static void killed(void)
         live_follower_check(follower);
     }
     end_store();
-    printf("killed: %" PRIu32 " times over %" PRIu64 " messages\n", rounds, messages + acknowledged);
+    printf("killed: %" PRIu32 " times over %" PRIu64 " messages, seed %" PRIu64 "\n", rounds, messages + acknowledged, cmq_test_seed());
     ledger_free(&book);
 }
 

@@ -7,7 +7,7 @@
  * nothing was invented, and the store goes on.
  *
  * Cases: power_loss (images only), failing_disk (errors at chosen calls, then images), without_syncs_it_fails (the checks' own proof).
- * CMQ_CRASH_IMAGES: how many images; without it a few hundred, with CMQ_LONG tens of thousands. CMQ_SEED repeats a run.
+ * CMQ_CRASH_IMAGES: how many images; without it a few hundred, with CMQ_LONG a million. CMQ_SEED repeats a run.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -532,7 +532,7 @@ static void run_all(const char *name, uint64_t images, bool (*run_one)(void))
         if (cmq_fs_stat(memory, all.directory, &info) == CMQ_OK) kit_copy_tree_to(memory, all.directory, cmq_fs_posix(), all.directory);
         cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
     }
-    printf("%s: %" PRIu64 " images in %" PRIu64 " sessions\n", name, all.images_taken, all.sessions);
+    printf("%s: %" PRIu64 " images in %" PRIu64 " sessions, seed %" PRIu64 "\n", name, all.images_taken, all.sessions, cmq_test_seed());
     cmq_memory_fs_destroy(all.memory);
 }
 

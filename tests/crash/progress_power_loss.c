@@ -306,7 +306,7 @@ static void progress_never_is_ahead_of_the_log(void)
     begin(kit_amount("CMQ_CRASH_IMAGES", 600, 100000));
     while (run.images_left > 0)
         if (!run_session()) cmq_test_fail(__FILE__, __LINE__, "%s", run.why);
-    printf("progress: %" PRIu64 " images and stores\n", run.number);
+    printf("progress: %" PRIu64 " images and stores, seed %" PRIu64 "\n", run.number, cmq_test_seed());
 }
 
 /* The checks' own proof. */
