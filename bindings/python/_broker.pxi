@@ -306,11 +306,12 @@ cdef class BrokerPlane(RequestHandler):
 
     # ---- progress
 
-    def commit_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
-        """Set progress; does nothing while a reset waits to be answered."""
+    def commit_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset, bytes address=None):
+        """Set progress; does nothing while a reset waits to be answered. ``address``: the asking client's, for its share."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        cdef cmq_offset_asker asker = _offset_asker(address)
         self.enter()
-        cdef cmq_status status = cmq_offsets_commit(self._offsets, &key, offset)
+        cdef cmq_status status = cmq_offsets_commit_of(self._offsets, &key, offset, asker)
         self.leave()
         if status != CMQ_AGAIN:
             _check(status)
@@ -331,11 +332,12 @@ cdef class BrokerPlane(RequestHandler):
         self.leave()
         return None if offset == CMQ_OFFSETS_NONE else offset
 
-    def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
+    def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset, bytes address=None):
         """Set progress so that the next pull is answered with it; held pops look again."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        cdef cmq_offset_asker asker = _offset_asker(address)
         self.enter()
-        cdef cmq_status status = cmq_broker_reset_offset(self._broker, &key, offset)
+        cdef cmq_status status = cmq_broker_reset_offset(self._broker, &key, offset, asker)
         self.leave()
         _check(status)
 
@@ -725,6 +727,16 @@ cdef class BrokerPlane(RequestHandler):
                     found[name] = (messages + rows[i].messages, size + rows[i].bytes)
         finally:
             self.leave()
+
+
+cdef cmq_offset_asker _offset_asker(bytes address) except *:
+    cdef cmq_offset_asker asker
+    cdef cmq_record_host host
+    memset(&asker, 0, sizeof(asker))
+    if address is not None:
+        _set_host(&host, address, 0)
+        asker.network = cmq_net_network_of(&host)
+    return asker
 
 
 cdef cmq_offset_key _offset_key(str group, str topic, int32_t queue_id) except *:

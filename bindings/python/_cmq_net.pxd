@@ -62,6 +62,8 @@ cdef extern from "net/cmq_net.h" nogil:
 
     ctypedef uint64_t cmq_conn_id
 
+    uint64_t cmq_net_network_of(const cmq_record_host *host)
+
     ctypedef struct cmq_net_handler:
         void *context
 

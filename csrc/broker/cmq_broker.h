@@ -81,7 +81,8 @@ cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice
 
 /* Any thread: cmq_offsets_reset; pops that are held for the queue look again. A held pull's client learns of it by its
  * next pull. */
-cmq_status CMQ_MUST_CHECK cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset);
+cmq_status CMQ_MUST_CHECK cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset,
+                                                  cmq_offset_asker asker);
 
 /* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
  * above 0 or is a timer (cmq_timer_admit), without the properties that sends are given. Waits for the disk under sync flush. */

@@ -133,11 +133,15 @@ void net_listen_end(cmq_loop *loop)
 
 /* ---- accepting ---- */
 
-uint32_t net_address_bucket(const cmq_record_host *peer)
+uint64_t cmq_net_network_of(const cmq_record_host *host)
 {
     /* a host with one IPv6 address has a /64 */
-    const cmq_slice network = {.data = peer->address, .bytes = peer->ipv6 ? 8 : 4};
-    return (uint32_t)(cmq_name_hash(network) * CMQ_NAMEHASH_MULTIPLIER >> 52);
+    return cmq_name_hash((cmq_slice){.data = host->address, .bytes = host->ipv6 ? 8 : 4}) | 1;
+}
+
+uint32_t net_address_bucket(const cmq_record_host *peer)
+{
+    return (uint32_t)(cmq_net_network_of(peer) * CMQ_NAMEHASH_MULTIPLIER >> 52);
 }
 
 /* The count of an address's connections. */

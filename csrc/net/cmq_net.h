@@ -129,6 +129,9 @@ cmq_conn_id cmq_conn_id_of(const cmq_conn *conn);
 /* The client's address, as records keep it. */
 const cmq_record_host *cmq_conn_peer(const cmq_conn *conn);
 
+/* A number of the client's address, never 0; of IPv6 of its /64, as who has one address there has them all. Another one in each process. */
+uint64_t cmq_net_network_of(const cmq_record_host *host);
+
 /* The connection of that id, NULL when it has gone or is another loop's. */
 cmq_conn *cmq_loop_conn(cmq_loop *loop, cmq_conn_id id);
 

@@ -326,6 +326,10 @@ TRIED_ELSEWHERE = {
     "progress of one group": ("tests/c/broker/tables/test_cmq_offsets.c", "no_group_takes_the_shared_room"),
     "files of a staged write": (f"{UNIT}/test_staged_writes.py", "test_no_more_files"),
     "files of all staged writes": (f"{UNIT}/test_staged_writes.py", "test_no_more_files"),
+    "progress that clients of one address make in an hour": (
+        "tests/c/broker/tables/test_cmq_offsets.c",
+        "no_client_takes_what_all_share",
+    ),
     "topics made by sends": (f"{UNIT}/test_sends.py", "autoCreateTopicMax"),
     "groups made by clients": (f"{UNIT}/test_groups.py", "autoCreateGroupMax"),
     "topics of a registration, at a name server": ("tests/unit/remoting/bodies/test_registration.py", "200_001"),

@@ -155,7 +155,7 @@ class MemoryPlane:
     def set_broker_perm(self, perm: int) -> None:
         self.perm = perm
 
-    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int, address: bytes | None = None) -> None:
         key = (group, topic, queue_id)
         if key not in self.resets:
             self.committed[key] = offset
@@ -168,7 +168,7 @@ class MemoryPlane:
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         return self.pulls.get((group, topic, queue_id))
 
-    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int, address: bytes | None = None) -> None:
         self.resets.pop((group, topic, queue_id), None)
         self.commit_offset(group, topic, queue_id, offset)
         self.resets[group, topic, queue_id] = offset

@@ -242,6 +242,13 @@ static inline cmq_tables_reader *cmq_broker_tables(cmq_broker_loop *l)
 }
 /* Answer with a text of ours; formatted, so not for hot paths. */
 void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The asking connection for cmq_offsets; a closed one has no network, and so no share. */
+static inline cmq_offset_asker cmq_broker_asker(const cmq_broker_loop *l, cmq_conn_id id)
+{
+    const cmq_conn *conn = cmq_loop_conn(l->loop, id);
+    const uint64_t network = conn != NULL ? cmq_net_network_of(cmq_conn_peer(conn)) : 0;
+    return (cmq_offset_asker){.conn = id, .network = network, .now_ns = cmq_loop_now_ns(l->loop)};
+}
 /* The response code of a failure: a retriable one where clients should retry. */
 static inline int32_t cmq_broker_code_of(cmq_status status)
 {

@@ -235,7 +235,8 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result
         /* Nothing is kept for a queue that never had a message: it is young when it has one, and read from its first. */
         const int64_t max = queue != NULL ? cmq_queue_max(queue, a->confirmed) : 0;
         if (max == 0 && (a->wait.init == CMQ_POP_INIT_MIN || !cmq_pop_service_options_of(a->pops)->begin_late)) return;
-        status = cmq_offsets_begin(l->broker->options.offsets, &progress, first_offset(l, a, topic, queue_id, queue, max));
+        status = cmq_offsets_begin(l->broker->options.offsets, &progress, first_offset(l, a, topic, queue_id, queue, max),
+                                   cmq_broker_asker(l, a->wait.conn));
     }
     if (status == CMQ_OK) status = cmq_pop_lane_enter(cmq_pop_service_buffer(a->pops), &key, &lane);
     if (status != CMQ_OK) {

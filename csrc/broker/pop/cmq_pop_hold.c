@@ -153,10 +153,10 @@ void cmq_pop_tell_revived(void *context, cmq_slice topic, cmq_slice group)
     pthread_mutex_unlock(&broker->changed_mutex);
 }
 
-cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset)
+cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
 {
     cmq_slice normal;
-    const cmq_status status = cmq_offsets_reset(broker->options.offsets, key, offset);
+    const cmq_status status = cmq_offsets_reset(broker->options.offsets, key, offset, asker);
     if (status != CMQ_OK) return status;
     if (cmq_pop_retry_of(key->topic) != CMQ_POP_NORMAL) {
         if (cmq_pop_normal_topic(key->topic, key->group, &normal) == CMQ_OK) cmq_pop_tell_revived(broker, normal, key->group);

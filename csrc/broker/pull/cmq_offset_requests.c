@@ -76,8 +76,7 @@ static void update_progress(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
         return;
     }
     /* Also of a queue that never had a message: a group that stopped before the first one came reads it when it comes back. */
-    const cmq_offset_asker asker = {.conn = cmq_conn_id_of(conn), .now_ns = cmq_loop_now_ns(l->loop)};
-    const cmq_status status = cmq_offsets_commit_of(l->broker->options.offsets, &key, header->commit_offset, asker);
+    const cmq_status status = cmq_offsets_commit_of(l->broker->options.offsets, &key, header->commit_offset, cmq_broker_asker(l, cmq_conn_id_of(conn)));
     if (status == CMQ_OK)
         cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
     else if (status == CMQ_AGAIN)

@@ -353,18 +353,13 @@ static bool hold(cmq_broker_loop *l, cmq_conn *conn, pull *p, int64_t suspend_ms
     return true;
 }
 
-static cmq_offset_asker asker_of(const cmq_broker_loop *l, const pull *p)
-{
-    return (cmq_offset_asker){.conn = p->held.conn, .now_ns = cmq_loop_now_ns(l->loop)};
-}
-
 static void note_progress(cmq_broker_loop *l, const pull *p, const pulled *got, int64_t committed)
 {
     const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
     /* A queue that never had a message has no progress; the progress of reserved groups is the broker's alone. */
     if ((got->max == 0 && committed < 0) || cmq_group_is_reserved(key.group)) return;
     /* Progress that cannot be kept (its table is full, a reset waits) is no reason to keep messages back. */
-    const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed, asker_of(l, p));
+    const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed, cmq_broker_asker(l, p->held.conn));
     (void)status;
 }
 
@@ -409,7 +404,7 @@ static bool find(cmq_broker_loop *l, const pull *p, int64_t begins, pulled *got)
         answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
         return false;
     }
-    const int64_t reset = cmq_offsets_tell_reset(l->broker->options.offsets, &key, begins, asker_of(l, p));
+    const int64_t reset = cmq_offsets_tell_reset(l->broker->options.offsets, &key, begins, cmq_broker_asker(l, p->held.conn));
     if (reset == CMQ_OFFSETS_NONE) return true;
     got->reset = true;
     got->count = 0;

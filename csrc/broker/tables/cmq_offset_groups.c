@@ -8,6 +8,8 @@
 #include "base/cmq_name_hash.h"
 
 #define BUCKETS_FIRST 64u
+#define SHARE_LEAST 64u      /* entries that any group may have while there is room at all */
+#define SHARE_OF_FREE 8u
 
 static cmq_offset_group **bucket_of(cmq_offset_group **buckets, uint32_t bucket_count, uint64_t hash) { return &buckets[hash & (bucket_count - 1)]; }
 
@@ -53,6 +55,15 @@ cmq_offset_group *cmq_offset_groups_find(const cmq_offset_groups *groups, cmq_sl
     cmq_offset_group *at = *bucket_of(groups->buckets, groups->bucket_count, hash);
     while (at != NULL && !(at->hash == hash && cmq_slice_equal((cmq_slice){.data = at->name, .bytes = at->name_bytes}, name))) at = at->next;
     return at;
+}
+
+cmq_status cmq_offset_groups_check(const cmq_offset_groups *groups, cmq_slice name, uint32_t unused)
+{
+    const cmq_offset_group *group = cmq_offset_groups_find(groups, name);
+    const uint32_t has = group == NULL ? 0 : group->entries;
+    if (has < SHARE_LEAST || has < unused / SHARE_OF_FREE) return CMQ_OK;
+    return cmq_fail(CMQ_ERR_LIMIT, "the group %.*s has offsets of %u queues, which is its share: an eighth of the %u that are left", (int)name.bytes,
+                    (const char *)name.data, has, unused);
 }
 
 cmq_status cmq_offset_groups_refer(cmq_offset_groups *groups, cmq_slice name, cmq_offset_group **group_out)

@@ -34,6 +34,9 @@ void cmq_offset_groups_free(cmq_offset_groups *groups);
 /* NULL: nobody refers to it. */
 cmq_offset_group *cmq_offset_groups_find(const cmq_offset_groups *groups, cmq_slice name);
 
+/* CMQ_ERR_LIMIT: the group has its share where so many entries are unused, 64 or an eighth of them. So no few groups can take all. */
+cmq_status CMQ_MUST_CHECK cmq_offset_groups_check(const cmq_offset_groups *groups, cmq_slice name, uint32_t unused);
+
 /* One reference more, to a group that is made if needed. CMQ_ERR_MEMORY: nothing changed. */
 cmq_status CMQ_MUST_CHECK cmq_offset_groups_refer(cmq_offset_groups *groups, cmq_slice name, cmq_offset_group **group_out);
 

@@ -17,6 +17,7 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
 #include "broker/tables/cmq_offset_groups.h"
+#include "broker/tables/cmq_offset_makers.h"
 
 #define CHUNK_ENTRIES 4096u
 #define PLACES_FIRST 64u
@@ -31,8 +32,6 @@
 #define LINK_OUTSIDE UINT32_MAX       /* does not hang in the chain */
 #define ENTRIES_LIMIT (LINK_PAIR / 2)
 
-#define SHARE_LEAST 64u               /* entries that any group may have while there is room at all */
-#define SHARE_OF_FREE 8u              /* beyond: as many as an eighth of what nobody has, so that no few groups can take all */
 
 typedef struct entry {
     uint32_t pair;                    /* NO_NUMBER: dead, or free */
@@ -84,6 +83,7 @@ struct cmq_offsets {
     int64_t commits;
     bool shared_out;                  /* groups have shares */
     cmq_offset_groups groups;         /* of the pairs */
+    cmq_offset_makers makers;
     fence fences[CMQ_OFFSETS_FENCES_MAX];   /* oldest first */
     uint32_t fence_count;
     _Atomic uint32_t resets;          /* that are pending, and fences; changed under the mutex, asked without */
@@ -294,18 +294,15 @@ static void free_pair_if_unused(cmq_offsets *offsets, uint32_t number)
     free(of);
 }
 
-static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t pair_number,
-                                            uint32_t *number_out)
+static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash,
+                                            uint32_t pair_number, cmq_offset_asker asker, uint32_t *number_out)
 {
-    if (offsets->entries_held >= offsets->entries_max)
-        return cmq_fail(CMQ_ERR_LIMIT, "there are offsets of %u queues in groups already", offsets->entries_max);
-    const cmq_offset_group *group = cmq_offset_groups_find(&offsets->groups, key->group);
-    const uint32_t has = group == NULL ? 0 : group->entries;
-    if (offsets->shared_out && has >= SHARE_LEAST && has >= (offsets->entries_max - offsets->entries_held) / SHARE_OF_FREE)
-        return cmq_fail(CMQ_ERR_LIMIT,
-                        "the group %.*s has offsets of %u queues, its share: an eighth of the free ones of %u",
-                        (int)key->group.bytes, (const char *)key->group.data, has, offsets->entries_max);
-    cmq_status status = more_entries(offsets);
+    cmq_offset_maker *by = cmq_offset_makers_find(&offsets->makers, asker);
+    const uint32_t unused = offsets->entries_max - offsets->entries_held;
+    if (unused == 0) return cmq_fail(CMQ_ERR_LIMIT, "there are offsets of %u queues already", offsets->entries_max);
+    cmq_status status = offsets->shared_out ? cmq_offset_groups_check(&offsets->groups, key->group, unused) : CMQ_OK;
+    if (status == CMQ_OK && offsets->shared_out) status = cmq_offset_makers_check(by, unused);
+    if (status == CMQ_OK) status = more_entries(offsets);
     if (status == CMQ_OK) status = make_place(offsets, &offsets->entry_places, hash_of_entry);
     if (status == CMQ_OK && pair_number == NO_NUMBER) status = make_pair(offsets, key, hash, &pair_number);
     if (status != CMQ_OK) return status;
@@ -316,16 +313,17 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
     of->first = number;
     offsets->entries_live++;
     of->group->entries++;
+    if (by != NULL) by->made++;
     put_place(&offsets->entry_places, entry_hash(pair_number, key->queue_id), number);
     *number_out = number;
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK require(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t *number_out)
+static cmq_status CMQ_MUST_CHECK require(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, cmq_offset_asker asker, uint32_t *number_out)
 {
     const uint32_t pair_number = find_pair(offsets, key, hash);
     *number_out = find_entry(offsets, pair_number, key->queue_id);
-    return *number_out != NO_NUMBER ? CMQ_OK : make_entry(offsets, key, hash, pair_number, number_out);
+    return *number_out != NO_NUMBER ? CMQ_OK : make_entry(offsets, key, hash, pair_number, asker, number_out);
 }
 
 /* ---- resets ---- */
@@ -469,7 +467,7 @@ static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offs
     if (status != CMQ_OK) return status;
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
-    status = require(offsets, key, hash, &number);
+    status = require(offsets, key, hash, asker, &number);
     if (status == CMQ_OK && !(forward && entry_at(offsets, number)->offset > offset)) status = commit_of(offsets, number, offset, asker);
     pthread_mutex_unlock(&offsets->mutex);
     return status;
@@ -483,13 +481,13 @@ cmq_status cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key
     return commit_key(offsets, key, offset, false, asker);
 }
 
-cmq_status cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+cmq_status cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
 {
     uint32_t number;
     cmq_status status = check(key, offset);
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&offsets->mutex);
-    status = require(offsets, key, pair_hash(key->group, key->topic), &number);
+    status = require(offsets, key, pair_hash(key->group, key->topic), asker, &number);
     if (status == CMQ_OK && entry_at(offsets, number)->offset == CMQ_OFFSETS_NONE) status = commit(offsets, number, offset);
     pthread_mutex_unlock(&offsets->mutex);
     return status == CMQ_AGAIN ? CMQ_OK : status;
@@ -509,7 +507,7 @@ cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, i
     if (status != CMQ_OK) return status;
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
-    status = require(offsets, key, hash, &number);
+    status = require(offsets, key, hash, asker, &number);
     if (status == CMQ_OK) {
         entry *of = entry_at(offsets, number);
         if (!is_reset(of)) of->pull_offset = next_pull;
@@ -587,14 +585,14 @@ int64_t cmq_offsets_tell_reset(cmq_offsets *offsets, const cmq_offset_key *key, 
 
 /* ---- the control plane ---- */
 
-cmq_status cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+cmq_status cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
 {
     uint32_t number;
     cmq_status status = check(key, offset);
     if (status != CMQ_OK) return status;
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
-    status = require(offsets, key, hash, &number);
+    status = require(offsets, key, hash, asker, &number);
     if (status == CMQ_OK) {
         set_reset(offsets, entry_at(offsets, number), true);
         remove_fence(offsets, number);

@@ -31,6 +31,7 @@
 #define CMQ_OFFSETS_VERSION_STEP 500u        /* commits per version: upstream's consumerOffsetUpdateVersionStep */
 #define CMQ_OFFSETS_NONE (-1)                /* no offset */
 #define CMQ_OFFSETS_FENCE_NS (INT64_C(60) * 1000000000)
+#define CMQ_OFFSETS_MADE_NS (INT64_C(3600) * 1000000000)
 /* of as many resets; of the oldest beyond, the first pull that gets it ends it, and nothing is fenced */
 #define CMQ_OFFSETS_FENCES_MAX 256u
 
@@ -42,9 +43,10 @@ typedef struct cmq_offset_key {
 } cmq_offset_key;
 
 /* The asking connection, and the time, by a clock that is never set. A connection of 0 is the broker itself: nothing is
- * fenced from it. */
+ * fenced from it. A network (cmq_net_network_of) of 0 has no share. */
 typedef struct cmq_offset_asker {
     uint64_t conn;
+    uint64_t network;
     int64_t now_ns;
 } cmq_offset_asker;
 
@@ -52,7 +54,9 @@ cmq_status CMQ_MUST_CHECK cmq_offsets_create(cmq_offsets **offsets_out, uint32_t
 void cmq_offsets_destroy(cmq_offsets *offsets);
 
 /* From now on, when what was stored is loaded, no group gets a further entry that has 64, and as many as an eighth of
- * those that are free: CMQ_ERR_LIMIT. So a few groups cannot take the shared room; existing entries stay. */
+ * those that are free: CMQ_ERR_LIMIT. So a few groups cannot take the shared room; existing entries stay. Nor do the
+ * clients of one address, under whatever groups, that made 4,096 entries and as many as a quarter of those that are free;
+ * the count halves after each CMQ_OFFSETS_MADE_NS. */
 void cmq_offsets_share_out(cmq_offsets *offsets);
 
 /* ---- the loops ---- */
@@ -68,7 +72,7 @@ cmq_status CMQ_MUST_CHECK cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_
 cmq_status CMQ_MUST_CHECK cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
 
 /* Commit, unless there is an offset: where a group begins. CMQ_ERR_LIMIT as a commit. */
-cmq_status CMQ_MUST_CHECK cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
+cmq_status CMQ_MUST_CHECK cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker);
 
 /* The pending reset, else what was committed, else CMQ_OFFSETS_NONE. */
 int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
@@ -90,7 +94,7 @@ cmq_status CMQ_MUST_CHECK cmq_offsets_pulled(cmq_offsets *offsets, const cmq_off
 int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key);   /* CMQ_OFFSETS_NONE */
 
 /* Set, and leave a reset pending. */
-cmq_status CMQ_MUST_CHECK cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
+cmq_status CMQ_MUST_CHECK cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker);
 
 /* Forget all of a group, of a topic, or of a group in a topic (the other slice empty: any). Returns how many committed offsets went. */
 uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice topic);

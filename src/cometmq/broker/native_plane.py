@@ -105,9 +105,9 @@ class NativePlane:
 
     # --- Progress
 
-    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int, address: bytes | None = None) -> None:
         """Set a group's next offset to consume."""
-        self.engine.commit_offset(group, topic, queue_id, offset)
+        self.engine.commit_offset(group, topic, queue_id, offset, address)
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return a group's next offset to consume, or None."""
@@ -117,9 +117,9 @@ class NativePlane:
         """Return where a group's next pull will begin, or None."""
         return self.engine.pull_offset(group, topic, queue_id)
 
-    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int, address: bytes | None = None) -> None:
         """Set progress so that the next pull is answered with it."""
-        self.engine.reset_offset(group, topic, queue_id, offset)
+        self.engine.reset_offset(group, topic, queue_id, offset, address)
 
     def remove_offsets(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Forget the progress of a group, or of all groups in a topic."""

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
+from ipaddress import ip_address
 
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
@@ -273,7 +274,8 @@ class BrokerOffsets:
         time_ms, force = members.required_int64("timestamp"), members.required_boolean("isForce")
         queue_id, offset = members.int32("queueId", -1), members.int64("offset")
         if self.reset_on_server:
-            targets = await caller.apart(lambda: self._reset_here(topic, group, time_ms, queue_id, offset))
+            address = _address_of(caller.peer)
+            targets = await caller.apart(lambda: self._reset_here(topic, group, time_ms, queue_id, offset, address))
         else:
             language = request.language
             targets, order = await caller.apart(lambda: self._targets(language, topic, group, time_ms, force))
@@ -285,7 +287,9 @@ class BrokerOffsets:
         table = {self._queue(topic, queue): target for queue, target in targets.items()}
         return ResetOffsetBody(offsets=table).to_json()
 
-    def _reset_here(self, topic: str, group: str, time_ms: int, queue_id: int, offset: int | None) -> dict[int, int]:
+    def _reset_here(
+        self, topic: str, group: str, time_ms: int, queue_id: int, offset: int | None, address: bytes
+    ) -> dict[int, int]:
         config = self._topics.get(topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
@@ -303,7 +307,7 @@ class BrokerOffsets:
         if not targets:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue, target in targets.items():
-            self._plane.reset_offset(group, topic, queue, target)
+            self._plane.reset_offset(group, topic, queue, target, address)
         return targets
 
     def _checked_target(self, topic: str, queue_id: int, offset: int) -> int:
@@ -366,10 +370,10 @@ class BrokerOffsets:
     # --- 314, 303, 308
 
     async def _clone(self, request: Command, caller: Caller) -> Command:
-        await caller.apart(lambda: self._copy_progress(Members(request.fields)))
+        await caller.apart(lambda: self._copy_progress(Members(request.fields), _address_of(caller.peer)))
         return ok(request)
 
-    def _copy_progress(self, members: Members) -> None:
+    def _copy_progress(self, members: Members, address: bytes) -> None:
         source, target = members.required("srcGroup"), members.required("destGroup")
         _check_group(target)
         one, offline = members.text("topic", "").strip(), members.boolean("offline")
@@ -377,7 +381,7 @@ class BrokerOffsets:
             if self._topics.get(topic) is None or not (offline or self._is_subscribed(source, topic)):
                 continue
             for queue_id, offset in self._progress(source, topic).items():
-                self._plane.commit_offset(target, topic, queue_id, offset)
+                self._plane.commit_offset(target, topic, queue_id, offset, address)
 
     def _progress(self, group: str, topic: str) -> dict[int, int]:
         self.sync()
@@ -439,6 +443,11 @@ def _check_group(group: str) -> None:
     """Refuse to move the progress of a group of the broker's own: what was popped would not come back."""
     if group.startswith(SYSTEM_GROUP_PREFIX):
         raise Refusal(ResponseCode.NO_PERMISSION, f"the broker alone commits the progress of group {group}")
+
+
+def _address_of(peer: str) -> bytes:
+    """Return the bytes of a client's address, ``ip:port`` with brackets around an IPv6 one."""
+    return ip_address(peer.rpartition(":")[0].strip("[]")).packed
 
 
 def _less(queues_left: int, queues: int) -> int:

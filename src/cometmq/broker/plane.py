@@ -146,8 +146,8 @@ class DataPlane(Protocol):
 
     # --- Progress
 
-    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set a group's next offset to consume."""
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int, address: bytes | None = None) -> None:
+        """Set a group's next offset to consume. ``address``: of the client that asks, whose share counts."""
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return a group's next offset to consume (a pending reset first), or None where it has none."""
@@ -155,7 +155,7 @@ class DataPlane(Protocol):
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a group's last pull, or None."""
 
-    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int, address: bytes | None = None) -> None:
         """Set progress so that the next pull is answered with it; commits in between do nothing."""
 
     def remove_offsets(self, *, group: str | None = None, topic: str | None = None) -> None:

@@ -3,8 +3,8 @@
 A table of 50,000 topics takes half a second to write. A caller that changed it waits for a write that began after the
 change; callers that arrive during a write share the next.
 
-A long write is followed by a pause as long as itself, at most a second. Changes one after the other, each of which writes
-the whole table, therefore take at most half of a processor, and changes that come in the pause share a write.
+A long write is followed by a pause as long as itself, at most a second. Changes one after the other, each of which
+writes the whole table, therefore take at most half of a processor, and changes that come in the pause share a write.
 """
 
 from __future__ import annotations

@@ -647,7 +647,7 @@ static void the_next_pull_is_answered_with_a_reset(void)
     for (int i = 0; i < 4; i++) kit_send_message(client, 10 + i, "T", "a", "x");
     for (int i = 0; i < 4; i++) expect(client, 10 + i, FOUND);
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
-    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2));
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2, (cmq_offset_asker){0}));
     /* It says, too, where its client was before: that does not count any more. */
     const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"queueOffset", "4"}, {"maxMsgNums", "32"}, {"sysFlag", "3"},
                                 {"commitOffset", "4"}, {"suspendTimeoutMillis", "15000"}, {"subVersion", "1"}, {NULL, NULL}};
@@ -671,7 +671,7 @@ static void reset_outlives_a_client_that_did_not_act_on_it(void)
     kit_pull(before, 1, "T", 4, 2, 15000, "");
     CHECK(kit_is_silent(&kit, before));
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
-    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2));
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2, (cmq_offset_asker){0}));
     kit_send_message(producer, 15, "T", "a", "x");
     expect(producer, 15, FOUND);
     CHECK_INT(kit_number(expect(before, 1, MOVED), "nextBeginOffset"), 2);

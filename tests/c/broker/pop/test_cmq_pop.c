@@ -601,7 +601,7 @@ static void a_reset_gives_messages_again(void)
     send_some(client, 3);
     pop(client, 1, all);
     expect(client, 1, OK);
-    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 1));
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 1, (cmq_offset_asker){0}));
     pop(client, 2, all);
     CHECK(strcmp(kit_text(expect(client, 2, OK), "msgOffsetInfo"), "0 0 1,2") == 0);
     close(client);

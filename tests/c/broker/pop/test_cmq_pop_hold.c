@@ -449,7 +449,7 @@ static void unsynced_messages_are_not_popped(void)
 static void reset_to(const char *topic, int32_t queue_id, int64_t offset)
 {
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text(topic), .queue_id = queue_id};
-    CHECK_OK(cmq_broker_reset_offset(kit.broker, &key, offset));
+    CHECK_OK(cmq_broker_reset_offset(kit.broker, &key, offset, (cmq_offset_asker){0}));
 }
 
 static void a_reset_wakes_waiting_pops(void)

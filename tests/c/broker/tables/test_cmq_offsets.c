@@ -94,7 +94,7 @@ static void an_advance_never_goes_back(void)
     CHECK_INT(query(offsets, "g", "T", 0), 5);
     CHECK_OK(cmq_offsets_advance(offsets, &key, 6));
     CHECK_INT(query(offsets, "g", "T", 0), 6);
-    CHECK_OK(cmq_offsets_reset(offsets, &key, 2));
+    CHECK_OK(cmq_offsets_reset(offsets, &key, 2, (cmq_offset_asker){0}));
     CHECK_STATUS(cmq_offsets_advance(offsets, &key, 7), CMQ_AGAIN);
     CHECK_INT(query(offsets, "g", "T", 0), 2);
     CHECK_STATUS(cmq_offsets_advance(offsets, &key, -1), CMQ_ERR_ARGUMENT);
@@ -124,7 +124,7 @@ static void wrong_keys_are_refused(void)
     CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 1, 1, NOBODY), CMQ_ERR_ARGUMENT);
     of = key("g", "T", 0);
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, -5), CMQ_ERR_ARGUMENT);
-    CHECK_STATUS(cmq_offsets_reset(offsets, &of, -1), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(cmq_offsets_reset(offsets, &of, -1, (cmq_offset_asker){0}), CMQ_ERR_ARGUMENT);
     of.topic = (cmq_slice){.data = (uint8_t *)name, .bytes = sizeof name};
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, 1), CMQ_ERR_ARGUMENT);
     of.topic.bytes--;
@@ -142,8 +142,8 @@ static void a_reset_waits_for_the_next_pull(void)
     CHECK_OK(cmq_offsets_pulled(offsets, &of, 120, 100, NOBODY));
     CHECK_INT(cmq_offsets_pull_offset(offsets, &of), 120);
     CHECK_INT(cmq_offsets_take_reset(offsets, &of), CMQ_OFFSETS_NONE);
-    CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
-    CHECK_OK(cmq_offsets_reset(offsets, &of, 8));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 8, (cmq_offset_asker){0}));
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, 101), CMQ_AGAIN);
     CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 121, 102, NOBODY), CMQ_AGAIN);
     CHECK_INT(cmq_offsets_query(offsets, &of), 8);
@@ -168,7 +168,7 @@ static void former_owner_does_not_undo_a_reset(void)
     cmq_offsets *offsets = make_offsets(0);
     const cmq_offset_key of = key("g", "T", 0);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 100, asker(1, 0)));
-    CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
     CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 120, asker(1, 1)), 7);
     CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 110, asker(1, 1)), CMQ_AGAIN);
     CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 7, asker(2, 2)), CMQ_OFFSETS_NONE);
@@ -189,7 +189,7 @@ static void reset_is_over_for_a_client_that_chose_to_be_elsewhere(void)
 {
     cmq_offsets *offsets = make_offsets(0);
     const cmq_offset_key of = key("g", "T", 0);
-    CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
     for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, i)), 7);
     CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(2, 3)), 7);   /* another one counts anew */
     for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, i)), 7);
@@ -203,7 +203,7 @@ static void resets_beyond_the_fences_end_with_the_first_pull_that_gets_one(void)
     cmq_offsets *offsets = make_offsets(0);
     for (int q = 0; q <= (int)CMQ_OFFSETS_FENCES_MAX; q++) {
         const cmq_offset_key of = key("g", "T", q);
-        CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
+        CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
         CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, 0)), 7);
     }
     const cmq_offset_key first = key("g", "T", 0), second = key("g", "T", 1);
@@ -218,7 +218,7 @@ static void removal_takes_pending_resets_along(void)
 {
     cmq_offsets *offsets = make_offsets(0);
     const cmq_offset_key of = key("g", "T", 0);
-    CHECK_OK(cmq_offsets_reset(offsets, &of, 8));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 8, (cmq_offset_asker){0}));
     CHECK_INT(cmq_offsets_remove(offsets, of.group, of.topic), 1);
     CHECK_INT(cmq_offsets_take_reset(offsets, &of), CMQ_OFFSETS_NONE);
     CHECK_OK(cmq_offsets_commit(offsets, &of, 1));
@@ -288,7 +288,7 @@ static void entries_are_limited(void)
     cmq_offset_key of = key("g", "T", 3);
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, 1), CMQ_ERR_LIMIT);
     of = key("new", "T", 0);
-    CHECK_STATUS(cmq_offsets_reset(offsets, &of, 1), CMQ_ERR_LIMIT);
+    CHECK_STATUS(cmq_offsets_reset(offsets, &of, 1, (cmq_offset_asker){0}), CMQ_ERR_LIMIT);
     commit(offsets, "g", "T", 2, 9);
     CHECK_INT(cmq_offsets_remove(offsets, cmq_slice_of_text("g"), CMQ_SLICE_NONE), 3);
     CHECK_CHANGES(offsets, "g/T/-1=-1");   /* frees the changes that wait to be read */
@@ -366,7 +366,7 @@ static void random_work_as_in_a_model(void)
             CHECK_STATUS(cmq_offsets_commit(offsets, &of, offset), m->reset[g][t][q] ? CMQ_AGAIN : CMQ_OK);
             if (!m->reset[g][t][q]) m->offset[g][t][q] = offset;
         } else if (act < 65) {
-            CHECK_OK(cmq_offsets_reset(offsets, &of, offset));
+            CHECK_OK(cmq_offsets_reset(offsets, &of, offset, (cmq_offset_asker){0}));
             m->offset[g][t][q] = offset;
             m->reset[g][t][q] = true;
         } else if (act < 80) {
@@ -454,7 +454,7 @@ static void no_group_takes_the_shared_room(void)
         snprintf(name, sizeof name, "greedy-%d", group);
         cmq_offset_key key = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T")};
         cmq_status status = CMQ_OK;
-        for (key.queue_id = 0; key.queue_id < 65536 && status == CMQ_OK; key.queue_id++) status = cmq_offsets_begin(offsets, &key, 0);
+        for (key.queue_id = 0; key.queue_id < 65536 && status == CMQ_OK; key.queue_id++) status = cmq_offsets_begin(offsets, &key, 0, (cmq_offset_asker){0});
         CHECK_STATUS(status, CMQ_ERR_LIMIT);
         /* Other groups have room. */
         for (int small = 0; small < 4; small++) {
@@ -473,13 +473,52 @@ static void no_group_takes_the_shared_room(void)
     const cmq_slice greedy = cmq_slice_of_text("greedy-0");
     CHECK(cmq_offsets_remove(offsets, greedy, CMQ_SLICE_NONE) > 0);
     const cmq_offset_key again = {.group = greedy, .topic = cmq_slice_of_text("U")};
-    CHECK_OK(cmq_offsets_begin(offsets, &again, 7));
-    CHECK_OK(cmq_offsets_begin(offsets, &again, 3));
+    CHECK_OK(cmq_offsets_begin(offsets, &again, 7, (cmq_offset_asker){0}));
+    CHECK_OK(cmq_offsets_begin(offsets, &again, 3, (cmq_offset_asker){0}));
     CHECK_INT(cmq_offsets_query(offsets, &again), 7);
     cmq_offsets_destroy(offsets);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
+/* Commits of new groups, 64 queues each, until one is refused; returns how many were taken. */
+static uint32_t take_all(cmq_offsets *offsets, uint32_t first_group, cmq_offset_asker asker)
+{
+    char name[32];
+    for (uint32_t count = 0;; count++) {
+        snprintf(name, sizeof name, "many-%u", first_group + count / 64);
+        const cmq_offset_key key = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = (int32_t)(count % 64)};
+        const cmq_status status = cmq_offsets_commit_of(offsets, &key, 1, asker);
+        if (status == CMQ_OK) continue;
+        CHECK_STATUS(status, CMQ_ERR_LIMIT);
+        return count;
+    }
+}
+
+/* Groups have shares, and clients make groups: so clients of an address have one, too. */
+static void no_client_takes_what_all_share(void)
+{
+    enum { ENTRIES = 400000 };
+    cmq_offsets *offsets;
+    cmq_offset_asker greedy = {.conn = 3, .network = 0x1234567890ABCDEF, .now_ns = 1}, other = {.conn = 4, .network = 0xFEDCBA0987654321, .now_ns = 1};
+    const cmq_offset_key key = {.group = cmq_slice_of_text("g"), .topic = cmq_slice_of_text("U")};
+    CHECK_OK(cmq_offsets_create(&offsets, ENTRIES));
+    cmq_offsets_share_out(offsets);
+    CHECK_INT(take_all(offsets, 0, greedy), ENTRIES / 5);   /* a quarter of what is left then */
+    greedy.conn = 5;
+    CHECK_INT(take_all(offsets, 10000, greedy), 0);
+    CHECK_STATUS(cmq_offsets_begin(offsets, &key, 0, greedy), CMQ_ERR_LIMIT);
+    CHECK_STATUS(cmq_offsets_pulled(offsets, &key, 0, CMQ_OFFSETS_NONE, greedy), CMQ_ERR_LIMIT);
+    CHECK_STATUS(cmq_offsets_reset(offsets, &key, 0, greedy), CMQ_ERR_LIMIT);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &key, 1, other));
+    CHECK_OK(cmq_offsets_commit_of(offsets, &key, 2, greedy));   /* what is there stays open to all */
+    greedy.now_ns += CMQ_OFFSETS_MADE_NS;
+    const uint32_t later = take_all(offsets, 20000, greedy);
+    CHECK(later > 0 && later < ENTRIES / 10);
+    CHECK(take_all(offsets, 30000, other) > ENTRIES / 10);
+    cmq_offsets_destroy(offsets);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(no_client_takes_what_all_share),
+              CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
               CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(former_owner_does_not_undo_a_reset),
               CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere), CMQ_TEST(resets_beyond_the_fences_end_with_the_first_pull_that_gets_one),
               CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),

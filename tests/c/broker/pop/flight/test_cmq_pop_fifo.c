@@ -138,7 +138,7 @@ static void a_pending_reset_stays(void)
 {
     cmq_pop_fifo to = make();
     give(&to, "", 10, NOW);
-    CHECK_OK(cmq_offsets_reset(to.offsets, &key, 3));
+    CHECK_OK(cmq_offsets_reset(to.offsets, &key, 3, (cmq_offset_asker){0}));
     CHECK(!ack(&to, 10, NOW, NOW));
     CHECK_INT(cmq_offsets_query(to.offsets, &key), 3);
     give(&to, "", 20, LATER);
