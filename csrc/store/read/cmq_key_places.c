@@ -99,7 +99,9 @@ static bool may_be_torn(const cmq_store *store, const cmq_index_file_info *info)
 /* Has the index every key up to the confirmed end? */
 static bool is_kept_by_us(cmq_store *store)
 {
-    return !store->options.read_only || atomic_load(&store->source) == CMQ_FOLLOW_SOURCE_PAGE;
+    if (!store->options.read_only) return true;
+    /* The page stays the source for up to 100 ms after its writer's death; the next writer makes its generation 0. */
+    return atomic_load(&store->source) == CMQ_FOLLOW_SOURCE_PAGE && cmq_store_page_generation(store) != 0;
 }
 
 /* Add the range that recovery could not put again. A view has it from the writer's point. */

@@ -20,6 +20,7 @@
 #include "base/cmq_lock.h"
 #include "store/follow/cmq_follow.h"
 #include "support/cmq_ledger.h"
+#include "store/read/cmq_key_places.h"
 #include "support/cmq_store_kit.h"
 
 static char root[CMQ_PATH_BYTES], other[CMQ_PATH_BYTES];
@@ -310,6 +311,8 @@ static void observe(void)
     CHECK_INT(count_messages(observer, NULL), OBSERVED);
 }
 
+static void (*look)(void) = observe;
+
 static void append_lot(cmq_store *store, const char *tag)
 {
     static const uint8_t body[8];
@@ -327,21 +330,21 @@ static void append_lot(cmq_store *store, const char *tag)
 static cmq_status observed_write(cmq_file *file, uint64_t offset, const void *from, size_t bytes)
 {
     const cmq_status status = cmq_fs_posix()->ops->write(file, offset, from, bytes);
-    observe();
+    look();
     return status;
 }
 
 static cmq_status observed_punch(cmq_file *file, uint64_t offset, uint64_t bytes)
 {
     const cmq_status status = cmq_fs_posix()->ops->punch(file, offset, bytes);
-    observe();
+    look();
     return status;
 }
 
 static cmq_status observed_remove(cmq_fs *fs, const char *path)
 {
     const cmq_status status = cmq_fs_posix()->ops->remove(fs, path);
-    observe();
+    look();
     return status;
 }
 
@@ -378,6 +381,82 @@ static void a_view_stays_whole_while_a_writer_recovers(void)
         CHECK(observations > 1);   /* the recovery wrote, punched or removed something */
         CHECK_OK(cmq_store_refresh(observer));
         observe();
+        kit_close(observer);
+        observer = NULL;
+        kit_close(writer);
+    }
+}
+
+/* ---- keys while a new writer recovers ---- */
+
+enum { KEYED = 300 };   /* five files of the index */
+
+/* Does a scan by key look at this place? */
+static bool may_be_scanned(const char *key, int64_t phy)
+{
+    cmq_gap *gaps;
+    uint32_t count;
+    cmq_places places = {0};
+    CHECK_OK(cmq_store_index_gaps(observer, cmq_store_confirmed(observer), &gaps, &count));
+    CHECK_OK(cmq_store_key_places(observer, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &places));
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++) found = found || (phy >= gaps[i].from && phy < gaps[i].end);
+    for (uint32_t i = 0; i < places.count; i++) found = found || places.phys[i] == phy;
+    free(gaps);
+    cmq_places_free(&places);
+    return found;
+}
+
+static void find_all_keys(void)
+{
+    if (observer == NULL) return;
+    observations++;
+    kit_found *found = kit_found_make(4);
+    for (int i = 0; i < KEYED; i += 7) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        CHECK_OK(cmq_store_find_key(observer, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &found->batch));
+        CHECK_INT(found->batch.count, 1);
+        const int64_t phy = found->items[0].physical_offset;
+        cmq_found_batch_release(&found->batch);
+        CHECK(may_be_scanned(key, phy));
+    }
+    kit_found_free(found);
+}
+
+/* The last durable point lies in the middle (way 0), or there is none (way 1). The view followed the writer that was killed. */
+static void a_view_finds_keys_while_a_writer_recovers(void)
+{
+    for (int way = 0; way < 2; way++) {
+        start();
+        cmq_store_options options = kit_options(root);
+        options.durable_point_bytes = options.durable_point_ms = INT64_C(1) << 40;
+        cmq_store *writer = kit_open(&options);
+        cmq_store_options reading = options;
+        reading.read_only = true;
+        cmq_store *view = kit_open(&reading);
+        for (int i = 0; i < KEYED; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "k%d", i);
+            kit_append(writer, "T", 0, "body", NULL, key);
+            if (i == KEYED / 2 && way == 0) CHECK_OK(cmq_store_maintain(writer, true));
+        }
+        CHECK_OK(cmq_store_refresh(view));
+        observer = view;
+        observations = 0;
+        find_all_keys();
+        cmq_store_abandon(writer);
+        find_all_keys();
+        observed_ops = *cmq_fs_posix()->ops;
+        observed_ops.write = observed_write;
+        observed_ops.punch = observed_punch;
+        observed_ops.remove = observed_remove;
+        look = find_all_keys;
+        options.fs = &observed_fs;
+        writer = kit_open(&options);
+        CHECK(observations > 2);
+        find_all_keys();
+        look = observe;
         kit_close(observer);
         observer = NULL;
         kit_close(writer);
@@ -737,5 +816,5 @@ static void opening_writer_is_no_foreign_one(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(torn_record_of_a_killed_writer_is_not_shown),
               CMQ_TEST(torn_record_is_not_shown_while_a_writer_opens), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
-              CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
+              CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(a_view_finds_keys_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
