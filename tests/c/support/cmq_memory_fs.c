@@ -403,14 +403,14 @@ static cmq_status memory_list(cmq_fs *self, const char *path, char ***names_out,
     const int failed = directory == NULL ? errno : directory->is_directory ? 0 : ENOTDIR;
     if (failed == 0) {
         for (const memory_node *node = directory->children; node != NULL; node = node->next) count++;
-        char **names = malloc((count + 1) * sizeof *names);
-        CHECK(names != NULL);
+        char **names = count > 0 ? malloc(count * sizeof *names) : NULL;   /* as on the system's files, there is nothing to free then */
+        CHECK(names != NULL || count == 0);
         count = 0;
         for (const memory_node *node = directory->children; node != NULL; node = node->next) {
             names[count] = strdup(node->name);
             CHECK(names[count++] != NULL);
         }
-        qsort(names, count, sizeof *names, compare_names);
+        if (count > 1) qsort(names, count, sizeof *names, compare_names);
         *names_out = names;
         *count_out = count;
     }
