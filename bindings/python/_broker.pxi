@@ -29,30 +29,18 @@ cdef class BrokerPlane(RequestHandler):
     cdef object _drained             # Event: the last call under way has left
     cdef cmq_record_host _host
 
-    def __init__(self, StoreHandle handle not None, *, str cluster not None, str broker_ip not None, bytes store_address not None, int store_port,
-                 str region not None="DefaultRegion", bint trace=True, uint32_t message_bytes_max=0,
-                 bint long_polling=True, int64_t short_polling_ms=0, uint32_t holds_max=0, int32_t transfer_count_memory=0,
-                 int32_t transfer_bytes_memory=0, int32_t transfer_count_disk=0, int32_t transfer_bytes_disk=0, int64_t memory_bytes=0,
-                 uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True, str broker_name=None, bint timers=False,
-                 int32_t timer_precision_ms=0, int64_t timer_delay_ms_max=0, int32_t timer_roll_window_slots=0, int32_t timer_slot_messages=0,
-                 int32_t timer_flush_interval_ms=0, int64_t timer_log_file_bytes=0, bint pops=False,
-                 uint32_t pop_revive_queues=0, uint32_t pop_revive_queues_read=0, bint pop_merge=False, int64_t pop_stay_ms=0, int64_t pop_stay_out_ms=0, uint32_t pop_merged_max=0,
-                 uint32_t pop_lane_max=0, bint pop_retry_v2=False, bint pop_retry_v1=True, int32_t pop_retry_percent=20, bint pop_begin_early=True,
-                 uint32_t pop_in_flight_max=0, uint32_t pop_waits_max=0, uint32_t pop_waits_key_max=0, bint pop_give_up=False):
+    def __init__(self, StoreHandle handle not None, settings not None):
         if self._handle is not None:
             raise RuntimeError("this plane was made before")
         cdef cmq_broker_options options
         cdef cmq_delay_options delay
-        cdef cmq_timer_options timer
-        cdef cmq_pop_service_options popping
-        cdef cmq_status status
-        cdef bytes raw_cluster = cluster.encode(), raw_region = region.encode(), raw_ip = broker_ip.encode()
-        cdef bytes raw_name = None if broker_name is None else broker_name.encode()
+        cdef bytes cluster = settings.cluster.encode(), region = settings.region.encode()
+        cdef bytes broker_ip = settings.broker_ip.encode()
+        cdef bytes name = None if settings.broker_name is None else settings.broker_name.encode()
+        pull = settings.pull
         memset(&options, 0, sizeof(options))
         memset(&delay, 0, sizeof(delay))
-        memset(&timer, 0, sizeof(timer))
-        memset(&popping, 0, sizeof(popping))
-        _set_host(&options.store_host, store_address, store_port)
+        _set_host(&options.store_host, settings.store_address, settings.store_port)
         handle.enter()
         self._handle = handle
         self._entered = True
@@ -63,67 +51,80 @@ cdef class BrokerPlane(RequestHandler):
         delay.store = handle._store
         delay.tables = self._tables
         _check(cmq_delay_create(&self._delay, &delay))
-        if timers:
-            timer.store = handle._store
-            timer.tables = self._tables
-            timer.precision_ms = timer_precision_ms
-            timer.delay_ms_max = timer_delay_ms_max
-            timer.roll_window_slots = timer_roll_window_slots
-            timer.slot_messages = timer_slot_messages
-            timer.flush_interval_ms = timer_flush_interval_ms
-            timer.log_file_bytes = timer_log_file_bytes
-            with nogil:
-                status = cmq_timer_create(&self._timer, &timer)
-            _check(status)
-        if pops and self._timer is not NULL and raw_name is not None:
-            popping.store = handle._store
-            popping.tables = self._tables
-            popping.offsets = self._offsets
-            popping.order = self._pop_order
-            popping.timer = self._timer
-            popping.cluster = raw_cluster
-            popping.broker = raw_name
-            popping.host = self._host
-            popping.revive_queues = pop_revive_queues
-            popping.revive_queues_read = pop_revive_queues_read
-            popping.merge = pop_merge
-            popping.stay_ms = pop_stay_ms
-            popping.stay_out_ms = pop_stay_out_ms
-            popping.merged_max = pop_merged_max
-            popping.lane_max = pop_lane_max
-            popping.retry_v2 = pop_retry_v2
-            popping.retry_v1_off = not pop_retry_v1
-            popping.retry_percent = pop_retry_percent or -1
-            popping.begin_late = not pop_begin_early
-            popping.in_flight_max = pop_in_flight_max
-            popping.waits_max = pop_waits_max
-            popping.waits_key_max = pop_waits_key_max
-            popping.give_up = pop_give_up
-            _check(cmq_pop_service_create(&self._pops, &popping))
+        if settings.timers is not None:
+            self._make_timer(settings.timers)
+        if settings.pops is not None and self._timer is not NULL and name is not None:
+            self._make_pops(settings.pops, cluster, name)
         options.store = handle._store
         options.timer = self._timer
         options.pops = self._pops
-        if raw_name is not None:
-            options.name = raw_name
+        if name is not None:
+            options.name = name
         options.tables = self._tables
         options.offsets = self._offsets
-        options.cluster = raw_cluster
-        options.region = raw_region
-        options.broker_ip = raw_ip
-        options.trace_off = not trace
-        options.message_bytes_max = message_bytes_max
-        options.long_polling_off = not long_polling
-        options.short_polling_ms = short_polling_ms
-        options.holds_max = holds_max
-        options.transfer_count_memory = transfer_count_memory
-        options.transfer_bytes_memory = transfer_bytes_memory
-        options.transfer_count_disk = transfer_count_disk
-        options.transfer_bytes_disk = transfer_bytes_disk
-        options.memory_bytes = memory_bytes
-        options.sends_waiting_max = sends_waiting_max
-        options.flush_timeout_ms = flush_timeout_ms
-        options.lite_pull_off = not lite_pull
+        options.cluster = cluster
+        options.region = region
+        options.broker_ip = broker_ip
+        options.trace_off = not settings.trace
+        options.message_bytes_max = settings.message_bytes_max
+        options.sends_waiting_max = settings.sends_waiting_max
+        options.flush_timeout_ms = settings.flush_timeout_ms
+        options.long_polling_off = not pull.long_polling
+        options.short_polling_ms = pull.short_polling_ms
+        options.holds_max = pull.holds_max
+        options.lite_pull_off = not pull.lite
+        options.transfer_count_memory = pull.transfer_count_memory
+        options.transfer_bytes_memory = pull.transfer_bytes_memory
+        options.transfer_count_disk = pull.transfer_count_disk
+        options.transfer_bytes_disk = pull.transfer_bytes_disk
+        options.memory_bytes = pull.memory_bytes
         _check(cmq_broker_create(&self._broker, &options))
+
+    cdef int _make_timer(self, timers) except -1:
+        cdef cmq_timer_options options
+        cdef cmq_status status
+        memset(&options, 0, sizeof(options))
+        options.store = self._handle._store
+        options.tables = self._tables
+        options.precision_ms = timers.precision_ms
+        options.delay_ms_max = timers.delay_ms_max
+        options.roll_window_slots = timers.roll_window_slots
+        options.slot_messages = timers.slot_messages
+        options.flush_interval_ms = timers.flush_interval_ms
+        options.log_file_bytes = timers.log_file_bytes
+        with nogil:
+            status = cmq_timer_create(&self._timer, &options)
+        _check(status)
+        return 0
+
+    cdef int _make_pops(self, pops, bytes cluster, bytes name) except -1:
+        cdef cmq_pop_service_options options
+        memset(&options, 0, sizeof(options))
+        options.store = self._handle._store
+        options.tables = self._tables
+        options.offsets = self._offsets
+        options.order = self._pop_order
+        options.timer = self._timer
+        options.cluster = cluster
+        options.broker = name
+        options.host = self._host
+        options.revive_queues = pops.revive_queues
+        options.revive_queues_read = pops.revive_queues_read
+        options.merge = pops.merge
+        options.stay_ms = pops.stay_ms
+        options.stay_out_ms = pops.stay_out_ms
+        options.merged_max = pops.merged_max
+        options.lane_max = pops.lane_max
+        options.retry_v2 = pops.retry_v2
+        options.retry_v1_off = not pops.retry_v1
+        options.retry_percent = pops.retry_percent or -1
+        options.begin_late = not pops.begin_early
+        options.in_flight_max = pops.in_flight_max
+        options.waits_max = pops.waits_max
+        options.waits_key_max = pops.waits_key_max
+        options.give_up = pops.give_up
+        _check(cmq_pop_service_create(&self._pops, &options))
+        return 0
 
     def __dealloc__(self):
         # A child of a fork has none of the threads that freeing would end; its memory goes with it.

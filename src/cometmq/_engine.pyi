@@ -11,6 +11,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer, Self, disjoint_base
 
 from cometmq._types import Bodies, Body, CommandParts, Host, Numbers, Values
+from cometmq.broker.plane_options import PlaneOptions
 from cometmq.client.group.process_queue import HeldMessage
 from cometmq.client.send.outgoing import SendStatus
 from cometmq.client.send.sending import SendPolicy
@@ -1208,53 +1209,7 @@ class NetServer:
 
 @final
 class BrokerPlane(RequestHandler):
-    def __init__(
-        self,
-        handle: StoreHandle,
-        *,
-        cluster: str,
-        broker_ip: str,
-        store_address: bytes,
-        store_port: int,
-        region: str = "DefaultRegion",
-        trace: bool = True,
-        message_bytes_max: int = 0,
-        long_polling: bool = True,
-        short_polling_ms: int = 0,
-        holds_max: int = 0,
-        transfer_count_memory: int = 0,
-        transfer_bytes_memory: int = 0,
-        transfer_count_disk: int = 0,
-        transfer_bytes_disk: int = 0,
-        memory_bytes: int = 0,
-        sends_waiting_max: int = 0,
-        flush_timeout_ms: int = 0,
-        lite_pull: bool = True,
-        broker_name: str | None = None,
-        timers: bool = False,
-        timer_precision_ms: int = 0,
-        timer_delay_ms_max: int = 0,
-        timer_roll_window_slots: int = 0,
-        timer_slot_messages: int = 0,
-        timer_flush_interval_ms: int = 0,
-        timer_log_file_bytes: int = 0,
-        pop_revive_queues: int = ...,
-        pop_revive_queues_read: int = ...,
-        pop_stay_ms: int = ...,
-        pop_stay_out_ms: int = ...,
-        pop_merged_max: int = ...,
-        pop_lane_max: int = ...,
-        pop_retry_percent: int = ...,
-        pop_in_flight_max: int = ...,
-        pop_waits_max: int = ...,
-        pop_waits_key_max: int = ...,
-        pops: bool = ...,
-        pop_merge: bool = ...,
-        pop_retry_v2: bool = ...,
-        pop_retry_v1: bool = ...,
-        pop_begin_early: bool = ...,
-        pop_give_up: bool = ...,
-    ) -> None: ...
+    def __init__(self, handle: StoreHandle, settings: PlaneOptions) -> None: ...
     def close(self) -> None: ...
     def put_topic(
         self,

@@ -27,6 +27,7 @@ from cometmq._engine import BrokerPlane
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.control import ControlPlane, Job
 from cometmq.broker.native_plane import NativePlane
+from cometmq.broker.plane_options import PlaneOptions, PopOptions, PullOptions, TimerOptions
 from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing
 from cometmq.errors import Error
 from cometmq.remoting.bodies.config_tables import KVTable
@@ -163,48 +164,57 @@ class Broker:
 
     def _make_plane(self, store: Store) -> BrokerPlane:
         settings = self.config.settings
-        return BrokerPlane(
-            store.handle,
-            cluster=settings.broker_cluster_name,
-            broker_ip=self.config.advertised_ip,
-            store_address=ip_address(self.config.advertised_ip).packed,
-            store_port=self._port,
-            region=settings.region_id,
-            trace=settings.trace_on,
-            message_bytes_max=settings.max_message_size_bytes,
+        pull = PullOptions(
             long_polling=settings.long_polling_enable,
             short_polling_ms=settings.short_polling_time_ms,
+            lite=settings.lite_pull_message_enable,
             transfer_count_memory=settings.max_transfer_count_on_message_in_memory,
             transfer_bytes_memory=settings.max_transfer_bytes_on_message_in_memory,
             transfer_count_disk=settings.max_transfer_count_on_message_in_disk,
             transfer_bytes_disk=settings.max_transfer_bytes_on_message_in_disk,
             memory_bytes=_share_of_memory(settings.access_message_in_memory_max_ratio_percent),
-            flush_timeout_ms=settings.sync_flush_timeout_ms,
-            lite_pull=settings.lite_pull_message_enable,
-            broker_name=self.config.broker_name,
-            timers=settings.timer_wheel_enable,
-            timer_precision_ms=settings.timer_precision_ms,
-            timer_delay_ms_max=settings.timer_max_delay_seconds * _MS,
-            timer_roll_window_slots=settings.timer_roll_window_slots,
-            timer_slot_messages=settings.timer_congest_num_each_slot,
-            timer_flush_interval_ms=settings.timer_flush_interval_ms,
-            timer_log_file_bytes=settings.mapped_file_size_timer_log_bytes,
-            pops=True,
-            pop_revive_queues=settings.revive_queue_num,
-            pop_revive_queues_read=self._revive_queues(store),
-            pop_merge=settings.enable_pop_buffer_merge,
-            pop_stay_ms=settings.pop_ck_stay_buffer_time_ms,
-            pop_stay_out_ms=settings.pop_ck_stay_buffer_time_out_ms,
-            pop_merged_max=settings.pop_ck_max_buffer_size,
-            pop_lane_max=settings.pop_ck_offset_max_queue_size,
-            pop_retry_v2=settings.enable_retry_topic_v2,
-            pop_retry_v1=settings.retrieve_message_from_pop_retry_topic_v1,
-            pop_retry_percent=settings.pop_from_retry_probability,
-            pop_begin_early=settings.init_pop_offset_by_check_msg_in_mem,
-            pop_in_flight_max=settings.pop_inflight_message_threshold if settings.enable_pop_message_threshold else 0,
-            pop_waits_max=settings.max_pop_polling_size,
-            pop_waits_key_max=settings.pop_polling_size,
-            pop_give_up=settings.skip_when_ck_re_put_reach_max_times,
+        )
+        timers = TimerOptions(
+            precision_ms=settings.timer_precision_ms,
+            delay_ms_max=settings.timer_max_delay_seconds * _MS,
+            roll_window_slots=settings.timer_roll_window_slots,
+            slot_messages=settings.timer_congest_num_each_slot,
+            flush_interval_ms=settings.timer_flush_interval_ms,
+            log_file_bytes=settings.mapped_file_size_timer_log_bytes,
+        )
+        pops = PopOptions(
+            revive_queues=settings.revive_queue_num,
+            revive_queues_read=self._revive_queues(store),
+            merge=settings.enable_pop_buffer_merge,
+            stay_ms=settings.pop_ck_stay_buffer_time_ms,
+            stay_out_ms=settings.pop_ck_stay_buffer_time_out_ms,
+            merged_max=settings.pop_ck_max_buffer_size,
+            lane_max=settings.pop_ck_offset_max_queue_size,
+            retry_v2=settings.enable_retry_topic_v2,
+            retry_v1=settings.retrieve_message_from_pop_retry_topic_v1,
+            retry_percent=settings.pop_from_retry_probability,
+            begin_early=settings.init_pop_offset_by_check_msg_in_mem,
+            in_flight_max=settings.pop_inflight_message_threshold if settings.enable_pop_message_threshold else 0,
+            waits_max=settings.max_pop_polling_size,
+            waits_key_max=settings.pop_polling_size,
+            give_up=settings.skip_when_ck_re_put_reach_max_times,
+        )
+        return BrokerPlane(
+            store.handle,
+            PlaneOptions(
+                cluster=settings.broker_cluster_name,
+                broker_ip=self.config.advertised_ip,
+                store_address=ip_address(self.config.advertised_ip).packed,
+                store_port=self._port,
+                broker_name=self.config.broker_name,
+                region=settings.region_id,
+                trace=settings.trace_on,
+                message_bytes_max=settings.max_message_size_bytes,
+                flush_timeout_ms=settings.sync_flush_timeout_ms,
+                pull=pull,
+                timers=timers if settings.timer_wheel_enable else None,
+                pops=pops,
+            ),
         )
 
     def _revive_queues(self, store: Store) -> int:

@@ -12,6 +12,7 @@ from cometmq import errors
 from cometmq._engine import BrokerPlane, NetServer, decode_messages
 from cometmq.broker.native_plane import NativePlane
 from cometmq.broker.plane import OffsetChange, OutgoingMessage
+from cometmq.broker.plane_options import PlaneOptions
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -19,6 +20,8 @@ from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import Perm, TopicConfig
+
+OPTIONS = PlaneOptions(cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911)
 
 
 @pytest.fixture
@@ -29,9 +32,7 @@ def store(tmp_path: Path) -> Iterator[cometmq.Store]:
 
 @pytest.fixture
 def plane(store: cometmq.Store) -> Iterator[NativePlane]:
-    engine = BrokerPlane(
-        store.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
-    )
+    engine = BrokerPlane(store.handle, OPTIONS)
     made = NativePlane(engine)
     yield made
     made.close()
@@ -212,9 +213,7 @@ def test_counters_have_names(plane: NativePlane) -> None:
 
 
 def test_close_waits_for_its_server(store: cometmq.Store) -> None:
-    engine = BrokerPlane(
-        store.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
-    )
+    engine = BrokerPlane(store.handle, OPTIONS)
     server = NetServer(["127.0.0.1:0"], handler=engine)
     with pytest.raises(RuntimeError, match="in use"):
         engine.close()
@@ -228,9 +227,7 @@ def test_close_waits_for_its_server(store: cometmq.Store) -> None:
 def test_a_reader_is_no_store_to_serve(tmp_path: Path) -> None:
     cometmq.open(tmp_path / "store").close()
     with cometmq.open(tmp_path / "store", mode="r") as reader, pytest.raises(errors.ReadOnlyStore):
-        BrokerPlane(
-            reader.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
-        )
+        BrokerPlane(reader.handle, OPTIONS)
 
 
 BATCH = OrderedBatch(
