@@ -8,6 +8,7 @@ speaks with a cluster. Shared code is in ``arguments`` (options), ``failures`` (
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated, Any
 
 import typer
@@ -85,4 +86,8 @@ def _options(
 def main() -> None:
     """Run the command line; the console script's entry point."""
     open_standard_streams()
-    app(prog_name="cometmq")
+    try:
+        app(prog_name="cometmq")
+    finally:
+        # The exit code is decided: a further Ctrl-C, while the interpreter ends, must not replace it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

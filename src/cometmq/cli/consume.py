@@ -18,7 +18,7 @@ from cometmq.cli.failures import fail, reported, usage
 from cometmq.cli.formats import Encoder, Format, delimiter_of, encoder_of, template_of
 from cometmq.cli.logs import warnings_on_stderr
 from cometmq.cli.remote import Namesrv, connected
-from cometmq.cli.terminal import Bar, bytes_text, count_progress, interruptible
+from cometmq.cli.terminal import Bar, Interruption, bytes_text, count_progress, interruptible
 
 __all__ = ["consume"]
 
@@ -142,7 +142,7 @@ def consume(
                 time.sleep(seconds)
 
         printer = Printer(sys.stdout.buffer, encode, keys=keys or (), count=count, rate=rate, sleep=sleep)
-        with _summary(printer, quiet=quiet), _progress() as bar:
+        with _summary(printer, interruption, quiet=quiet), _progress() as bar:
             found = look_at(admin, wanted)
             if printer.is_full:
                 return
@@ -213,7 +213,7 @@ def _progress() -> Iterator[Bar]:
 
 
 @contextmanager
-def _summary(printer: Printer, *, quiet: bool) -> Iterator[None]:
+def _summary(printer: Printer, interruption: Interruption, *, quiet: bool) -> Iterator[None]:
     """Say on stderr what was printed, unless nobody reads any more."""
     began = time.monotonic()
     try:
@@ -222,6 +222,7 @@ def _summary(printer: Printer, *, quiet: bool) -> Iterator[None]:
         quiet = True
         raise
     finally:
+        interruption.end()
         elapsed_s = time.monotonic() - began
         if not quiet and (printer.messages or sys.exc_info()[0] in (None, KeyboardInterrupt)):
             rate = f", {printer.messages / elapsed_s:,.0f} per second" if printer.messages and elapsed_s >= 1 else ""

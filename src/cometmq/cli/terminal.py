@@ -179,10 +179,15 @@ class Interruption:
         """None yet."""
         self._seen = False
         self._waiting = False
+        self._ended = False
 
     def is_set(self) -> bool:
         """True after Ctrl-C."""
         return self._seen
+
+    def end(self) -> None:
+        """Ignore further ones: the job is over, and only its last words are left."""
+        self._ended = True
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -196,7 +201,9 @@ class Interruption:
             self._waiting = False
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Take the signal; a second one interrupts wherever it comes."""
+        """Take the signal; a second one interrupts wherever it comes, until :meth:`end`."""
+        if self._ended:
+            return
         is_second, self._seen = self._seen, True
         if is_second or self._waiting:
             raise KeyboardInterrupt
