@@ -294,7 +294,8 @@ def test_without_a_handler_requests_of_the_server_are_not_supported(make: MakeCh
 def test_an_idle_connection_is_closed(make: MakeChannel) -> None:
     lost = threading.Event()
     with Peer(echo) as peer:
-        channel = make(peer.address, idle_timeout_ms=30, on_lost=lost.set)
+        # Longer than an answer takes on a loaded machine.
+        channel = make(peer.address, idle_timeout_ms=500, on_lost=lost.set)
         channel.connect()
         assert lost.wait(10)
         assert not channel.is_connected
