@@ -1,8 +1,9 @@
-/* bench_append: messages per second and CPU per message of the engine's append, by body, batch, keys, flush mode and number of appenders.
+/* bench_append: messages per second and CPU per message of the engine's append, by body, batch, keys, flush mode and
+ * number of appenders.
  *
- * Turn by turn with each figure its floor writes the same bytes in the same groups to a fresh file: async with pwrite, or, where pages are
- * warm, with memcpy into warm pages; sync with pwrite and fdatasync per group. The groups of several appenders are recorded while the store
- * runs and written again one for one.
+ * Turn by turn with each figure its floor writes the same bytes in the same groups to a fresh file: async with pwrite,
+ * or, where pages are warm, with memcpy into warm pages; sync with pwrite and fdatasync per group. The groups of
+ * several appenders are recorded while the store runs and written again one for one.
  *
  *   fresh      a new store, from its first byte on: the case of a program that appends some hundred megabytes and ends
  *   warm       a segment that the prewarming helper had made ready, as it is a segment ahead under steady appends
@@ -46,7 +47,9 @@ static run_times start_times(void)
 static run_times since(run_times start)
 {
     const run_times now = start_times();
-    return (run_times){.wall_s = now.wall_s - start.wall_s, .cpu_s = now.cpu_s - start.cpu_s, .process_cpu_s = now.process_cpu_s - start.process_cpu_s};
+    return (run_times){.wall_s = now.wall_s - start.wall_s,
+                       .cpu_s = now.cpu_s - start.cpu_s,
+                       .process_cpu_s = now.process_cpu_s - start.process_cpu_s};
 }
 
 static void add_run(run_stats *stats, run_times ours, run_times floor, double messages, bool by_cpu)
@@ -58,16 +61,18 @@ static void add_run(run_stats *stats, run_times ours, run_times floor, double me
     bench_add(&stats->ratio, by_cpu ? floor.cpu_s / ours.cpu_s : floor.wall_s / ours.wall_s);
 }
 
-static void print_run(const char *name, const run_stats *stats, const char *flush, bool keyed, const bench_pool *pool, const char *floor,
-                      const char *ratio_of)
+static void print_run(const char *name, const run_stats *stats, const char *flush, bool keyed, const bench_pool *pool,
+                      const char *floor, const char *ratio_of)
 {
     const double bytes = bench_record_bytes(pool, keyed);
-    bench_figure(name, "msg/s", &stats->rate,
-                 ", \"cpu_ns\": %.1f, \"process_cpu_ns\": %.1f, \"mb_per_second\": %.1f, \"flush\": \"%s\", \"keys\": %d, \"floor\": \"%s\", "
-                 "\"floor_value\": %.4g, \"ratio\": %.3f, \"ratio_min\": %.3f, \"ratio_max\": %.3f, \"ratio_of\": \"%s\"",
-                 bench_median(&stats->cpu_ns), bench_median(&stats->process_cpu_ns), bench_median(&stats->rate) * bytes * 1e-6, flush, keyed, floor,
-                 bench_median(&stats->floor_rate), bench_median(&stats->ratio), bench_extreme(&stats->ratio, false),
-                 bench_extreme(&stats->ratio, true), ratio_of);
+    bench_figure(
+        name, "msg/s", &stats->rate,
+        ", \"cpu_ns\": %.1f, \"process_cpu_ns\": %.1f, \"mb_per_second\": %.1f, \"flush\": \"%s\", \"keys\": %d, "
+        "\"floor\": \"%s\", "
+        "\"floor_value\": %.4g, \"ratio\": %.3f, \"ratio_min\": %.3f, \"ratio_max\": %.3f, \"ratio_of\": \"%s\"",
+        bench_median(&stats->cpu_ns), bench_median(&stats->process_cpu_ns), bench_median(&stats->rate) * bytes * 1e-6,
+        flush, keyed, floor, bench_median(&stats->floor_rate), bench_median(&stats->ratio),
+        bench_extreme(&stats->ratio, false), bench_extreme(&stats->ratio, true), ratio_of);
 }
 
 /* ---- floors ---- */
@@ -147,7 +152,8 @@ static run_times floor_durable(const bench_pool *pool, const uint32_t *groups, u
 
 /* ---- async ---- */
 
-static void append_range(cmq_store *store, const bench_pool *pool, uint64_t from, uint64_t to, uint32_t batch, bool keyed)
+static void append_range(cmq_store *store, const bench_pool *pool, uint64_t from, uint64_t to, uint32_t batch,
+                         bool keyed)
 {
     for (uint64_t at = from; at < to; at += batch) {
         const cmq_append append = bench_call(pool, at, batch, keyed);
@@ -175,10 +181,12 @@ static run_times run_fresh(const bench_pool *pool, uint64_t count, uint32_t batc
     return times;
 }
 
-static void async_fresh(const run_plan *plan, const bench_pool *pool, uint32_t batch, bool keyed, uint64_t bytes, const char *what)
+static void async_fresh(const run_plan *plan, const bench_pool *pool, uint32_t batch, bool keyed, uint64_t bytes,
+                        const char *what)
 {
     char name[96];
-    snprintf(name, sizeof name, "append/async/%uB/batch-%u/%s/%s", pool->body_bytes, batch, keyed ? "1 key" : "no key", what);
+    snprintf(name, sizeof name, "append/async/%uB/batch-%u/%s/%s", pool->body_bytes, batch, keyed ? "1 key" : "no key",
+             what);
     bench_say(name);
     const uint32_t record = bench_record_bytes(pool, keyed);
     uint64_t count = bytes / record / 4000 * 4000;
@@ -200,14 +208,16 @@ static run_times run_warm(const bench_pool *pool, uint64_t *count_out, uint32_t 
     cmq_store *store = bench_open(path, CMQ_FLUSH_ASYNC, false, WARM_SEGMENT_BYTES);
     const int64_t record = bench_record_bytes(pool, keyed);
     uint64_t at = 0;
-    for (; cmq_store_confirmed(store) <= WARM_SEGMENT_BYTES - 4000 * record; at += 4000) append_range(store, pool, at, at + 4000, 4000, keyed);
+    for (; cmq_store_confirmed(store) <= WARM_SEGMENT_BYTES - 4000 * record; at += 4000)
+        append_range(store, pool, at, at + 4000, 4000, keyed);
     cmq_status status;
     do status = cmq_log_prewarm_step(store->log);
     while (status == CMQ_OK);
     BENCH_CHECK(status == CMQ_END);
     append_range(store, pool, at, at + 4000, 4000, keyed);   /* over the seam */
     BENCH_CHECK(cmq_store_confirmed(store) > WARM_SEGMENT_BYTES);
-    BENCH_OK(cmq_store_maintain(store, false));              /* queue units to files, which the background thread would do */
+    BENCH_OK(cmq_store_maintain(store, false));              /* queue units to files, which the background thread would
+                                                              * do */
     at += 4000;
     const uint64_t count = (uint64_t)((2 * WARM_SEGMENT_BYTES - cmq_store_confirmed(store)) / record / 4000 * 4000);
     const run_times start = start_times();
@@ -224,7 +234,8 @@ static run_times run_warm(const bench_pool *pool, uint64_t *count_out, uint32_t 
 static void async_warm(const run_plan *plan, const bench_pool *pool, uint32_t batch, bool keyed)
 {
     char name[96];
-    snprintf(name, sizeof name, "append/async/%uB/batch-%u/%s/warm", pool->body_bytes, batch, keyed ? "1 key" : "no key");
+    snprintf(name, sizeof name, "append/async/%uB/batch-%u/%s/warm", pool->body_bytes, batch,
+             keyed ? "1 key" : "no key");
     bench_say(name);
     const uint32_t record = bench_record_bytes(pool, keyed);
     run_stats stats = {0};
@@ -287,7 +298,8 @@ static cmq_store *open_recorded(const char *path)
     recorder.log = NULL;
     recorder.bytes = 0;
     atomic_store(&recorder.count, 0);
-    const cmq_store_options options = {.path = path, .fs = &recorder.fs, .create = true, .background = true, .flush = CMQ_FLUSH_SYNC};
+    const cmq_store_options options = {
+        .path = path, .fs = &recorder.fs, .create = true, .background = true, .flush = CMQ_FLUSH_SYNC};
     cmq_store *store;
     BENCH_OK(cmq_store_open(&store, &options));
     return store;
@@ -321,7 +333,8 @@ static void sync_batches(const run_plan *plan, const bench_pool *pool, uint32_t 
     run_stats stats = {0};
     for (uint32_t i = 0; i < plan->repeats; i++) {
         const run_times ours = run_sync_batches(pool, calls * batch, batch, keyed);
-        add_run(&stats, ours, floor_durable(pool, recorder.groups, atomic_load(&recorder.count)), (double)(calls * batch), false);
+        add_run(&stats, ours, floor_durable(pool, recorder.groups, atomic_load(&recorder.count)),
+                (double)(calls * batch), false);
     }
     print_run(name, &stats, "sync", keyed, pool, "pwrite + fdatasync of the same groups, fresh file", "wall");
 }
@@ -355,7 +368,8 @@ static int compare_floats(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static run_times run_sync_appenders(const bench_pool *pool, uint32_t appenders, uint32_t calls, bool keyed, float *seconds)
+static run_times run_sync_appenders(const bench_pool *pool, uint32_t appenders, uint32_t calls, bool keyed,
+                                    float *seconds)
 {
     char path[CMQ_PATH_BYTES];
     appender all[APPENDERS_MAX];
@@ -364,7 +378,13 @@ static run_times run_sync_appenders(const bench_pool *pool, uint32_t appenders, 
     cmq_store *store = open_recorded(path);
     BENCH_CHECK(pthread_barrier_init(&barrier, NULL, appenders + 1) == 0);
     for (uint32_t i = 0; i < appenders; i++) {
-        all[i] = (appender){.store = store, .pool = pool, .number = i, .of = appenders, .calls = calls, .keyed = keyed, .barrier = &barrier,
+        all[i] = (appender){.store = store,
+                            .pool = pool,
+                            .number = i,
+                            .of = appenders,
+                            .calls = calls,
+                            .keyed = keyed,
+                            .barrier = &barrier,
                             .seconds = seconds + (size_t)i * calls};
         BENCH_CHECK(pthread_create(&all[i].thread, NULL, append_singly, &all[i]) == 0);
     }
@@ -383,9 +403,11 @@ static run_times run_sync_appenders(const bench_pool *pool, uint32_t appenders, 
 static void sync_appenders(const run_plan *plan, const bench_pool *pool, uint32_t appenders, bool keyed)
 {
     char name[96];
-    snprintf(name, sizeof name, "append/sync/%uB/appenders-%u/%s", pool->body_bytes, appenders, keyed ? "1 key" : "no key");
+    snprintf(name, sizeof name, "append/sync/%uB/appenders-%u/%s", pool->body_bytes, appenders,
+             keyed ? "1 key" : "no key");
     bench_say(name);
-    const uint32_t least = plan->sync_messages / appenders, calls = least > plan->sync_groups ? plan->sync_groups : least + 1;
+    const uint32_t least = plan->sync_messages / appenders,
+                   calls = least > plan->sync_groups ? plan->sync_groups : least + 1;
     float *seconds = bench_alloc((size_t)appenders * calls * sizeof *seconds);
     run_stats stats = {0};
     bench_values p50 = {0}, p99 = {0}, group = {0};
@@ -400,11 +422,14 @@ static void sync_appenders(const run_plan *plan, const bench_pool *pool, uint32_
         bench_add(&group, (double)messages / groups);
     }
     bench_figure(name, "msg/s", &stats.rate,
-                 ", \"process_cpu_ns\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"messages_per_sync\": %.2f, \"flush\": \"sync\", \"keys\": %d, "
-                 "\"floor\": \"pwrite + fdatasync of the same groups, fresh file\", \"floor_value\": %.4g, \"ratio\": %.3f, \"ratio_min\": %.3f, "
+                 ", \"process_cpu_ns\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"messages_per_sync\": %.2f, "
+                 "\"flush\": \"sync\", \"keys\": %d, "
+                 "\"floor\": \"pwrite + fdatasync of the same groups, fresh file\", \"floor_value\": %.4g, \"ratio\": "
+                 "%.3f, \"ratio_min\": %.3f, "
                  "\"ratio_max\": %.3f, \"ratio_of\": \"wall\"",
-                 bench_median(&stats.process_cpu_ns), bench_median(&p50), bench_median(&p99), bench_median(&group), keyed,
-                 bench_median(&stats.floor_rate), bench_median(&stats.ratio), bench_extreme(&stats.ratio, false), bench_extreme(&stats.ratio, true));
+                 bench_median(&stats.process_cpu_ns), bench_median(&p50), bench_median(&p99), bench_median(&group),
+                 keyed, bench_median(&stats.floor_rate), bench_median(&stats.ratio), bench_extreme(&stats.ratio, false),
+                 bench_extreme(&stats.ratio, true));
     free(seconds);
 }
 
@@ -417,11 +442,13 @@ static void run_body(const run_plan *plan, uint32_t body_bytes, bool quick, int 
     bench_pool_make(&pool, body_bytes, quick ? 8000 : 4000000);
     for (int keyed = 0; keyed < 2; keyed++) {
         for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
-            if (bench_wanted(argc, argv, "async fresh")) async_fresh(plan, &pool, batches[i], keyed, plan->async_bytes, "fresh");
+            if (bench_wanted(argc, argv, "async fresh"))
+                async_fresh(plan, &pool, batches[i], keyed, plan->async_bytes, "fresh");
             if (bench_wanted(argc, argv, "async warm") && !quick) async_warm(plan, &pool, batches[i], keyed);
             if (bench_wanted(argc, argv, "sync batches")) sync_batches(plan, &pool, batches[i], keyed);
         }
-        if (bench_wanted(argc, argv, "async sustained")) async_fresh(plan, &pool, 1000, keyed, plan->sustained_bytes, "sustained");
+        if (bench_wanted(argc, argv, "async sustained"))
+            async_fresh(plan, &pool, 1000, keyed, plan->sustained_bytes, "sustained");
         for (size_t i = 0; i < sizeof appenders / sizeof appenders[0]; i++)
             if (bench_wanted(argc, argv, "sync appenders")) sync_appenders(plan, &pool, appenders[i], keyed);
     }
@@ -431,8 +458,15 @@ static void run_body(const run_plan *plan, uint32_t body_bytes, bool quick, int 
 int main(int argc, char **argv)
 {
     const bool quick = bench_is_quick(argc, argv);
-    const run_plan plan = quick ? (run_plan){.async_bytes = 1 << 20, .sustained_bytes = 1 << 21, .sync_groups = 4, .sync_messages = 128, .repeats = 2}
-                                : (run_plan){.async_bytes = 512u << 20, .sustained_bytes = UINT64_C(3) << 30, .sync_groups = 1500, .sync_messages = 30000,
+    const run_plan plan = quick ? (run_plan){.async_bytes = 1 << 20,
+                                             .sustained_bytes = 1 << 21,
+                                             .sync_groups = 4,
+                                             .sync_messages = 128,
+                                             .repeats = 2}
+                                : (run_plan){.async_bytes = 512u << 20,
+                                             .sustained_bytes = UINT64_C(3) << 30,
+                                             .sync_groups = 1500,
+                                             .sync_messages = 30000,
                                              .repeats = 5};
     run_body(&plan, 128, quick, argc, argv);
     run_body(&plan, 1024, quick, argc, argv);

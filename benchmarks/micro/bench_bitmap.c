@@ -1,6 +1,7 @@
 /* bench_bitmap: nanoseconds per acknowledgement in a checkpoint's word, and per number found in a large set.
  *
- * Checked: every checkpoint is complete after its 32 acks and not before; a walk over a set finds as many numbers as it has.
+ * Checked: every checkpoint is complete after its 32 acks and not before; a walk over a set finds as many numbers as it
+ *          has.
  */
 #include "base/cmq_bitmap.h"
 #include "cmq_bench.h"
@@ -39,7 +40,9 @@ static void measure_walk(uint32_t rounds, uint32_t stride, const char *name)
         const double begin = bench_cpu_s();
         for (uint32_t round = 0; round < rounds; round++) {
             size_t found = 0;
-            for (size_t at = cmq_bitmap_next(words, SET_BITS, 0); at < SET_BITS; at = cmq_bitmap_next(words, SET_BITS, at + 1)) found++;
+            for (size_t at = cmq_bitmap_next(words, SET_BITS, 0); at < SET_BITS;
+                 at = cmq_bitmap_next(words, SET_BITS, at + 1))
+                found++;
             BENCH_CHECK(found == expected);
         }
         seconds[repeat] = bench_cpu_s() - begin;

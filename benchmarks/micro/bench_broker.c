@@ -1,11 +1,13 @@
 /* bench_broker: the cost of a send and of a pull in the broker's loop, over a loopback socket, client and loop a thread
  * each.
  *
- * Figures are the loop thread's own CPU time per message, system calls included, and messages per second of wall time, which the client shares. Sends have
- * JSON headers as the official client writes them (365 B), bodies of 128 B and 1 KiB, under either flush mode; in flight per connection: 1, 32, 512.
- * Batches hold 32 messages. Pulls take 32 messages from one queue; held pulls wait for one message that another connection sends.
+ * Figures are the loop thread's own CPU time per message, system calls included, and messages per second of wall time,
+ * which the client shares. Sends have JSON headers as the official client writes them (365 B), bodies of 128 B and 1
+ * KiB, under either flush mode; in flight per connection: 1, 32, 512. Batches hold 32 messages. Pulls take 32 messages
+ * from one queue; held pulls wait for one message that another connection sends.
  *
- * Checked: every answer is a success, queue offsets come without a gap, pulled records parse and carry the bytes that were sent.
+ * Checked: every answer is a success, queue offsets come without a gap, pulled records parse and carry the bytes that
+ *          were sent.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -50,18 +52,26 @@ static void end_turn(void *state)
 static void start_server(server *s, const char *path, cmq_flush_mode flush)
 {
     memset(s, 0, sizeof *s);
-    const cmq_store_options store = {.path = path, .create = true, .background = true, .flush = flush, .index_disabled = true};
+    const cmq_store_options store = {
+        .path = path, .create = true, .background = true, .flush = flush, .index_disabled = true};
     BENCH_CHECK(cmq_store_open(&s->store, &store) == CMQ_OK);
     BENCH_CHECK(cmq_tables_create(&s->tables) == CMQ_OK);
     BENCH_CHECK(cmq_offsets_create(&s->offsets, 0) == CMQ_OK);
-    const cmq_topic_entry topic = {.name = cmq_slice_of_text("BenchmarkTest"), .read_queues = 4, .write_queues = 4, .perm = CMQ_PERM_READ | CMQ_PERM_WRITE};
+    const cmq_topic_entry topic = {.name = cmq_slice_of_text("BenchmarkTest"),
+                                   .read_queues = 4,
+                                   .write_queues = 4,
+                                   .perm = CMQ_PERM_READ | CMQ_PERM_WRITE};
     BENCH_CHECK(cmq_tables_put_topic(s->tables, &topic) == CMQ_OK);
     const cmq_group_entry group = {.name = cmq_slice_of_text("G"), .consume_enable = true};
     BENCH_CHECK(cmq_tables_put_group(s->tables, &group) == CMQ_OK);
     const cmq_subscription subscription = {.topic = topic.name};
     const cmq_consumer_entry consumer = {.group = group.name, .subscription_count = 1, .subscriptions = &subscription};
     BENCH_CHECK(cmq_tables_put_consumer(s->tables, &consumer) == CMQ_OK);
-    const cmq_broker_options broker = {.store = s->store, .tables = s->tables, .offsets = s->offsets, .cluster = "DefaultCluster", .broker_ip = "127.0.0.1",
+    const cmq_broker_options broker = {.store = s->store,
+                                       .tables = s->tables,
+                                       .offsets = s->offsets,
+                                       .cluster = "DefaultCluster",
+                                       .broker_ip = "127.0.0.1",
                                        .store_host = {.address = {127, 0, 0, 1}, .port = 10911}};
     BENCH_CHECK(cmq_broker_create(&s->broker, &broker) == CMQ_OK);
     timed = s;
@@ -85,7 +95,8 @@ static client connect_to(const server *s)
 {
     client c = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .capacity = 4 * OUT_BYTES};
     const int one = 1;
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(cmq_net_port(s->net, 0)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(cmq_net_port(s->net, 0)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     BENCH_CHECK(c.fd >= 0 && connect(c.fd, (struct sockaddr *)&to, sizeof to) == 0);
     BENCH_CHECK(setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
     c.in = bench_alloc(c.capacity);
@@ -141,10 +152,12 @@ static int64_t field_of(const cmq_frame *frame, const char *name)
 }
 
 /* A send as the Java client writes it; returns its bytes. */
-static size_t write_send(uint8_t *into, int32_t code, int32_t opaque, int32_t queue_id, const uint8_t *body, size_t bytes)
+static size_t write_send(uint8_t *into, int32_t code, int32_t opaque, int32_t queue_id, const uint8_t *body,
+                         size_t bytes)
 {
     char properties[256], queue[12];
-    snprintf(properties, sizeof properties, "KEYS\001key-%d\002UNIQ_KEY\0017F000001000018B4AAC2%08X0000\002WAIT\001true\002TAGS\001TagA\002", opaque,
+    snprintf(properties, sizeof properties,
+             "KEYS\001key-%d\002UNIQ_KEY\0017F000001000018B4AAC2%08X0000\002WAIT\001true\002TAGS\001TagA\002", opaque,
              (unsigned)opaque);
     snprintf(queue, sizeof queue, "%d", queue_id);
     cmq_command_writer w;
@@ -171,7 +184,8 @@ static size_t write_batch(uint8_t *into, const uint8_t *body, size_t bytes)
 {
     uint8_t *end = into;
     for (uint32_t i = 0; i < BATCH; i++) {
-        const cmq_wire_batch_element element = {.body = {.data = body, .bytes = bytes}, .properties = CMQ_NAME("UNIQ_KEY\0017F000001000018B4AAC200000000\002")};
+        const cmq_wire_batch_element element = {.body = {.data = body, .bytes = bytes},
+                                                .properties = CMQ_NAME("UNIQ_KEY\0017F000001000018B4AAC200000000\002")};
         end = cmq_wire_batch_write(end, &element);
     }
     return (size_t)(end - into);
@@ -181,8 +195,10 @@ typedef struct timing {
     double wall_s, cpu_s;
 } timing;
 
-/* `count` requests with `depth` in flight on one connection to queue 0; the answers' queue offsets go on from *offset. */
-static timing send_many(server *s, client *c, uint32_t count, uint32_t depth, int32_t code, const uint8_t *body, size_t bytes, int64_t *offset)
+/* `count` requests with `depth` in flight on one connection to queue 0; the answers' queue offsets go on from
+ * *offset. */
+static timing send_many(server *s, client *c, uint32_t count, uint32_t depth, int32_t code, const uint8_t *body,
+                        size_t bytes, int64_t *offset)
 {
     static uint8_t out[OUT_BYTES];
     const uint32_t step = code == 320 ? BATCH : 1;
@@ -192,7 +208,8 @@ static timing send_many(server *s, client *c, uint32_t count, uint32_t depth, in
         size_t used = 0;
         /* Half of the window at a time, so that both sides always have something to do. */
         const uint32_t burst = depth > 1 ? depth / 2 : 1;
-        for (uint32_t i = 0; i < burst && sent < count && sent - answered < depth && used + bytes + 4096 < OUT_BYTES; i++, sent++)
+        for (uint32_t i = 0; i < burst && sent < count && sent - answered < depth && used + bytes + 4096 < OUT_BYTES;
+             i++, sent++)
             used += write_send(out + used, code, (int32_t)sent, 0, body, bytes);
         if (used > 0) send_all(c, out, used);
         do {
@@ -205,7 +222,8 @@ static timing send_many(server *s, client *c, uint32_t count, uint32_t depth, in
     return (timing){.wall_s = bench_wall_s() - wall, .cpu_s = atomic_load(&s->loop_cpu_s) - cpu};
 }
 
-static void measure_sends(server *s, const char *name, uint32_t count, uint32_t depth, int32_t code, size_t body_bytes, int64_t *offset)
+static void measure_sends(server *s, const char *name, uint32_t count, uint32_t depth, int32_t code, size_t body_bytes,
+                          int64_t *offset)
 {
     static uint8_t body[OUT_BYTES];
     uint8_t one[2048];
@@ -312,8 +330,8 @@ static void measure_holds(server *s, const char *flush, uint32_t count, int64_t 
         double at;
     } parts[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        printf("{\"name\": \"broker/hold/%s/%s\", \"value\": %.0f, \"unit\": \"ns\", \"messages\": %u}\n", flush, parts[i].name,
-               latency[(uint32_t)(parts[i].at * (count - 1))] * 1e9, count);
+        printf("{\"name\": \"broker/hold/%s/%s\", \"value\": %.0f, \"unit\": \"ns\", \"messages\": %u}\n", flush,
+               parts[i].name, latency[(uint32_t)(parts[i].at * (count - 1))] * 1e9, count);
     free(latency);
     close_client(&consumer);
     close_client(&producer);

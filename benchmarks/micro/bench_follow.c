@@ -1,8 +1,10 @@
-/* bench_follow: microseconds from the beginning of an append to the moment when a follower in another process has the message in hand.
+/* bench_follow: microseconds from the beginning of an append to the moment when a follower in another process has the
+ * message in hand.
  *
- * The writer appends one message of 128 B at a time, a pause between them, so that the follower sleeps each time: its wake-up is part of the
- * figure. The body carries the time of the monotonic clock, which both processes share. Floors of the same run, by the same two processes with
- * the same pauses: async, a word in shared memory and a futex wake-up; sync, pwrite and fdatasync of the record's bytes before that.
+ * The writer appends one message of 128 B at a time, a pause between them, so that the follower sleeps each time: its
+ * wake-up is part of the figure. The body carries the time of the monotonic clock, which both processes share. Floors
+ * of the same run, by the same two processes with the same pauses: async, a word in shared memory and a futex wake-up;
+ * sync, pwrite and fdatasync of the record's bytes before that.
  *
  * Checked: the follower gets every message, in order.
  */
@@ -86,7 +88,8 @@ static void follow(const char *path, uint32_t count)
         for (uint32_t i = 0; i < batch.count; i++) {
             cmq_record_view view;
             double sent;
-            BENCH_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
+            BENCH_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset,
+                                      CMQ_RECORD_CHECK_BODY_CRC, &view));
             memcpy(&sent, view.body.data, sizeof sent);
             BENCH_CHECK(view.queue_offset == seen);
             common->seconds[seen++] = now - sent;
@@ -128,7 +131,10 @@ static void run_store(cmq_flush_mode flush, uint32_t count)
 
 /* ---- the floor ---- */
 
-static long futex(_Atomic uint32_t *word, int operation, uint32_t value) { return syscall(SYS_futex, word, operation, value, NULL, NULL, 0); }
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value)
+{
+    return syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
+}
 
 static void wait_for_word(const char *path, uint32_t count)
 {
@@ -196,7 +202,9 @@ static void bench_mode(cmq_flush_mode flush, uint32_t count, uint32_t repeats)
     for (int part = 0; part < 3; part++) {
         char name[64];
         snprintf(name, sizeof name, "follow/%s/%s", mode, parts[part]);
-        bench_figure(name, "us", &ours[part], ", \"flush\": \"%s\", \"keys\": 0, \"floor\": \"%sfutex wake-up of the other process\", \"floor_value\": %.4g, \"ratio\": %.3f",
+        bench_figure(name, "us", &ours[part],
+                     ", \"flush\": \"%s\", \"keys\": 0, \"floor\": \"%sfutex wake-up of the other process\", "
+                     "\"floor_value\": %.4g, \"ratio\": %.3f",
                      mode, flush == CMQ_FLUSH_SYNC ? "pwrite + fdatasync + " : "", bench_median(&floor[part]),
                      bench_median(&floor[part]) / bench_median(&ours[part]));
     }

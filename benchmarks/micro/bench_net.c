@@ -1,4 +1,5 @@
-/* bench_net: requests through a loop of csrc/net: 300 bytes each way over loopback, 1, 8 and 64 connections, 1 and 32 requests in flight on each.
+/* bench_net: requests through a loop of csrc/net: 300 bytes each way over loopback, 1, 8 and 64 connections, 1 and 32
+ * requests in flight on each.
  *
  * The handler answers each request with its body, so what is measured is sockets, framing, header parse and answer.
  * "bare echo" is a server that sends back what it reads, in the same run with the same client: the kernel's share. For
@@ -79,7 +80,8 @@ static uint16_t bare_begin(bare *server, pthread_t *thread_out)
     const int one = 1;
     server->listener = socket(AF_INET, SOCK_STREAM, 0);
     BENCH_CHECK(setsockopt(server->listener, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
-    BENCH_CHECK(bind(server->listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(server->listener, 128) == 0);
+    BENCH_CHECK(bind(server->listener, (struct sockaddr *)&address, sizeof address) == 0 &&
+                listen(server->listener, 128) == 0);
     BENCH_CHECK(getsockname(server->listener, (struct sockaddr *)&address, &bytes) == 0);
     server->epoll_fd = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN, .data.fd = server->listener};
@@ -92,7 +94,8 @@ static void bare_end(bare *server, pthread_t thread, uint16_t port)
 {
     /* It sleeps: a last connection tells it. */
     atomic_store(&server->ends, true);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     BENCH_CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
     BENCH_CHECK(pthread_join(thread, NULL) == 0);
@@ -114,7 +117,8 @@ static double wall_s(void)
 static void make_request(uint8_t *into, uint64_t number)
 {
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, FRAME_BYTES, CMQ_HEADER_JSON, 11, 1000000 + (int32_t)(number % 1000000), 0, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, into, FRAME_BYTES, CMQ_HEADER_JSON, 11, 1000000 + (int32_t)(number % 1000000), 0,
+                      CMQ_SLICE_NONE);
     cmq_command_add_text(&writer, CMQ_NAME("consumerGroup"), CMQ_NAME("bench"));
     cmq_command_add_text(&writer, CMQ_NAME("topic"), CMQ_NAME("bench"));
     cmq_command_add_i64(&writer, CMQ_NAME("queueId"), 3);
@@ -195,7 +199,8 @@ static void measure(const char *what, uint16_t port, pthread_t thread, int conns
 {
     static client clients[CONNS_MAX];
     const int epoll_fd = epoll_create1(0), one = 1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     for (int c = 0; c < conns; c++) {
         clients[c].part = 0;
         clients[c].fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -286,7 +291,8 @@ static void measure_times(int rounds)
     const cmq_net_options options = {
         .addresses = &address,
         .address_count = 1,
-        .handler = {.context = &one, .loop_begin = timed_begin, .woken = timed_woken, .due_ns = timed_due, .tick = timed_tick}};
+        .handler = {
+            .context = &one, .loop_begin = timed_begin, .woken = timed_woken, .due_ns = timed_due, .tick = timed_tick}};
     cmq_net *net;
     atomic_store(&one.due_ns, INT64_MAX);
     BENCH_CHECK(cmq_net_create(&net, &options) == CMQ_OK && cmq_net_start(net) == CMQ_OK);
@@ -326,7 +332,8 @@ static void measure_idle(int conns)
     int *fds = bench_alloc((size_t)conns * sizeof *fds);
     uint8_t request[FRAME_BYTES], answer[FRAME_BYTES * 2];
     BENCH_CHECK(cmq_net_create(&net, &options) == CMQ_OK && cmq_net_start(net) == CMQ_OK);
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(cmq_net_port(net, 0)), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(cmq_net_port(net, 0)), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     const double before = resident_bytes();
     for (int i = 0; i < conns; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
@@ -341,8 +348,9 @@ static void measure_idle(int conns)
     const double busy = (thread_cpu_s(net->loops[0].thread) - cpu) / (wall_s() - begin);
     cmq_net_count(net, &counters);
     BENCH_CHECK(counters.open == (uint64_t)conns && counters.buffered_bytes == 0 && busy < 0.001);
-    printf("{\"name\": \"net/idle connection\", \"value\": %.1f, \"unit\": \"bytes\", \"connections\": %d, \"cpu_share\": %.6f}\n", each,
-           conns, busy);
+    printf("{\"name\": \"net/idle connection\", \"value\": %.1f, \"unit\": \"bytes\", \"connections\": %d, "
+           "\"cpu_share\": %.6f}\n",
+           each, conns, busy);
     for (int i = 0; i < conns; i++) close(fds[i]);
     cmq_net_destroy(net);
     free(fds);

@@ -1,4 +1,5 @@
-/* bench_pages: CPU per GiB of making the pages of a segment ahead of its writer, on blocks that are reserved and unwritten, in the two ways of doing it.
+/* bench_pages: CPU per GiB of making the pages of a segment ahead of its writer, on blocks that are reserved and
+ * unwritten, in the two ways of doing it.
  *
  * Checked: every page reads as zero afterwards, and stores into the map reach the file.
  */
@@ -58,7 +59,8 @@ static void check(const target *of)
         BENCH_CHECK(of->map[at] == 0 && of->map[at + PAGE_BYTES - 1] == 0);
         of->map[at] = 1;
     }
-    for (uint64_t at = 0; at < of->bytes; at += STEP_BYTES) BENCH_CHECK(cmq_file_read(of->file, at, &found, 1) == CMQ_OK && found == 1);
+    for (uint64_t at = 0; at < of->bytes; at += STEP_BYTES)
+        BENCH_CHECK(cmq_file_read(of->file, at, &found, 1) == CMQ_OK && found == 1);
 }
 
 static void measure(const char *name, uint64_t bytes, void (*make)(target *of, uint64_t at))

@@ -1,11 +1,12 @@
-/* bench_read: nanoseconds per message of reading: iteration over a queue and over the whole log, tag scan, look-up by queue offset, by physical
- * offset and by key.
+/* bench_read: nanoseconds per message of reading: iteration over a queue and over the whole log, tag scan, look-up by
+ * queue offset, by physical offset and by key.
  *
  * One store: `messages` of one queue, 16 tags in random order, one key each; read while its pages are in memory. Times
  * are CPU of the reading thread. Floors of the same run: one load per record in log order (iteration), one word of each
  * cache line of the units (scan), one load at random records (look-ups): the cost of the memory alone.
  *
- * Checked: every walk finds each message once, in order, with the sum of its body's numbers; each scan finds what a scan of our own list of
+ * Checked: every walk finds each message once, in order, with the sum of its body's numbers; each scan finds what a
+ *          scan of our own list of
  * tags says; each look-up finds the message that was asked for.
  */
 #include "cmq_bench_store.h"
@@ -26,7 +27,8 @@ typedef struct bench_setup {
     uint32_t repeats;
 } bench_setup;
 
-static const char *const tag_names[TAGS] = {"T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "Ta", "Tb", "Tc", "Td", "Te", "Tf"};
+static const char *const tag_names[TAGS] = {"T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7",
+                                            "T8", "T9", "Ta", "Tb", "Tc", "Td", "Te", "Tf"};
 
 static cmq_slice topic_name(void) { return cmq_slice_of_text(BENCH_TOPIC); }
 
@@ -60,8 +62,9 @@ static uint32_t pick(uint32_t i, uint32_t count) { return (uint32_t)((uint64_t)i
 
 static void print(const char *name, bench_values *ns, const char *floor, bench_values *floor_ns, const char *more)
 {
-    bench_figure(name, "ns", ns, ", \"per_second\": %.0f, \"floor\": \"%s\", \"floor_value\": %.4g, \"ratio\": %.3f%s", 1e9 / bench_median(ns), floor,
-                 bench_median(floor_ns), bench_median(floor_ns) / bench_median(ns), more);
+    bench_figure(name, "ns", ns, ", \"per_second\": %.0f, \"floor\": \"%s\", \"floor_value\": %.4g, \"ratio\": %.3f%s",
+                 1e9 / bench_median(ns), floor, bench_median(floor_ns), bench_median(floor_ns) / bench_median(ns),
+                 more);
 }
 
 /* ---- iteration ---- */
@@ -106,7 +109,8 @@ static double walk(const bench_setup *setup, const cmq_read_options *options, ui
     }
     const double seconds = bench_cpu_s() - begin;
     cmq_reader_close(reader);
-    BENCH_CHECK(seen == expected && (expected < setup->count || sum == (uint64_t)setup->count * (setup->count - 1) / 2));
+    BENCH_CHECK(seen == expected &&
+                (expected < setup->count || sum == (uint64_t)setup->count * (setup->count - 1) / 2));
     return seconds * 1e9 / setup->count;
 }
 
@@ -131,8 +135,10 @@ static uint32_t count_tag(const bench_setup *setup, uint32_t tag)
 static void bench_iteration(const bench_setup *setup)
 {
     const cmq_slice topic = topic_name(), tag = cmq_slice_of_text(tag_names[3]);
-    const cmq_read_options queue = {.topics = &topic, .topic_count = 1}, back = {.topics = &topic, .topic_count = 1, .backwards = true}, log = {0};
-    const cmq_read_options queue_crc = {.topics = &topic, .topic_count = 1, .check_crc = true}, log_crc = {.check_crc = true};
+    const cmq_read_options queue = {.topics = &topic, .topic_count = 1},
+                           back = {.topics = &topic, .topic_count = 1, .backwards = true}, log = {0};
+    const cmq_read_options queue_crc = {.topics = &topic, .topic_count = 1, .check_crc = true},
+                           log_crc = {.check_crc = true};
     const cmq_read_options tagged = {.topics = &topic, .topic_count = 1, .tags = &tag, .tag_count = 1};
     bench_walk(setup, "read/iterate/queue", &queue, setup->count);
     bench_walk(setup, "read/iterate/queue, CRC of bodies", &queue_crc, setup->count);
@@ -156,7 +162,8 @@ static double scan(const bench_setup *setup, const uint32_t *hashes, uint32_t ha
     while (from < (int64_t)setup->count) {
         uint32_t count;
         int64_t next;
-        BENCH_OK(cmq_queue_scan(queue, from, confirmed, hashes, hash_count, UINT64_C(1) << 20, units, BATCH, &count, &next));
+        BENCH_OK(
+            cmq_queue_scan(queue, from, confirmed, hashes, hash_count, UINT64_C(1) << 20, units, BATCH, &count, &next));
         BENCH_CHECK(next > from);
         found += count;
         from = next;
@@ -176,7 +183,8 @@ static double floor_scan(const uint8_t *units, size_t bytes, double count)
     return seconds * 1e9 / count;
 }
 
-static void bench_scan(const bench_setup *setup, const char *name, const uint32_t *hashes, uint32_t hash_count, uint64_t expected, const uint8_t *units)
+static void bench_scan(const bench_setup *setup, const char *name, const uint32_t *hashes, uint32_t hash_count,
+                       uint64_t expected, const uint8_t *units)
 {
     bench_say(name);
     bench_values ns = {0}, floor_ns = {0};
@@ -234,7 +242,8 @@ static double look_up(const bench_setup *setup, lookup_kind kind, uint32_t looku
         if (kind == LOOKUP_OFFSET) BENCH_OK(cmq_store_read_offset(setup->store, topic_name(), 0, message, &batch));
         else if (kind == LOOKUP_PHYSICAL) BENCH_OK(cmq_store_read_physical(setup->store, setup->phys[message], &batch));
         else {
-            const cmq_slice key = {.data = setup->pool.keys + (size_t)message * BENCH_KEY_BYTES, .bytes = BENCH_KEY_BYTES};
+            const cmq_slice key = {.data = setup->pool.keys + (size_t)message * BENCH_KEY_BYTES,
+                                   .bytes = BENCH_KEY_BYTES};
             BENCH_OK(cmq_store_find_key(setup->store, topic_name(), key, 0, INT64_MAX, &batch));
         }
         wrong += batch.count != 1 || item.physical_offset != setup->phys[message];
@@ -270,8 +279,10 @@ int main(int argc, char **argv)
     if (bench_wanted(argc, argv, "iterate")) bench_iteration(&setup);
     if (bench_wanted(argc, argv, "tag scan")) bench_scans(&setup);
     const uint32_t lookups = quick ? 200 : 300000;
-    if (bench_wanted(argc, argv, "by queue offset")) bench_lookups(&setup, "read/by queue offset", LOOKUP_OFFSET, lookups);
-    if (bench_wanted(argc, argv, "by physical offset")) bench_lookups(&setup, "read/by physical offset", LOOKUP_PHYSICAL, lookups);
+    if (bench_wanted(argc, argv, "by queue offset"))
+        bench_lookups(&setup, "read/by queue offset", LOOKUP_OFFSET, lookups);
+    if (bench_wanted(argc, argv, "by physical offset"))
+        bench_lookups(&setup, "read/by physical offset", LOOKUP_PHYSICAL, lookups);
     if (bench_wanted(argc, argv, "by key")) bench_lookups(&setup, "read/by key", LOOKUP_KEY, lookups);
     BENCH_OK(cmq_store_close(setup.store));
     bench_remove_directory(setup.path);

@@ -1,14 +1,16 @@
-/* bench_recover: seconds until a store is open: after a clean stop, after a crash without any durable point (all of it is read again), after a
- * crash with durable points (only what came since the last), and with a cold page cache.
+/* bench_recover: seconds until a store is open: after a clean stop, after a crash without any durable point (all of it
+ * is read again), after a crash with durable points (only what came since the last), and with a cold page cache.
  *
- * A crash is a process that fills the store and ends by _exit: the page cache stays, as after kill -9. Without the background thread nobody makes
- * durable points; with it they come by upstream's and our rules. Times are of the clock on the wall, for opening is what a user waits for; beside
- * them the CPU of all threads, and of the one that took most, which other programs do not lengthen. Floor of the same run: a walk over the mapped log
- * that checks each record's CRC and nothing else.
+ * A crash is a process that fills the store and ends by _exit: the page cache stays, as after kill -9. Without the
+ * background thread nobody makes durable points; with it they come by upstream's and our rules. Times are of the clock
+ * on the wall, for opening is what a user waits for; beside them the CPU of all threads, and of the one that took most,
+ * which other programs do not lengthen. Floor of the same run: a walk over the mapped log that checks each record's CRC
+ * and nothing else.
  *
  * cold: the log's and queues' pages are dropped with posix_fadvise after a sync. The host's cache may still have them.
  *
- * Checked: after each opening every message is read back with its CRC and body, keys are found, and cmq_store_opening says that what should be
+ * Checked: after each opening every message is read back with its CRC and body, keys are found, and cmq_store_opening
+ *          says that what should be
  * read again was.
  */
 #include <fcntl.h>
@@ -77,7 +79,8 @@ static double floor_walk(const char *path, uint64_t *bytes_out, uint64_t expecte
         BENCH_CHECK(map != MAP_FAILED);
         size_t at = 0;
         cmq_record_view view;
-        while (at < (size_t)GIB && cmq_record_parse(map + at, (size_t)GIB - at, start + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, &view) == CMQ_OK) {
+        while (at < (size_t)GIB && cmq_record_parse(map + at, (size_t)GIB - at, start + (int64_t)at,
+                                                    CMQ_RECORD_CHECK_BODY_CRC, &view) == CMQ_OK) {
             at += view.record_bytes;
             records++;
         }
@@ -105,8 +108,10 @@ static uint64_t count_messages(cmq_store *store, const bench_pool *pool)
         if (batch.count == 0) break;
         for (uint32_t i = 0; i < batch.count; i++, seen++) {
             cmq_record_view view;
-            BENCH_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
-            BENCH_CHECK(cmq_slice_equal(view.body, (cmq_slice){.data = bench_body(pool, seen), .bytes = pool->body_bytes}));
+            BENCH_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset,
+                                      CMQ_RECORD_CHECK_BODY_CRC, &view));
+            BENCH_CHECK(
+                cmq_slice_equal(view.body, (cmq_slice){.data = bench_body(pool, seen), .bytes = pool->body_bytes}));
         }
         cmq_found_batch_release(&batch);
     }
@@ -118,10 +123,12 @@ static uint64_t count_messages(cmq_store *store, const bench_pool *pool)
 typedef struct opening_times {
     double wall;
     double cpu;                   /* of all threads */
-    double longest_cpu;           /* of the thread that took most: the wall time on idle cores, where nothing waits for the disk */
+    double longest_cpu;           /* of the thread that took most: the wall time on idle cores, where nothing waits for
+                                   * the disk */
 } opening_times;
 
-static opening_times open_and_check(const recover_case *of, const char *path, const bench_pool *pool, uint64_t count, int64_t *scanned_out)
+static opening_times open_and_check(const recover_case *of, const char *path, const bench_pool *pool, uint64_t count,
+                                    int64_t *scanned_out)
 {
     const double wall = bench_wall_s(), cpu = bench_process_cpu_s(), own = bench_cpu_s();
     cmq_store *store = bench_open(path, CMQ_FLUSH_ASYNC, false, 0);
@@ -142,12 +149,13 @@ static void bench_case(const recover_case *of, uint64_t bytes, uint32_t repeats)
 {
     bench_pool pool;
     char name[128];
-    snprintf(name, sizeof name, "recover/%s/%uB/%u queue%s/%s", of->name, of->body_bytes, of->queues, of->queues == 1 ? "" : "s",
-             of->keyed ? "1 key" : "no key");
+    snprintf(name, sizeof name, "recover/%s/%uB/%u queue%s/%s", of->name, of->body_bytes, of->queues,
+             of->queues == 1 ? "" : "s", of->keyed ? "1 key" : "no key");
     bench_say(name);
     bench_pool_make(&pool, of->body_bytes, of->keyed ? (uint32_t)(bytes / of->body_bytes) : 0);
     const uint64_t count = bytes / bench_record_bytes(&pool, of->keyed) / BATCH * BATCH;
-    bench_values opened = {0}, per_gib = {0}, cpu_per_gib = {0}, longest_per_gib = {0}, floor_per_gib = {0}, scanned_mib = {0};
+    bench_values opened = {0}, per_gib = {0}, cpu_per_gib = {0}, longest_per_gib = {0}, floor_per_gib = {0},
+                 scanned_mib = {0};
     for (uint32_t i = 0; i < repeats; i++) {
         char path[CMQ_PATH_BYTES];
         uint64_t log_bytes;
@@ -170,14 +178,17 @@ static void bench_case(const recover_case *of, uint64_t bytes, uint32_t repeats)
     }
     bench_pool_free(&pool);
     if (of->clean || of->points)
-        bench_figure(name, "ms", &opened, ", \"log_mib\": %.0f, \"read_again_mib\": %.1f, \"flush\": \"async\", \"keys\": %d",
+        bench_figure(name, "ms", &opened,
+                     ", \"log_mib\": %.0f, \"read_again_mib\": %.1f, \"flush\": \"async\", \"keys\": %d",
                      (double)bytes / (1 << 20), bench_median(&scanned_mib), of->keyed);
     else
         bench_figure(name, "s/GiB", &per_gib,
-                     ", \"log_mib\": %.0f, \"flush\": \"async\", \"keys\": %d, \"cpu\": %.4g, \"cpu_of_the_longer_thread\": %.4g, "
+                     ", \"log_mib\": %.0f, \"flush\": \"async\", \"keys\": %d, \"cpu\": %.4g, "
+                     "\"cpu_of_the_longer_thread\": %.4g, "
                      "\"floor\": \"walk with CRC%s\", \"floor_value\": %.4g, \"ratio\": %.3f",
-                     (double)bytes / (1 << 20), of->keyed, bench_median(&cpu_per_gib), bench_median(&longest_per_gib), of->cold ? ", cold" : "",
-                     bench_median(&floor_per_gib), bench_median(&floor_per_gib) / bench_median(&per_gib));
+                     (double)bytes / (1 << 20), of->keyed, bench_median(&cpu_per_gib), bench_median(&longest_per_gib),
+                     of->cold ? ", cold" : "", bench_median(&floor_per_gib),
+                     bench_median(&floor_per_gib) / bench_median(&per_gib));
 }
 
 int main(int argc, char **argv)
@@ -195,7 +206,8 @@ int main(int argc, char **argv)
     const bool quick = bench_is_quick(argc, argv);
     uint64_t bytes = quick ? 8u << 20 : (uint64_t)GIB;
     for (int i = 1; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--mib") == 0) bytes = (uint64_t)atoi(argv[i + 1]) << 20;   /* a look: what an opening costs by itself weighs more */
+        /* a look: what an opening costs by itself weighs more */
+        if (strcmp(argv[i], "--mib") == 0) bytes = (uint64_t)atoi(argv[i + 1]) << 20;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (bench_wanted(argc, argv, cases[i].name)) bench_case(&cases[i], bytes, quick ? 2 : 5);
     return 0;

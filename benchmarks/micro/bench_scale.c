@@ -1,10 +1,12 @@
-/* bench_scale: does anything grow with the backlog? One store of 1 million messages of 128 B, then of 100 million, and the same work on each.
+/* bench_scale: does anything grow with the backlog? One store of 1 million messages of 128 B, then of 100 million, and
+ * the same work on each.
  *
  *   bench_scale [--quick] [--messages N] [--directory DIR] [--keep]
  *
- * Fills one queue up to N messages (async flush, batches of 4,000, no keys), then measures single appends, a restart after a clean stop, look-ups
- * at random offsets among all messages and among the newest million, and memory. With --directory a fill that was interrupted goes on where it
- * stopped; --keep leaves the store. 100 million messages take 26 GB of disk.
+ * Fills one queue up to N messages (async flush, batches of 4,000, no keys), then measures single appends, a restart
+ * after a clean stop, look-ups at random offsets among all messages and among the newest million, and memory. With
+ * --directory a fill that was interrupted goes on where it stopped; --keep leaves the store. 100 million messages take
+ * 26 GB of disk.
  *
  * Look-ups among all messages of a store larger than memory wait for the disk; those among the newest million do not,
  * so the two are measured separately.
@@ -130,8 +132,10 @@ static void random_reads(const scale *of, const char *what, uint64_t from, uint6
         const double begin = bench_wall_s();
         BENCH_OK(cmq_store_read_offset(of->store, cmq_slice_of_text(BENCH_TOPIC), 0, (int64_t)offset, &batch));
         seconds[i] = (float)(bench_wall_s() - begin);
-        BENCH_OK(cmq_record_parse(item.record, item.record_bytes, item.physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
-        BENCH_CHECK(cmq_slice_equal(view.body, (cmq_slice){.data = bench_body(&of->pool, offset), .bytes = BODY_BYTES}));
+        BENCH_OK(
+            cmq_record_parse(item.record, item.record_bytes, item.physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        BENCH_CHECK(
+            cmq_slice_equal(view.body, (cmq_slice){.data = bench_body(&of->pool, offset), .bytes = BODY_BYTES}));
         cmq_found_batch_release(&batch);
     }
     print_latencies(of, what, seconds, count);
@@ -190,7 +194,8 @@ static void run(scale *of)
     random_reads(of, "first random reads, newest million,", newest, count, seconds, of->samples);
     random_reads(of, "random reads, newest million,", newest, count, seconds, of->samples);
     random_reads(of, "random reads, all,", 0, count, seconds, of->samples / 10);
-    figure(of, "memory after all", "MiB", status_mib("RssAnon:"), ", \"note\": \"of which the benchmark's own bodies and samples 17 MiB\"");
+    figure(of, "memory after all", "MiB", status_mib("RssAnon:"),
+           ", \"note\": \"of which the benchmark's own bodies and samples 17 MiB\"");
     figure(of, "descriptors", "files", descriptors(), "");
     BENCH_OK(cmq_store_close(of->store));
     free(seconds);

@@ -1,11 +1,13 @@
-/* bench_scan: nanoseconds per row of columns made from the log: bodies as views and gathered, with and without the other columns.
+/* bench_scan: nanoseconds per row of columns made from the log: bodies as views and gathered, with and without the
+ * other columns.
  *
  * One queue of a store whose pages are in memory, bodies of 128 bytes and of 1 KiB; one core's CPU time. The floor of
  * each figure is a bare C loop over the same records in the same run, which is given the records' places, fetches
  * ahead, and writes the same columns into arrays that it uses again for every batch: the cost of memory and stores
  * alone.
  *
- * Checked: every scan gives every row once, in order, with its own offset; an order-sensitive hash of every body byte equals that of what was
+ * Checked: every scan gives every row once, in order, with its own offset; an order-sensitive hash of every body byte
+ *          equals that of what was
  * appended, for views and for gathered bodies; as many texts as were appended are there.
  */
 #include "cmq_bench_store.h"
@@ -29,7 +31,8 @@ typedef struct bench_setup {
 
 static uint64_t hash_body(uint64_t hash, const uint8_t *body, uint32_t bytes)
 {
-    for (uint32_t i = 0; i + 8 <= bytes; i += 8) hash = (hash ^ cmq_load_u64(body + i)) * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    for (uint32_t i = 0; i + 8 <= bytes; i += 8)
+        hash = (hash ^ cmq_load_u64(body + i)) * UINT64_C(0x9E3779B97F4A7C15) + 1;
     return hash;
 }
 
@@ -41,7 +44,8 @@ static void fill(bench_setup *setup)
         bench_append(setup->store, &append);
     }
     BENCH_OK(cmq_store_maintain(setup->store, true));
-    for (uint32_t i = 0; i < setup->count; i++) setup->hash = hash_body(setup->hash, bench_body(&setup->pool, i), setup->pool.body_bytes);
+    for (uint32_t i = 0; i < setup->count; i++)
+        setup->hash = hash_body(setup->hash, bench_body(&setup->pool, i), setup->pool.body_bytes);
 }
 
 /* ---- scans ---- */
@@ -73,7 +77,8 @@ static const uint8_t *body_at(const struct ArrowArray *bodies, bool plain, int64
 static double scan_all(const bench_setup *setup, const scan_kind *kind, bool verify)
 {
     const cmq_slice topic = cmq_slice_of_text(BENCH_TOPIC);
-    const cmq_scan_options options = {.read = {.topics = &topic, .topic_count = 1}, .columns = kind->columns, .column_count = kind->count};
+    const cmq_scan_options options = {
+        .read = {.topics = &topic, .topic_count = 1}, .columns = kind->columns, .column_count = kind->count};
     uint64_t rows = 0, hash = 0;
     cmq_scan *scan;
     const double begin = bench_cpu_s();
@@ -112,7 +117,8 @@ typedef struct bare_batch {
     uint8_t *bodies;
 } bare_batch;
 
-static void bare_row(bare_batch *batch, uint32_t row, const uint8_t *record, const uint8_t *base, bool views, bool gather, int32_t *used)
+static void bare_row(bare_batch *batch, uint32_t row, const uint8_t *record, const uint8_t *base, bool views,
+                     bool gather, int32_t *used)
 {
     batch->queue_ids[row] = cmq_load_i32(record + CMQ_RECORD_AT_QUEUE_ID);
     batch->offsets[row] = cmq_load_i64(record + CMQ_RECORD_AT_QUEUE_OFFSET);
@@ -140,7 +146,9 @@ static double bare_loop(const bench_setup *setup, bool views, bool gather)
     if (batch.bodies == NULL) batch.bodies = bench_alloc(CMQ_SCAN_BATCH_BYTES + 65536);
     BENCH_OK(cmq_store_read_physical(setup->store, setup->phys[0], &first));
     const uint8_t *base = item.record;   /* one segment: all records lie behind one another */
-    const uint32_t batch_rows = gather && setup->pool.body_bytes * BATCH_ROWS > CMQ_SCAN_BATCH_BYTES ? CMQ_SCAN_BATCH_BYTES / setup->pool.body_bytes : BATCH_ROWS;
+    const uint32_t batch_rows = gather && setup->pool.body_bytes * BATCH_ROWS > CMQ_SCAN_BATCH_BYTES
+                                    ? CMQ_SCAN_BATCH_BYTES / setup->pool.body_bytes
+                                    : BATCH_ROWS;
     int64_t sum = 0;
     const double begin = bench_cpu_s();
     for (uint32_t at = 0; at < setup->count; at += batch_rows) {
@@ -164,25 +172,42 @@ static double bare_loop(const bench_setup *setup, bool views, bool gather)
 /* ---- figures ---- */
 
 static const cmq_scan_column offset_alone[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"}};
-static const cmq_scan_column fixed[] = {{.kind = CMQ_SCAN_QUEUE_ID, .name = "q"}, {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
-                                        {.kind = CMQ_SCAN_BORN_TIMESTAMP, .name = "b"}, {.kind = CMQ_SCAN_STORE_TIMESTAMP, .name = "s"},
+static const cmq_scan_column fixed[] = {{.kind = CMQ_SCAN_QUEUE_ID, .name = "q"},
+                                        {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
+                                        {.kind = CMQ_SCAN_BORN_TIMESTAMP, .name = "b"},
+                                        {.kind = CMQ_SCAN_STORE_TIMESTAMP, .name = "s"},
                                         {.kind = CMQ_SCAN_BODY_BYTES, .name = "n"}};
-static const cmq_scan_column viewed[] = {{.kind = CMQ_SCAN_QUEUE_ID, .name = "q"}, {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
-                                         {.kind = CMQ_SCAN_BORN_TIMESTAMP, .name = "b"}, {.kind = CMQ_SCAN_STORE_TIMESTAMP, .name = "s"},
+static const cmq_scan_column viewed[] = {{.kind = CMQ_SCAN_QUEUE_ID, .name = "q"},
+                                         {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
+                                         {.kind = CMQ_SCAN_BORN_TIMESTAMP, .name = "b"},
+                                         {.kind = CMQ_SCAN_STORE_TIMESTAMP, .name = "s"},
                                          {.kind = CMQ_SCAN_BODY, .name = "body"}};
-static const cmq_scan_column gathered[] = {{.kind = CMQ_SCAN_QUEUE_ID, .name = "q"}, {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
-                                           {.kind = CMQ_SCAN_BORN_TIMESTAMP, .name = "b"}, {.kind = CMQ_SCAN_STORE_TIMESTAMP, .name = "s"},
+static const cmq_scan_column gathered[] = {{.kind = CMQ_SCAN_QUEUE_ID, .name = "q"},
+                                           {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
+                                           {.kind = CMQ_SCAN_BORN_TIMESTAMP, .name = "b"},
+                                           {.kind = CMQ_SCAN_STORE_TIMESTAMP, .name = "s"},
                                            {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "body"}};
-static const cmq_scan_column texts[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"}, {.kind = CMQ_SCAN_TOPIC, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "t"},
-                                        {.kind = CMQ_SCAN_TAGS, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "g"}, {.kind = CMQ_SCAN_KEYS, .name = "k"}};
-static const cmq_scan_column map[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"}, {.kind = CMQ_SCAN_PROPERTIES, .name = "p"}};
+static const cmq_scan_column texts[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
+                                        {.kind = CMQ_SCAN_TOPIC, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "t"},
+                                        {.kind = CMQ_SCAN_TAGS, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "g"},
+                                        {.kind = CMQ_SCAN_KEYS, .name = "k"}};
+static const cmq_scan_column map[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
+                                      {.kind = CMQ_SCAN_PROPERTIES, .name = "p"}};
 
-#define KIND(text, columns_, body_, plain_, offset_) \
-    {.name = text, .columns = columns_, .count = sizeof columns_ / sizeof columns_[0], .body = body_, .plain = plain_, .offset = offset_}
+#define KIND(text, columns_, body_, plain_, offset_)                                                                   \
+    {.name = text,                                                                                                     \
+     .columns = columns_,                                                                                              \
+     .count = sizeof columns_ / sizeof columns_[0],                                                                    \
+     .body = body_,                                                                                                    \
+     .plain = plain_,                                                                                                  \
+     .offset = offset_}
 
-static const scan_kind kinds[] = {KIND("queue offset alone", offset_alone, -1, false, 0), KIND("5 fixed columns", fixed, -1, false, 1),
-                                  KIND("body views and 4 fixed columns", viewed, 4, false, 1), KIND("gathered bodies and 4 fixed columns", gathered, 4, true, 1),
-                                  KIND("topic and tags as dictionaries, keys", texts, -1, false, 0), KIND("properties as map", map, -1, false, 0)};
+static const scan_kind kinds[] = {KIND("queue offset alone", offset_alone, -1, false, 0),
+                                  KIND("5 fixed columns", fixed, -1, false, 1),
+                                  KIND("body views and 4 fixed columns", viewed, 4, false, 1),
+                                  KIND("gathered bodies and 4 fixed columns", gathered, 4, true, 1),
+                                  KIND("topic and tags as dictionaries, keys", texts, -1, false, 0),
+                                  KIND("properties as map", map, -1, false, 0)};
 
 static void bench_kind(const bench_setup *setup, const scan_kind *kind, int argc, char **argv)
 {
@@ -197,9 +222,12 @@ static void bench_kind(const bench_setup *setup, const scan_kind *kind, int argc
         bench_add(&ns, scan_all(setup, kind, false));
         bench_add(&floor_ns, bare_loop(setup, views, gather));
     }
-    bench_figure(name, "ns", &ns, ", \"per_second\": %.0f, \"body_gb_per_second\": %.2f, \"floor\": \"a bare C loop over the same records\", "
-                 "\"floor_value\": %.4g, \"ratio\": %.3f", 1e9 / bench_median(&ns), setup->pool.body_bytes / bench_median(&ns), bench_median(&floor_ns),
-                 bench_median(&floor_ns) / bench_median(&ns));
+    bench_figure(
+        name, "ns", &ns,
+        ", \"per_second\": %.0f, \"body_gb_per_second\": %.2f, \"floor\": \"a bare C loop over the same records\", "
+        "\"floor_value\": %.4g, \"ratio\": %.3f",
+        1e9 / bench_median(&ns), setup->pool.body_bytes / bench_median(&ns), bench_median(&floor_ns),
+        bench_median(&floor_ns) / bench_median(&ns));
 }
 
 static void bench_size(uint32_t body_bytes, uint32_t count, uint32_t repeats, int argc, char **argv)

@@ -2,8 +2,9 @@
  *
  *   bench_timers [--quick] [--timers N]
  *
- * Parks N messages of 64 B, enters them into the wheel, measures the memory, starts once more, and lets the hour pass. CPU time is the thread's, with what
- * reading and appending records costs. 10 million take 5 GB of disk. Checked: that each is delivered once, in its second, and none before.
+ * Parks N messages of 64 B, enters them into the wheel, measures the memory, starts once more, and lets the hour pass.
+ * CPU time is the thread's, with what reading and appending records costs. 10 million take 5 GB of disk. Checked: that
+ * each is delivered once, in its second, and none before.
  */
 #include "broker/timer/cmq_timer.h"
 #include "cmq_bench_store.h"
@@ -37,7 +38,8 @@ static void figure(const char *name, const char *unit, double value, uint64_t ti
 {
     char full[96];
     snprintf(full, sizeof full, "timers/%s", name);
-    bench_figure(full, unit, &(bench_values){.at = {value}, .count = 1}, ", \"flush\": \"async\", \"timers\": %llu", (unsigned long long)timers);
+    bench_figure(full, unit, &(bench_values){.at = {value}, .count = 1}, ", \"flush\": \"async\", \"timers\": %llu",
+                 (unsigned long long)timers);
 }
 
 /* The second in which a batch is due: all over the hour, not in order. */
@@ -51,11 +53,13 @@ static void park_all(cmq_store *store, uint64_t timers)
         cmq_timer_parked parked;
         cmq_appended appended;
         const uint32_t count = timers - first < BATCH ? (uint32_t)(timers - first) : BATCH;
-        BENCH_CHECK(cmq_timer_park(&options, cmq_slice_of_text(TOPIC), 0, due_of(first / BATCH), BEGIN_MS, &parked) == CMQ_OK);
-        const cmq_append append = {.common = {.topic = parked.topic, .queue_id = parked.queue_id},
-                                   .count = count,
-                                   .bodies = {.kind = CMQ_COLUMN_FIXED, .data = bodies, .stride = BODY_BYTES, .width = BODY_BYTES},
-                                   .properties_more = {.kind = CMQ_COLUMN_ONE, .one = parked.extra}};
+        BENCH_CHECK(cmq_timer_park(&options, cmq_slice_of_text(TOPIC), 0, due_of(first / BATCH), BEGIN_MS, &parked) ==
+                    CMQ_OK);
+        const cmq_append append = {
+            .common = {.topic = parked.topic, .queue_id = parked.queue_id},
+            .count = count,
+            .bodies = {.kind = CMQ_COLUMN_FIXED, .data = bodies, .stride = BODY_BYTES, .width = BODY_BYTES},
+            .properties_more = {.kind = CMQ_COLUMN_ONE, .one = parked.extra}};
         BENCH_CHECK(cmq_store_append(store, &append, &appended) == CMQ_OK);
     }
     free(bodies);
@@ -115,7 +119,8 @@ int main(int argc, char **argv)
     }
     figure("delivered, CPU each", "ns", (bench_cpu_s() - began) * 1e9 / (double)timers, timers);
     BENCH_CHECK(delivered(store) == timers);
-    BENCH_CHECK(counters_of(timer).delivered == timers && counters_of(timer).skipped == 0 && counters_of(timer).pending == 0);
+    BENCH_CHECK(counters_of(timer).delivered == timers && counters_of(timer).skipped == 0 &&
+                counters_of(timer).pending == 0);
     figure("memory when all are delivered", "MiB", bench_rss_anon_mib() - before_mib, timers);
     BENCH_CHECK(cmq_timer_stop(timer) == CMQ_OK);
     cmq_timer_destroy(timer);

@@ -1,8 +1,9 @@
 /* bench_wire: nanoseconds per header read, and per answer written, without sockets.
  *
- * The sends are what a Java client of 5.3.3 sends, 13 fields with properties that JSON escapes; names and numbers differ in length from frame to
- * frame. Beside cmq_command_parse stands a reader that looks for the ends of strings byte by byte, which the bit map is measured against. Checked: both give
- * the same fields, the readers of headers what stands there, and what was written is read again.
+ * The sends are what a Java client of 5.3.3 sends, 13 fields with properties that JSON escapes; names and numbers
+ * differ in length from frame to frame. Beside cmq_command_parse stands a reader that looks for the ends of strings
+ * byte by byte, which the bit map is measured against. Checked: both give the same fields, the readers of headers what
+ * stands there, and what was written is read again.
  */
 #include "base/cmq_bytes.h"
 #include "cmq_bench.h"
@@ -45,24 +46,31 @@ static int write_send(char *into, size_t capacity)
 {
     char key[80] = "";
     if (random_below(2)) snprintf(key, sizeof key, "KEYS\\u0001%s\\u0002", random_letters(4, 20));
-    return snprintf(into, capacity,
-                    "{\"code\":310,\"extFields\":{\"a\":\"%s\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\",\"f\":\"0\","
-                    "\"g\":\"1795260271265\",\"h\":\"0\",\"i\":\"%sUNIQ_KEY\\u0001FD00000000000000000000000000000230835FFD2B276971E2A100B6\\u0002"
-                    "WAIT\\u0001true\\u0002TAGS\\u0001%s\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\",\"n\":\"%s\"},\"flag\":0,"
-                    "\"language\":\"JAVA\",\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
-                    random_letters(5, 20), random_letters(5, 20), (int)random_below(16), key, random_letters(2, 12), random_letters(8, 12),
-                    (int)random_below(1u << (1 + random_below(30))));
+    return snprintf(
+        into, capacity,
+        "{\"code\":310,\"extFields\":{\"a\":\"%s\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\",\"f\":\"0\","
+        "\"g\":\"1795260271265\",\"h\":\"0\",\"i\":\"%sUNIQ_"
+        "KEY\\u0001FD00000000000000000000000000000230835FFD2B276971E2A100B6\\u0002"
+        "WAIT\\u0001true\\u0002TAGS\\u0001%s\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\",\"n\":\"%s\"},"
+        "\"flag\":0,"
+        "\"language\":\"JAVA\",\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
+        random_letters(5, 20), random_letters(5, 20), (int)random_below(16), key, random_letters(2, 12),
+        random_letters(8, 12), (int)random_below(1u << (1 + random_below(30))));
 }
 
 static int write_pull(char *into, size_t capacity)
 {
     return snprintf(into, capacity,
-                    "{\"code\":11,\"extFields\":{\"queueId\":\"%d\",\"maxMsgBytes\":\"262144\",\"maxMsgNums\":\"32\",\"sysFlag\":\"2\","
-                    "\"suspendTimeoutMillis\":\"15000\",\"commitOffset\":\"0\",\"bname\":\"%s\",\"topic\":\"%s\",\"queueOffset\":\"%d\","
-                    "\"expressionType\":\"TAG\",\"subVersion\":\"1795260290587\",\"consumerGroup\":\"%s\"},\"flag\":0,\"language\":\"JAVA\","
+                    "{\"code\":11,\"extFields\":{\"queueId\":\"%d\",\"maxMsgBytes\":\"262144\",\"maxMsgNums\":\"32\","
+                    "\"sysFlag\":\"2\","
+                    "\"suspendTimeoutMillis\":\"15000\",\"commitOffset\":\"0\",\"bname\":\"%s\",\"topic\":\"%s\","
+                    "\"queueOffset\":\"%d\","
+                    "\"expressionType\":\"TAG\",\"subVersion\":\"1795260290587\",\"consumerGroup\":\"%s\"},\"flag\":0,"
+                    "\"language\":\"JAVA\","
                     "\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
-                    (int)random_below(16), random_letters(8, 12), random_letters(5, 20), (int)random_below(1u << (1 + random_below(30))),
-                    random_letters(5, 20), (int)random_below(1u << (1 + random_below(30))));
+                    (int)random_below(16), random_letters(8, 12), random_letters(5, 20),
+                    (int)random_below(1u << (1 + random_below(30))), random_letters(5, 20),
+                    (int)random_below(1u << (1 + random_below(30))));
 }
 
 static frames *make_frames(int (*write)(char *into, size_t capacity))
@@ -71,7 +79,8 @@ static frames *make_frames(int (*write)(char *into, size_t capacity))
     for (int i = 0; i < FRAMES; i++) {
         const int bytes = write((char *)made->bytes[i], sizeof made->bytes[i]);
         BENCH_CHECK(bytes > 0 && (size_t)bytes < sizeof made->bytes[i]);
-        made->frame[i] = (cmq_frame){.format = CMQ_HEADER_JSON, .header = {.data = made->bytes[i], .bytes = (size_t)bytes}};
+        made->frame[i] =
+            (cmq_frame){.format = CMQ_HEADER_JSON, .header = {.data = made->bytes[i], .bytes = (size_t)bytes}};
     }
     return made;
 }
@@ -170,7 +179,8 @@ static int64_t parse_all(const frames *from, parse_kind kind, bool pull, int rou
     return sum;
 }
 
-static void measure_parse(const char *name, const frames *from, parse_kind kind, bool pull, int64_t sum_per_round, int rounds)
+static void measure_parse(const char *name, const frames *from, parse_kind kind, bool pull, int64_t sum_per_round,
+                          int rounds)
 {
     const int64_t expected = kind == PARSE_AND_READ ? sum_per_round : FRAMES * (pull ? 12 : 13);
     double seconds[BENCH_REPEATS];
@@ -207,9 +217,11 @@ static void check_answer(const uint8_t *bytes, size_t count, int32_t opaque)
     size_t needed;
     cmq_slice offset;
     int64_t number;
-    BENCH_CHECK(cmq_frame_next((cmq_slice){.data = bytes, .bytes = count}, CMQ_FRAME_BYTES_MAX, &parts, &needed) == CMQ_OK);
+    BENCH_CHECK(cmq_frame_next((cmq_slice){.data = bytes, .bytes = count}, CMQ_FRAME_BYTES_MAX, &parts, &needed) ==
+                CMQ_OK);
     BENCH_CHECK(cmq_command_parse(&parts, scratch, sizeof scratch, &command) == CMQ_OK);
-    BENCH_CHECK(command.opaque == opaque && command.field_count == 5 && cmq_command_find(&command, "queueOffset", &offset));
+    BENCH_CHECK(command.opaque == opaque && command.field_count == 5 &&
+                cmq_command_find(&command, "queueOffset", &offset));
     BENCH_CHECK(cmq_field_i64(offset, &number) == CMQ_OK && number == opaque);
 }
 
@@ -239,8 +251,10 @@ static frames *as_rocketmq(const frames *from)
     for (int f = 0; f < FRAMES; f++) {
         BENCH_CHECK(cmq_command_parse(&from->frame[f], scratch, sizeof scratch, &command) == CMQ_OK);
         cmq_command_writer writer;
-        cmq_command_begin(&writer, made->bytes[f], sizeof made->bytes[f], CMQ_HEADER_ROCKETMQ, command.code, command.opaque, 0, CMQ_SLICE_NONE);
-        for (uint32_t i = 0; i < command.field_count; i++) cmq_command_add_text(&writer, command.fields[i].name, command.fields[i].value);
+        cmq_command_begin(&writer, made->bytes[f], sizeof made->bytes[f], CMQ_HEADER_ROCKETMQ, command.code,
+                          command.opaque, 0, CMQ_SLICE_NONE);
+        for (uint32_t i = 0; i < command.field_count; i++)
+            cmq_command_add_text(&writer, command.fields[i].name, command.fields[i].value);
         size_t needed;
         const cmq_slice whole = {.data = made->bytes[f], .bytes = cmq_command_end(&writer, 0)};
         BENCH_CHECK(cmq_frame_next(whole, CMQ_FRAME_BYTES_MAX, &made->frame[f], &needed) == CMQ_OK);

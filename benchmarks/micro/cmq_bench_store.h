@@ -24,13 +24,14 @@
 #define BENCH_REPEATS_MAX 32
 
 /* The status is CMQ_OK, or the reason is printed and the program ends. */
-#define BENCH_OK(call)                                                                               \
-    do {                                                                                             \
-        const cmq_status bench_status = (call);                                                      \
-        if (bench_status != CMQ_OK) {                                                                \
-            fprintf(stderr, "%s:%d: %s: status %d: %s\n", __FILE__, __LINE__, #call, (int)bench_status, cmq_last_error()->text); \
-            exit(1);                                                                                 \
-        }                                                                                            \
+#define BENCH_OK(call)                                                                                                 \
+    do {                                                                                                               \
+        const cmq_status bench_status = (call);                                                                        \
+        if (bench_status != CMQ_OK) {                                                                                  \
+            fprintf(stderr, "%s:%d: %s: status %d: %s\n", __FILE__, __LINE__, #call, (int)bench_status,                \
+                    cmq_last_error()->text);                                                                           \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* ---- clocks ---- */
@@ -77,7 +78,8 @@ static inline double bench_extreme(const bench_values *values, bool largest)
     return found;
 }
 
-/* One line: the median of `values` with the spread, then further pairs as `extra` formats them (", \"name\": value"; may be empty). */
+/* One line: the median of `values` with the spread, then further pairs as `extra` formats them (", \"name\": value";
+ * may be empty). */
 __attribute__((format(printf, 4, 5)))
 static inline void bench_figure(const char *name, const char *unit, const bench_values *values, const char *extra, ...)
 {
@@ -87,8 +89,9 @@ static inline void bench_figure(const char *name, const char *unit, const bench_
     const int length = vsnprintf(more, sizeof more, extra, arguments);
     va_end(arguments);
     BENCH_CHECK(length >= 0 && (size_t)length < sizeof more);
-    printf("{\"name\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"min\": %.4g, \"max\": %.4g, \"repeats\": %u%s}\n", name,
-           bench_median(values), unit, bench_extreme(values, false), bench_extreme(values, true), values->count, more);
+    printf("{\"name\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"min\": %.4g, \"max\": %.4g, \"repeats\": %u%s}\n",
+           name, bench_median(values), unit, bench_extreme(values, false), bench_extreme(values, true), values->count,
+           more);
     fflush(stdout);
 }
 
@@ -119,21 +122,25 @@ static int bench_remove_one(const char *path, const struct stat *info, int kind,
     return remove(path);
 }
 
-static inline void bench_remove_directory(const char *path) { BENCH_CHECK(nftw(path, bench_remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0); }
+static inline void bench_remove_directory(const char *path)
+{
+    BENCH_CHECK(nftw(path, bench_remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
+}
 
 /* ---- a store ---- */
 
 static inline cmq_store *bench_open(const char *path, cmq_flush_mode flush, bool background, int64_t segment_bytes)
 {
-    const cmq_store_options options = {.path = path, .create = true, .background = background, .flush = flush, .segment_bytes = segment_bytes};
+    const cmq_store_options options = {
+        .path = path, .create = true, .background = background, .flush = flush, .segment_bytes = segment_bytes};
     cmq_store *store;
     BENCH_OK(cmq_store_open(&store, &options));
     return store;
 }
 
-/* ---- messages ----
- * Body and key of message i are those of slot i % slots of a pool that stays in the last-level cache, so that reading our input from
- * memory is not measured. A body holds its slot's number and a pattern that differs by slot; keys are a number each. */
+/* ---- messages ---- Body and key of message i are those of slot i % slots of a pool that stays in the last-level
+ * cache, so that reading our input from memory is not measured. A body holds its slot's number and a pattern that
+ * differs by slot; keys are a number each. */
 
 typedef struct bench_pool {
     uint8_t *bodies;
@@ -159,7 +166,8 @@ static inline void bench_pool_make(bench_pool *pool, uint32_t body_bytes, uint32
     }
     if (key_count == 0) return;
     pool->keys = bench_alloc((size_t)key_count * BENCH_KEY_BYTES + 1);
-    for (uint32_t i = 0; i < key_count; i++) snprintf((char *)pool->keys + (size_t)i * BENCH_KEY_BYTES, BENCH_KEY_BYTES + 1, "order-%08u", i % 100000000u);
+    for (uint32_t i = 0; i < key_count; i++)
+        snprintf((char *)pool->keys + (size_t)i * BENCH_KEY_BYTES, BENCH_KEY_BYTES + 1, "order-%08u", i % 100000000u);
 }
 
 static inline void bench_pool_free(bench_pool *pool)
@@ -179,10 +187,16 @@ static inline cmq_append bench_call(const bench_pool *pool, uint64_t first, uint
     cmq_append append = {.count = count};
     append.common.topic = cmq_slice_of_text(BENCH_TOPIC);
     append.common.born_host = append.common.store_host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
-    append.bodies = (cmq_column){.kind = CMQ_COLUMN_FIXED, .data = bench_body(pool, first), .stride = pool->body_bytes, .width = pool->body_bytes};
-    append.tags = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = {.data = (const uint8_t *)BENCH_TAG, .bytes = sizeof BENCH_TAG - 1}};
+    append.bodies = (cmq_column){.kind = CMQ_COLUMN_FIXED,
+                                 .data = bench_body(pool, first),
+                                 .stride = pool->body_bytes,
+                                 .width = pool->body_bytes};
+    append.tags = (cmq_column){.kind = CMQ_COLUMN_ONE,
+                               .one = {.data = (const uint8_t *)BENCH_TAG, .bytes = sizeof BENCH_TAG - 1}};
     if (keyed)
-        append.keys = (cmq_column){.kind = CMQ_COLUMN_FIXED, .data = pool->keys + (size_t)first * BENCH_KEY_BYTES, .stride = BENCH_KEY_BYTES,
+        append.keys = (cmq_column){.kind = CMQ_COLUMN_FIXED,
+                                   .data = pool->keys + (size_t)first * BENCH_KEY_BYTES,
+                                   .stride = BENCH_KEY_BYTES,
                                    .width = BENCH_KEY_BYTES};
     return append;
 }
@@ -197,12 +211,13 @@ static inline void bench_append(cmq_store *store, const cmq_append *append)
 /* Bytes of one record of ours. */
 static inline uint32_t bench_record_bytes(const bench_pool *pool, bool keyed)
 {
-    const uint32_t topic = sizeof BENCH_TOPIC - 1, tag = 4 + 1 + (sizeof BENCH_TAG - 1) + 1, key = keyed ? 4 + 1 + BENCH_KEY_BYTES + 1 : 0;
+    const uint32_t topic = sizeof BENCH_TOPIC - 1, tag = 4 + 1 + (sizeof BENCH_TAG - 1) + 1,
+                   key = keyed ? 4 + 1 + BENCH_KEY_BYTES + 1 : 0;
     return CMQ_RECORD_BYTES_MIN + pool->body_bytes + topic + tag + key;
 }
 
-/* Read the queue and require messages [0, count) in order, each with its CRC and its own body and key. With several appenders at once
- * (`in_order` false) the order is free: the sum of the slots must be right. */
+/* Read the queue and require messages [0, count) in order, each with its CRC and its own body and key. With several
+ * appenders at once (`in_order` false) the order is free: the sum of the slots must be right. */
 static inline void bench_verify(cmq_store *store, const bench_pool *pool, uint64_t count, bool keyed, bool in_order)
 {
     const cmq_slice topic = cmq_slice_of_text(BENCH_TOPIC);
@@ -218,10 +233,13 @@ static inline void bench_verify(cmq_store *store, const bench_pool *pool, uint64
         if (batch.count == 0) break;
         for (uint32_t i = 0; i < batch.count; i++, seen++) {
             cmq_record_view view;
-            BENCH_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
+            BENCH_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset,
+                                      CMQ_RECORD_CHECK_BODY_CRC, &view));
             const uint64_t slot = cmq_load_u32(view.body.data);
-            BENCH_CHECK(items[i].queue_offset == (int64_t)seen && slot < pool->slots && (!in_order || slot == seen % pool->slots));
-            BENCH_CHECK(view.body.bytes == pool->body_bytes && memcmp(view.body.data, bench_body(pool, slot), pool->body_bytes) == 0);
+            BENCH_CHECK(items[i].queue_offset == (int64_t)seen && slot < pool->slots &&
+                        (!in_order || slot == seen % pool->slots));
+            BENCH_CHECK(view.body.bytes == pool->body_bytes &&
+                        memcmp(view.body.data, bench_body(pool, slot), pool->body_bytes) == 0);
             BENCH_CHECK(items[i].record_bytes == bench_record_bytes(pool, keyed));
             slots_found += slot;
             slots_expected += seen % pool->slots;
@@ -243,8 +261,10 @@ static inline void bench_verify_keys(cmq_store *store, const bench_pool *pool, u
         BENCH_OK(cmq_store_find_key(store, cmq_slice_of_text(BENCH_TOPIC), key, 0, INT64_MAX, &batch));
         cmq_record_view view;
         BENCH_CHECK(batch.count == 1);
-        BENCH_OK(cmq_record_parse(item.record, item.record_bytes, item.physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
-        BENCH_CHECK(cmq_slice_equal(view.body, (cmq_slice){.data = bench_body(pool, message), .bytes = pool->body_bytes}));
+        BENCH_OK(
+            cmq_record_parse(item.record, item.record_bytes, item.physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        BENCH_CHECK(
+            cmq_slice_equal(view.body, (cmq_slice){.data = bench_body(pool, message), .bytes = pool->body_bytes}));
         cmq_found_batch_release(&batch);
     }
 }

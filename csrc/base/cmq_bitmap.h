@@ -1,7 +1,9 @@
-/* cmq_bitmap: sets of small numbers as bits: a checkpoint's acks, the queues of a group, a batch ack's set from the wire.
+/* cmq_bitmap: sets of small numbers as bits: a checkpoint's acks, the queues of a group, a batch ack's set from the
+ * wire.
  *
- * Up to 32 numbers are one word of 32 bits (cmq_bits_*). More are an array of 64-bit words of the caller (cmq_bitmap_*), number i in word i / 64, bit
- * i % 64: in memory, as this machine is little-endian, the bytes of Java's BitSet.toByteArray, number i in byte i / 8 under the mask 1 << i % 8.
+ * Up to 32 numbers are one word of 32 bits (cmq_bits_*). More are an array of 64-bit words of the caller
+ * (cmq_bitmap_*), number i in word i / 64, bit i % 64: in memory, as this machine is little-endian, the bytes of Java's
+ * BitSet.toByteArray, number i in byte i / 8 under the mask 1 << i % 8.
  *
  * Threads: any; inline functions over memory of the caller.
  * Source:  upstream's DataConverter (one word), java.util.BitSet (bytes).
@@ -40,9 +42,15 @@ static inline uint32_t cmq_bits_take(uint32_t *bits)
 
 static inline size_t cmq_bitmap_words(size_t bits) { return bits / 64 + (bits % 64 != 0); }
 
-static inline bool cmq_bitmap_test(const uint64_t *words, size_t index) { return (words[index / 64] >> index % 64 & 1u) != 0; }
+static inline bool cmq_bitmap_test(const uint64_t *words, size_t index)
+{
+    return (words[index / 64] >> index % 64 & 1u) != 0;
+}
 static inline void cmq_bitmap_set(uint64_t *words, size_t index) { words[index / 64] |= UINT64_C(1) << index % 64; }
-static inline void cmq_bitmap_clear(uint64_t *words, size_t index) { words[index / 64] &= ~(UINT64_C(1) << index % 64); }
+static inline void cmq_bitmap_clear(uint64_t *words, size_t index)
+{
+    words[index / 64] &= ~(UINT64_C(1) << index % 64);
+}
 
 /* How many of [0, bits) are there. */
 static inline size_t cmq_bitmap_count(const uint64_t *words, size_t bits)
@@ -68,11 +76,20 @@ static inline size_t cmq_bitmap_next_of(const uint64_t *words, size_t bits, size
     return found < bits ? found : bits;
 }
 
-static inline size_t cmq_bitmap_next(const uint64_t *words, size_t bits, size_t from) { return cmq_bitmap_next_of(words, bits, from, true); }
-static inline size_t cmq_bitmap_next_clear(const uint64_t *words, size_t bits, size_t from) { return cmq_bitmap_next_of(words, bits, from, false); }
+static inline size_t cmq_bitmap_next(const uint64_t *words, size_t bits, size_t from)
+{
+    return cmq_bitmap_next_of(words, bits, from, true);
+}
+static inline size_t cmq_bitmap_next_clear(const uint64_t *words, size_t bits, size_t from)
+{
+    return cmq_bitmap_next_of(words, bits, from, false);
+}
 
 /* Are [0, bits) all there? */
-static inline bool cmq_bitmap_all(const uint64_t *words, size_t bits) { return cmq_bitmap_next_clear(words, bits, 0) == bits; }
+static inline bool cmq_bitmap_all(const uint64_t *words, size_t bits)
+{
+    return cmq_bitmap_next_clear(words, bits, 0) == bits;
+}
 
 /* ---- Java's bytes ---- */
 

@@ -1,4 +1,5 @@
-/* cmq_bloom: the Bloom filter whose bits stand in consumequeue_ext units. No code writes or asks them yet: they are for filters by SQL92 expressions.
+/* cmq_bloom: the Bloom filter whose bits stand in consumequeue_ext units. No code writes or asks them yet: they are for
+ * filters by SQL92 expressions.
  *
  * Invariant: bit_count is a multiple of 8; every position is below it.
  * Threads:   any; the map belongs to the caller.

@@ -14,7 +14,8 @@ typedef struct cmq_counted_text {
     char text[64];
 } cmq_counted_text;
 
-/* The number, and the noun with an s where there is not one of it; cut where it is long. Use as cmq_counted(n, "record").text in a call. */
+/* The number, and the noun with an s where there is not one of it; cut where it is long. Use as cmq_counted(n,
+ * "record").text in a call. */
 static inline cmq_counted_text cmq_counted(int64_t count, const char *noun)
 {
     cmq_counted_text counted;
@@ -23,6 +24,9 @@ static inline cmq_counted_text cmq_counted(int64_t count, const char *noun)
 }
 
 /* The verb that goes with the number. */
-static inline const char *cmq_verb(int64_t count, const char *singular, const char *plural) { return count == 1 ? singular : plural; }
+static inline const char *cmq_verb(int64_t count, const char *singular, const char *plural)
+{
+    return count == 1 ? singular : plural;
+}
 
 #endif

@@ -52,8 +52,10 @@ cmq_status cmq_fs_sync_tree(cmq_fs *fs, const char *path)
         if (status == CMQ_OK) status = cmq_fs_stat(fs, below, &info);
         /* Closing a descriptor of the lock file drops Java's lock; nothing in it matters. */
         const bool is_lock = status == CMQ_OK && !info.is_directory && strcmp(names[i], "lock") == 0;
-        if (status == CMQ_OK && !is_lock) status = info.is_directory ? cmq_fs_sync_tree(fs, below) : sync_one(fs, below);
-        if (status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_NOT_STORE) status = CMQ_OK;   /* gone meanwhile; a FIFO holds nothing */
+        if (status == CMQ_OK && !is_lock)
+            status = info.is_directory ? cmq_fs_sync_tree(fs, below) : sync_one(fs, below);
+        /* gone meanwhile; a FIFO holds nothing */
+        if (status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_NOT_STORE) status = CMQ_OK;
     }
     cmq_fs_free_names(names, count);
     return status == CMQ_OK ? cmq_fs_sync_directory(fs, path) : status;
@@ -63,7 +65,8 @@ cmq_status cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b
 {
     const size_t a_bytes = strlen(a), b_bytes = strlen(b);
     const size_t slash_bytes = a_bytes > 0 && b_bytes > 0 && a[a_bytes - 1] != '/' ? 1 : 0;
-    if (a_bytes >= CMQ_PATH_BYTES || b_bytes >= CMQ_PATH_BYTES - a_bytes || slash_bytes >= CMQ_PATH_BYTES - a_bytes - b_bytes)
+    if (a_bytes >= CMQ_PATH_BYTES || b_bytes >= CMQ_PATH_BYTES - a_bytes ||
+        slash_bytes >= CMQ_PATH_BYTES - a_bytes - b_bytes)
         return cmq_fail(CMQ_ERR_ARGUMENT, "path of more than %d bytes: %.200s... and %.200s", CMQ_PATH_BYTES - 1, a, b);
     /* b first: `into` may be `a` itself, which is how a path grows in place. */
     memmove(into + a_bytes + slash_bytes, b, b_bytes + 1);
@@ -118,7 +121,8 @@ cmq_status cmq_file_populate(uint8_t *address, size_t bytes)
     const uintptr_t lead_bytes = (uintptr_t)address % page_bytes;
     uint8_t *first = address - lead_bytes;
     int failed;
-    /* Under the random advice of cmq_file_map each page is made alone; without it, many at once: 0.17 s of CPU per GiB against 1.0. */
+    /* Under the random advice of cmq_file_map each page is made alone; without it, many at once: 0.17 s of CPU per GiB
+     * against 1.0. */
     madvise(first, bytes + lead_bytes, MADV_NORMAL);
     do {
         failed = madvise(first, bytes + lead_bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
@@ -137,7 +141,8 @@ bool cmq_file_populate_read(const uint8_t *address, size_t bytes)
     const uintptr_t lead_bytes = (uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE);
     int failed;
     do {
-        failed = madvise((void *)((uintptr_t)address - lead_bytes), bytes + lead_bytes, MADV_POPULATE_READ) == 0 ? 0 : errno;
+        failed =
+            madvise((void *)((uintptr_t)address - lead_bytes), bytes + lead_bytes, MADV_POPULATE_READ) == 0 ? 0 : errno;
     } while (failed == EINTR || failed == EAGAIN);
     return failed == 0;
 }
@@ -145,5 +150,6 @@ bool cmq_file_populate_read(const uint8_t *address, size_t bytes)
 void cmq_file_read_ahead(const uint8_t *address, size_t bytes)
 {
     const uintptr_t lead_bytes = (uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE);
-    madvise((void *)((uintptr_t)address - lead_bytes), bytes + lead_bytes, MADV_WILLNEED);   /* refused: the faults read them */
+    /* refused: the faults read them */
+    madvise((void *)((uintptr_t)address - lead_bytes), bytes + lead_bytes, MADV_WILLNEED);
 }

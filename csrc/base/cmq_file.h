@@ -4,8 +4,8 @@
  * bytes, drops the others, and fails chosen calls. So no code above this file calls open, pwrite, fsync, mmap, rename
  * or unlink itself.
  *
- * No symbolic link in a path is followed, and nothing is opened but files and directories: CMQ_ERR_NOT_STORE for others. A
- * path that an operator gives (a store's root, a folder of the log) may hold links: cmq_fs_resolve first.
+ * No symbolic link in a path is followed, and nothing is opened but files and directories: CMQ_ERR_NOT_STORE for
+ * others. A path that an operator gives (a store's root, a folder of the log) may hold links: cmq_fs_resolve first.
  *
  * Owns:       descriptors and mappings until closed or unmapped.
  * Durability: write puts bytes into the page cache; sync makes a file's bytes and length durable; sync_directory makes
@@ -54,7 +54,8 @@ typedef struct cmq_disk_space {
     uint64_t usable_bytes;     /* free for this user */
 } cmq_disk_space;
 
-/* The operations of a file system. `self` is the cmq_fs; each behaves as the cmq_file_* or cmq_fs_* function of its name below. */
+/* The operations of a file system. `self` is the cmq_fs; each behaves as the cmq_file_* or cmq_fs_* function of its
+ * name below. */
 typedef struct cmq_fs_ops {
     cmq_status (*open)(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out);
     void (*close)(cmq_file *file);
@@ -101,7 +102,8 @@ cmq_fs *cmq_fs_posix(void);
 
 /* ---- one file ---- */
 
-static inline cmq_status CMQ_MUST_CHECK cmq_file_open(cmq_fs *fs, const char *path, cmq_open_mode mode, cmq_file **file_out)
+static inline cmq_status CMQ_MUST_CHECK cmq_file_open(cmq_fs *fs, const char *path, cmq_open_mode mode,
+                                                      cmq_file **file_out)
 {
     return fs->ops->open(fs, path, mode, file_out);   /* *file_out owned: cmq_file_close */
 }
@@ -129,11 +131,14 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_write(cmq_file *file, uint64_t 
 static inline cmq_status CMQ_MUST_CHECK cmq_file_sync(cmq_file *file) { return file->fs->ops->sync(file); }
 
 /* Set the length; new bytes read as zero and take no space. */
-static inline cmq_status CMQ_MUST_CHECK cmq_file_resize(cmq_file *file, uint64_t bytes) { return file->fs->ops->resize(file, bytes); }
+static inline cmq_status CMQ_MUST_CHECK cmq_file_resize(cmq_file *file, uint64_t bytes)
+{
+    return file->fs->ops->resize(file, bytes);
+}
 
-/* Allocate blocks for a range without changing bytes or length, so that later stores into a map cannot meet a full disk (which would
- * be SIGBUS). CMQ_ERR_DISK_FULL when there is no space. Where the file system cannot, zeros are written into the holes inside the
- * file's length: no other thread may store into a hole of the range meanwhile. */
+/* Allocate blocks for a range without changing bytes or length, so that later stores into a map cannot meet a full disk
+ * (which would be SIGBUS). CMQ_ERR_DISK_FULL when there is no space. Where the file system cannot, zeros are written
+ * into the holes inside the file's length: no other thread may store into a hole of the range meanwhile. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_reserve(cmq_file *file, uint64_t offset, uint64_t bytes)
 {
     return file->fs->ops->reserve(file, offset, bytes);
@@ -151,17 +156,24 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_next_data(cmq_file *file, uint6
     return file->fs->ops->next_data(file, offset, data_out);
 }
 
-static inline cmq_status CMQ_MUST_CHECK cmq_file_info_of(cmq_file *file, cmq_file_info *info_out) { return file->fs->ops->info(file, info_out); }
+static inline cmq_status CMQ_MUST_CHECK cmq_file_info_of(cmq_file *file, cmq_file_info *info_out)
+{
+    return file->fs->ops->info(file, info_out);
+}
 
 /* Map [offset, offset + bytes) shared, with random access advised (read-around on sparse files costs milliseconds).
  * The range must lie inside the file, else CMQ_ERR_ARGUMENT; it need not be page-aligned. */
-static inline cmq_status CMQ_MUST_CHECK cmq_file_map(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out)
+static inline cmq_status CMQ_MUST_CHECK cmq_file_map(cmq_file *file, uint64_t offset, size_t bytes, bool writable,
+                                                     uint8_t **address_out)
 {
     return file->fs->ops->map(file, offset, bytes, writable, address_out);
 }
 
 /* `file` is the one it was mapped from, or any of the same file system. */
-static inline void cmq_file_unmap(cmq_file *file, uint8_t *address, size_t bytes) { file->fs->ops->unmap(file->fs, address, bytes); }
+static inline void cmq_file_unmap(cmq_file *file, uint8_t *address, size_t bytes)
+{
+    file->fs->ops->unmap(file->fs, address, bytes);
+}
 
 /* The same when no file is open any more. */
 static inline void cmq_fs_unmap(cmq_fs *fs, uint8_t *address, size_t bytes) { fs->ops->unmap(fs, address, bytes); }
@@ -172,18 +184,23 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_sync_mapped(cmq_file *file, uin
     return file->fs->ops->sync_mapped(file, address, bytes);
 }
 
-/* Take two exclusive locks of one byte each. Byte 0 by a POSIX record lock, as a Java broker does; it vanishes when ANY descriptor of the
- * file is closed in this process. A byte far behind the end by an open file description lock, which only unlock, or closing the last copy of
- * this descriptor, drops; forked children have copies. CMQ_ERR_LOCKED with the holder's process id (0 when unknown) when another process has
- * either. Repeating the call on the same file takes a lost record lock again, in one or two system calls. Where the kernel has no such
- * second lock (Linux before 3.15), the record lock is all. */
-static inline cmq_status CMQ_MUST_CHECK cmq_file_lock(cmq_file *file, int64_t *holder_pid_out) { return file->fs->ops->lock(file, holder_pid_out); }
+/* Take two exclusive locks of one byte each. Byte 0 by a POSIX record lock, as a Java broker does; it vanishes when ANY
+ * descriptor of the file is closed in this process. A byte far behind the end by an open file description lock, which
+ * only unlock, or closing the last copy of this descriptor, drops; forked children have copies. CMQ_ERR_LOCKED with the
+ * holder's process id (0 when unknown) when another process has either. Repeating the call on the same file takes a
+ * lost record lock again, in one or two system calls. Where the kernel has no such second lock (Linux before 3.15), the
+ * record lock is all. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_lock(cmq_file *file, int64_t *holder_pid_out)
+{
+    return file->fs->ops->lock(file, holder_pid_out);
+}
 
 /* Drop both, also while a forked child still has a copy of the descriptor. */
 static inline void cmq_file_unlock(cmq_file *file) { file->fs->ops->unlock(file); }
 
-/* Which other process has one of them: its id, CMQ_LOCK_FREE or CMQ_LOCK_HOLDER_UNKNOWN. This process's own record lock counts as free.
- * Closing `file` afterwards drops a record lock that this process has: ask through cmq_lock_probe, which knows. */
+/* Which other process has one of them: its id, CMQ_LOCK_FREE or CMQ_LOCK_HOLDER_UNKNOWN. This process's own record lock
+ * counts as free. Closing `file` afterwards drops a record lock that this process has: ask through cmq_lock_probe,
+ * which knows. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_holder(cmq_file *file, int64_t *holder_pid_out)
 {
     return file->fs->ops->lock_holder(file, holder_pid_out);
@@ -195,24 +212,29 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_is_guarded(cmq_file *file,
     return file->fs->ops->lock_is_guarded(file, guarded_out);
 }
 
-/* Fault every page of a writable mapping in for writing, changing no byte, so that later stores meet no fault (prewarming: see
- * spec native.md 1; MADV_POPULATE_WRITE, else one write of the same value per page). Safe beside threads that store into the range.
- * It dirties the pages: reserve the range first, else a full disk may be SIGBUS where the kernel is older than 5.14, and is
- * CMQ_ERR_DISK_FULL where it is not; call it in steps of a few MiB, for a sync that comes meanwhile has to write what was dirtied. */
+/* Fault every page of a writable mapping in for writing, changing no byte, so that later stores meet no fault
+ * (prewarming: see spec native.md 1; MADV_POPULATE_WRITE, else one write of the same value per page). Safe beside
+ * threads that store into the range. It dirties the pages: reserve the range first, else a full disk may be SIGBUS
+ * where the kernel is older than 5.14, and is CMQ_ERR_DISK_FULL where it is not; call it in steps of a few MiB, for a
+ * sync that comes meanwhile has to write what was dirtied. */
 cmq_status CMQ_MUST_CHECK cmq_file_populate(uint8_t *address, size_t bytes);
 
-/* Read every page of a range of a mapping in, so that loads from it meet no fault. False where one cannot be read, which a load would be SIGBUS for, or
- * where the kernel cannot say (MADV_POPULATE_READ: Linux 5.14). */
+/* Read every page of a range of a mapping in, so that loads from it meet no fault. False where one cannot be read,
+ * which a load would be SIGBUS for, or where the kernel cannot say (MADV_POPULATE_READ: Linux 5.14). */
 bool cmq_file_populate_read(const uint8_t *address, size_t bytes);
 
-/* Begin to read a range of a mapping into memory, without waiting for it. Advice: a walk over pages that are on disk only gets each alone
- * otherwise, for cmq_file_map advises random access (28 s per GiB against 1). Costs nothing to speak of where they are in memory. */
+/* Begin to read a range of a mapping into memory, without waiting for it. Advice: a walk over pages that are on disk
+ * only gets each alone otherwise, for cmq_file_map advises random access (28 s per GiB against 1). Costs nothing to
+ * speak of where they are in memory. */
 void cmq_file_read_ahead(const uint8_t *address, size_t bytes);
 
 /* ---- paths ---- */
 
 /* CMQ_ERR_NOT_FOUND when there is none. */
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_stat(cmq_fs *fs, const char *path, cmq_file_info *info_out) { return fs->ops->stat(fs, path, info_out); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_stat(cmq_fs *fs, const char *path, cmq_file_info *info_out)
+{
+    return fs->ops->stat(fs, path, info_out);
+}
 
 /* into = `path`, absolute and without symbolic links; components that do not exist yet are kept as given. `into` must
  * not be `path`. */
@@ -226,36 +248,59 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_list(cmq_fs *fs, const char *path
 void cmq_fs_free_names(char **names, size_t count);
 
 /* Make a directory and its missing parents; being there already is fine. Each parent of a new one is synced. */
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory(cmq_fs *fs, const char *path) { return fs->ops->make_directory(fs, path); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory(cmq_fs *fs, const char *path)
+{
+    return fs->ops->make_directory(fs, path);
+}
 
-/* The same without a sync: durable once every parent of a new one is synced. For tens of thousands of directories, synced together. */
+/* The same without a sync: durable once every parent of a new one is synced. For tens of thousands of directories,
+ * synced together. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory_unsynced(cmq_fs *fs, const char *path)
 {
     return fs->ops->make_directory_unsynced(fs, path);
 }
 
 /* Remove a file; CMQ_ERR_NOT_FOUND when there is none. */
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove(cmq_fs *fs, const char *path) { return fs->ops->remove(fs, path); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove(cmq_fs *fs, const char *path)
+{
+    return fs->ops->remove(fs, path);
+}
 
 /* Remove an empty directory. */
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove_directory(cmq_fs *fs, const char *path) { return fs->ops->remove_directory(fs, path); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove_directory(cmq_fs *fs, const char *path)
+{
+    return fs->ops->remove_directory(fs, path);
+}
 
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_rename(cmq_fs *fs, const char *from, const char *to) { return fs->ops->rename(fs, from, to); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_rename(cmq_fs *fs, const char *from, const char *to)
+{
+    return fs->ops->rename(fs, from, to);
+}
 
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_directory(cmq_fs *fs, const char *path) { return fs->ops->sync_directory(fs, path); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_directory(cmq_fs *fs, const char *path)
+{
+    return fs->ops->sync_directory(fs, path);
+}
 
 /* Sync each file, but `lock`, and each directory of the tree at `path`; entries that vanish meanwhile are skipped. */
 cmq_status CMQ_MUST_CHECK cmq_fs_sync_tree(cmq_fs *fs, const char *path);
 
-/* syncfs of the file system that holds `path`: cheaper than tens of thousands of single syncs. Where the kernel's does not report failures (before Linux
- * 5.8), cmq_fs_sync_tree in its place. */
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_all(cmq_fs *fs, const char *path) { return fs->ops->sync_all(fs, path); }
+/* syncfs of the file system that holds `path`: cheaper than tens of thousands of single syncs. Where the kernel's does
+ * not report failures (before Linux 5.8), cmq_fs_sync_tree in its place. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_all(cmq_fs *fs, const char *path)
+{
+    return fs->ops->sync_all(fs, path);
+}
 
-static inline cmq_status CMQ_MUST_CHECK cmq_fs_disk_space(cmq_fs *fs, const char *path, cmq_disk_space *space_out) { return fs->ops->disk_space(fs, path, space_out); }
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_disk_space(cmq_fs *fs, const char *path, cmq_disk_space *space_out)
+{
+    return fs->ops->disk_space(fs, path, space_out);
+}
 
 /* ---- paths as text ---- */
 
-/* into = a/b, checked; CMQ_ERR_ARGUMENT when it does not fit CMQ_PATH_BYTES. `into` may be `a`; an empty side adds no slash. */
+/* into = a/b, checked; CMQ_ERR_ARGUMENT when it does not fit CMQ_PATH_BYTES. `into` may be `a`; an empty side adds no
+ * slash. */
 cmq_status CMQ_MUST_CHECK cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b);
 
 /* The 20-digit, zero-padded name of the file that starts at `offset`. */

@@ -1,7 +1,8 @@
 /* cmq_file_posix: the system's file system behind cmq_fs (see cmq_file.h).
  *
  * Owns:       one descriptor per cmq_file; mappings are the caller's until unmapped.
- * Invariant:  no descriptor is inherited by a program that this process starts; no call returns early because of a signal.
+ * Invariant:  no descriptor is inherited by a program that this process starts; no call returns early because of a
+ *             signal.
  * Durability: sync is fdatasync: bytes and length, not times. A failed sync is reported once and never retried, because
  *             the kernel marks the pages clean after it.
  *             No symbolic link is followed, and nothing is opened but files and directories (see cmq_nofollow.h).
@@ -63,8 +64,10 @@ static cmq_status fail_file(cmq_file *file, const char *what, uint64_t offset)
 /* A store that holds links, devices or FIFOs: see docs/operating.md, "A store from elsewhere". */
 static cmq_status fail_foreign(const char *what, const char *path)
 {
-    return cmq_fail(CMQ_ERR_NOT_STORE, "cannot %s %s: %s. Only files and directories belong into a store; links inside it are not followed", what,
-                    tail(path), errno == ELOOP ? "it is, or lies behind, a symbolic link" : "it is neither a file nor a directory");
+    return cmq_fail(
+        CMQ_ERR_NOT_STORE,
+        "cannot %s %s: %s. Only files and directories belong into a store; links inside it are not followed", what,
+        tail(path), errno == ELOOP ? "it is, or lies behind, a symbolic link" : "it is neither a file nor a directory");
 }
 
 static cmq_status fail_path(const char *what, const char *path)
@@ -76,7 +79,8 @@ static cmq_status fail_path(const char *what, const char *path)
 static cmq_status CMQ_MUST_CHECK check_range(cmq_file *file, uint64_t offset, uint64_t bytes)
 {
     if (offset > INT64_MAX || bytes > INT64_MAX - offset)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "%" PRIu64 " bytes at %" PRIu64 " of %s are beyond 2^63", bytes, offset, name_of(file));
+        return cmq_fail(CMQ_ERR_ARGUMENT, "%" PRIu64 " bytes at %" PRIu64 " of %s are beyond 2^63", bytes, offset,
+                        name_of(file));
     return CMQ_OK;
 }
 
@@ -139,7 +143,8 @@ static cmq_status posix_read(cmq_file *file, uint64_t offset, void *into, size_t
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_file(file, "read", offset + done);
         if (got == 0)
-            return cmq_fail_at(CMQ_ERR_CORRUPT, (int64_t)(offset + done), "%s: file ends at or before byte %" PRIu64 ", %zu bytes wanted at %" PRIu64,
+            return cmq_fail_at(CMQ_ERR_CORRUPT, (int64_t)(offset + done),
+                               "%s: file ends at or before byte %" PRIu64 ", %zu bytes wanted at %" PRIu64,
                                name_of(file), offset + done, bytes, offset);
         done += (size_t)got;
     }
@@ -294,7 +299,8 @@ static cmq_status posix_map(cmq_file *file, uint64_t offset, size_t bytes, bool 
     if (status == CMQ_OK) status = posix_info(file, &info);
     if (status != CMQ_OK) return status;
     if (bytes == 0 || offset > info.bytes || bytes > info.bytes - offset)   /* a touch outside would be SIGBUS */
-        return cmq_fail_at(CMQ_ERR_ARGUMENT, (int64_t)offset, "cannot map %zu bytes at %" PRIu64 " of %s, which has %" PRIu64, bytes, offset,
+        return cmq_fail_at(CMQ_ERR_ARGUMENT, (int64_t)offset,
+                           "cannot map %zu bytes at %" PRIu64 " of %s, which has %" PRIu64, bytes, offset,
                            name_of(file), info.bytes);
     const size_t lead = lead_bytes_of((uintptr_t)offset);
     const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -334,18 +340,21 @@ static int set_lock(cmq_file *file, int command, short type, off_t at)
 static cmq_status CMQ_MUST_CHECK byte_holder(cmq_file *file, off_t at, int64_t *holder_pid_out)
 {
     struct flock probe = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
-    if (fcntl(posix(file)->descriptor, F_GETLK, &probe) != 0) return cmq_fail_errno(errno, "cannot query the lock on %s", name_of(file));
+    if (fcntl(posix(file)->descriptor, F_GETLK, &probe) != 0)
+        return cmq_fail_errno(errno, "cannot query the lock on %s", name_of(file));
     if (probe.l_type == F_UNLCK)
         *holder_pid_out = CMQ_LOCK_FREE;
     else
-        *holder_pid_out = probe.l_pid > 0 ? probe.l_pid : CMQ_LOCK_HOLDER_UNKNOWN;   /* the guard names nobody; nor do other hosts and pid namespaces */
+        /* the guard names nobody; nor do other hosts and pid namespaces */
+        *holder_pid_out = probe.l_pid > 0 ? probe.l_pid : CMQ_LOCK_HOLDER_UNKNOWN;
     return CMQ_OK;
 }
 
 static cmq_status posix_lock_holder(cmq_file *file, int64_t *holder_pid_out)
 {
     const cmq_status status = byte_holder(file, JAVA_BYTE, holder_pid_out);
-    return status != CMQ_OK || *holder_pid_out != CMQ_LOCK_FREE ? status : byte_holder(file, GUARD_BYTE, holder_pid_out);
+    return status != CMQ_OK || *holder_pid_out != CMQ_LOCK_FREE ? status
+                                                                : byte_holder(file, GUARD_BYTE, holder_pid_out);
 }
 
 static cmq_status posix_lock_is_guarded(cmq_file *file, bool *guarded_out)
@@ -406,8 +415,10 @@ static cmq_status posix_stat(cmq_fs *self, const char *path, cmq_file_info *info
     (void)self;
     struct stat from;
     const int descriptor = cmq_nofollow_open(path, O_PATH, 0);
-    if (descriptor < 0 && (!cmq_nofollow_is_exhausted() || cmq_nofollow_look(path) != 0)) return fail_path("stat", path);
-    cmq_status status = (descriptor < 0 ? lstat(path, &from) : fstat(descriptor, &from)) == 0 ? CMQ_OK : fail_path("stat", path);
+    if (descriptor < 0 && (!cmq_nofollow_is_exhausted() || cmq_nofollow_look(path) != 0))
+        return fail_path("stat", path);
+    cmq_status status =
+        (descriptor < 0 ? lstat(path, &from) : fstat(descriptor, &from)) == 0 ? CMQ_OK : fail_path("stat", path);
     if (descriptor >= 0) close(descriptor);
     if (status != CMQ_OK) return status;
     if (!S_ISREG(from.st_mode) && !S_ISDIR(from.st_mode)) {
@@ -436,7 +447,8 @@ static cmq_status posix_resolve(cmq_fs *self, const char *path, char into[CMQ_PA
     }
     const char *rest = path + end + strspn(path + end, "/");
     cmq_status status = cmq_path_join(into, found, rest);
-    for (size_t last = strlen(into); status == CMQ_OK && last > 1 && into[last - 1] == '/'; last--) into[last - 1] = '\0';
+    for (size_t last = strlen(into); status == CMQ_OK && last > 1 && into[last - 1] == '/'; last--)
+        into[last - 1] = '\0';
     return status;
 }
 
@@ -478,7 +490,8 @@ static cmq_status posix_list(cmq_fs *self, const char *path, char ***names_out, 
             break;
         }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (!append_name(&names, &count, &room, entry->d_name)) status = cmq_fail(CMQ_ERR_MEMORY, "no memory to list %s", tail(path));
+        if (!append_name(&names, &count, &room, entry->d_name))
+            status = cmq_fail(CMQ_ERR_MEMORY, "no memory to list %s", tail(path));
     }
     closedir(directory);
     if (status != CMQ_OK) {
@@ -532,7 +545,8 @@ static cmq_status CMQ_MUST_CHECK make_one(cmq_fs *self, const char *path, bool s
     if (failed != 0 && failed != EEXIST) return fail_path("make directory", path);
     if (failed == EEXIST) {
         const cmq_status status = posix_stat(self, path, &info);
-        return status == CMQ_OK && !info.is_directory ? cmq_fail_errno(ENOTDIR, "cannot make directory %s", tail(path)) : status;
+        return status == CMQ_OK && !info.is_directory ? cmq_fail_errno(ENOTDIR, "cannot make directory %s", tail(path))
+                                                      : status;
     }
     if (!synced) return CMQ_OK;
     char parent[CMQ_PATH_BYTES];
@@ -545,7 +559,8 @@ static cmq_status CMQ_MUST_CHECK make_all(cmq_fs *self, const char *path, bool s
 {
     char prefix[CMQ_PATH_BYTES];
     const size_t bytes = strlen(path);
-    if (bytes == 0 || bytes >= CMQ_PATH_BYTES) return cmq_fail(CMQ_ERR_ARGUMENT, "a directory's path has %zu bytes", bytes);
+    if (bytes == 0 || bytes >= CMQ_PATH_BYTES)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a directory's path has %zu bytes", bytes);
     cmq_file_info info = {0};
     if (posix_stat(self, path, &info) == CMQ_OK && info.is_directory) return CMQ_OK;
     /* From the first name down; each prefix ends in front of a slash, or is the whole. */

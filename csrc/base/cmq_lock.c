@@ -64,7 +64,8 @@ static void leave_table(void) { pthread_mutex_unlock(&table_mutex); }
 
 /* ---- the table; all with table_mutex held ---- */
 
-/* The lock that this process has on that file, or NULL. The id is compared too: a clone without fork's handlers is no holder. */
+/* The lock that this process has on that file, or NULL. The id is compared too: a clone without fork's handlers is no
+ * holder. */
 static cmq_lock *find(uint64_t device, uint64_t inode)
 {
     const pid_t self = getpid();
@@ -89,7 +90,8 @@ static void close_node(cmq_lock *node)
     free(node);
 }
 
-/* Close a descriptor that carries no lock of this process, unless that would drop one: then it waits beside that one. */
+/* Close a descriptor that carries no lock of this process, unless that would drop one: then it waits beside that
+ * one. */
 static void let_go(cmq_lock *node)
 {
     cmq_lock *holder = find(node->device, node->inode);
@@ -133,7 +135,8 @@ static cmq_status CMQ_MUST_CHECK held_here(cmq_fs *fs, const char *path, bool *h
 
 static cmq_status fail_held_here(const char *path)
 {
-    return cmq_fail(CMQ_ERR_LOCKED, "%s is locked by this process (%ld): close the store first, or use it where it is open", path,
+    return cmq_fail(CMQ_ERR_LOCKED,
+                    "%s is locked by this process (%ld): close the store first, or use it where it is open", path,
                     (long)getpid());
 }
 
@@ -166,7 +169,8 @@ static cmq_status CMQ_MUST_CHECK acquire(cmq_fs *fs, const char *path, cmq_lock 
     }
     int64_t holder_pid;
     status = cmq_file_lock(node->file, &holder_pid);
-    if (status == CMQ_ERR_LOCKED) cmq_fail_context("the store has one writer: stop that process, or open the store read-only");
+    if (status == CMQ_ERR_LOCKED)
+        cmq_fail_context("the store has one writer: stop that process, or open the store read-only");
     if (status == CMQ_OK) status = write_mark(node->file);
     if (status != CMQ_OK) {
         close_node(node);
@@ -196,7 +200,8 @@ static cmq_status CMQ_MUST_CHECK probe(cmq_fs *fs, const char *path, int64_t *ho
         *holder_pid_out = (int64_t)getpid();
     } else {
         status = cmq_file_lock_holder(node->file, holder_pid_out);
-        if (status == CMQ_OK && *holder_pid_out != CMQ_LOCK_FREE) status = cmq_file_lock_is_guarded(node->file, ours_out);
+        if (status == CMQ_OK && *holder_pid_out != CMQ_LOCK_FREE)
+            status = cmq_file_lock_is_guarded(node->file, ours_out);
     }
     let_go(node);
     return status;
@@ -219,7 +224,8 @@ void cmq_lock_release(cmq_lock *lock)
     take_out(lock);
     cmq_lock *parked = lock->parked;
     lock->parked = NULL;
-    if (cmq_lock_is_held(lock)) cmq_file_unlock(lock->file);   /* a child that fork has not returned in yet has a copy */
+    if (cmq_lock_is_held(lock)) cmq_file_unlock(lock->file);   /* a child that fork has not returned in yet has a
+                                                                * copy */
     let_go(lock);   /* in a clone without fork's handlers, it and the parked may have to wait for its own lock */
     while (parked != NULL) {
         cmq_lock *node = parked;

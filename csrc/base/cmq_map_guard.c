@@ -1,7 +1,8 @@
 /* cmq_map_guard: see cmq_map_guard.h.
  *
- * Mappings stand in slots of chunks that are never freed; runs of lost pages in one table. The handler reads both without a lock. A mapping stays while
- * somebody reads it, so a page that faults is one of its own, and replacing it hits nobody else.
+ * Mappings stand in slots of chunks that are never freed; runs of lost pages in one table. The handler reads both
+ * without a lock. A mapping stays while somebody reads it, so a page that faults is one of its own, and replacing it
+ * hits nobody else.
  */
 #include "base/cmq_map_guard.h"
 
@@ -87,8 +88,11 @@ bool cmq_map_guard_search(const void *address, size_t bytes)
 cmq_status cmq_map_guard_check(const void *address, size_t bytes, int64_t physical_offset)
 {
     if (bytes == 0 || cmq_map_guard_touch(address, bytes)) return CMQ_OK;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, physical_offset, "a part of the record at physical offset %lld cannot be read: a bad sector, or the file was cut. Run "
-                       "`cometmq verify`", (long long)physical_offset);
+    return cmq_fail_at(
+        CMQ_ERR_CORRUPT, physical_offset,
+        "a part of the record at physical offset %lld cannot be read: a bad sector, or the file was cut. Run "
+        "`cometmq verify`",
+        (long long)physical_offset);
 }
 
 static void forget_pages(uintptr_t from, uintptr_t end)
@@ -106,13 +110,15 @@ static const slot *slot_of(uintptr_t address)
     for (const chunk *of = &first_chunk; of != NULL; of = atomic_load(&of->next)) {
         for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
             const uintptr_t start = atomic_load(&of->slots[i].start);
-            if (start > SLOT_TAKEN && start <= address && address < atomic_load(&of->slots[i].end)) return &of->slots[i];
+            if (start > SLOT_TAKEN && start <= address && address < atomic_load(&of->slots[i].end))
+                return &of->slots[i];
         }
     }
     return NULL;
 }
 
-/* Where the machine says whether it was a write, a signal for one ends the process at once; else the page of zeros does, which cannot be written. */
+/* Where the machine says whether it was a write, a signal for one ends the process at once; else the page of zeros
+ * does, which cannot be written. */
 static bool is_write(const void *context)
 {
 #if defined(__x86_64__)
@@ -129,13 +135,15 @@ static bool replace_page(uintptr_t address, const void *context)
     if (in == NULL || (atomic_load(&in->writable) && is_write(context))) return false;
     const uintptr_t step = atomic_load(&page_bytes), page = address - address % step;
     lose_page(page, step, in);   /* before the zeros can be read */
-    return mmap((void *)page, step, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;   // NOLINT(performance-no-int-to-ptr)
+    return mmap((void *)page, step, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+           MAP_FAILED;   // NOLINT(performance-no-int-to-ptr)
 }
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     const struct sigaction *to = &before[atomic_load(&before_now) % 2];
-    /* A handler that was put over ours sends the signal again to reach the one below: ours, which would call it for ever. */
+    /* A handler that was put over ours sends the signal again to reach the one below: ours, which would call it for
+     * ever. */
     const bool repeated = info->si_code == SI_TKILL && info->si_pid == getpid();
     if (repeated) {
         signal(number, SIG_DFL);
@@ -163,7 +171,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
 static void install(void)
 {
     struct sigaction now;
-    if (sigaction(SIGBUS, NULL, &now) != 0 || ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault)) return;
+    if (sigaction(SIGBUS, NULL, &now) != 0 || ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault))
+        return;
     if (atomic_exchange(&installing, true)) return;   /* another thread is at it */
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&ours.sa_mask);
@@ -181,7 +190,9 @@ static bool fill_slot(chunk *of, uintptr_t start, uintptr_t end, bool writable)
     for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
         slot *at = &of->slots[i];
         uintptr_t none = SLOT_FREE;
-        if (atomic_load_explicit(&at->start, memory_order_relaxed) != SLOT_FREE || !atomic_compare_exchange_strong(&at->start, &none, SLOT_TAKEN)) continue;
+        if (atomic_load_explicit(&at->start, memory_order_relaxed) != SLOT_FREE ||
+            !atomic_compare_exchange_strong(&at->start, &none, SLOT_TAKEN))
+            continue;
         atomic_store(&at->end, end);
         atomic_store(&at->writable, writable);
         atomic_store(&at->start, start);
@@ -204,7 +215,8 @@ void cmq_map_guard_add(const void *address, size_t bytes, bool writable)
 {
     if (atomic_load(&page_bytes) == 0) atomic_store(&page_bytes, (uintptr_t)sysconf(_SC_PAGESIZE));
     install();
-    const uintptr_t step = atomic_load(&page_bytes), start = (uintptr_t)address / step * step, end = ((uintptr_t)address + bytes + step - 1) / step * step;
+    const uintptr_t step = atomic_load(&page_bytes), start = (uintptr_t)address / step * step,
+                    end = ((uintptr_t)address + bytes + step - 1) / step * step;
     for (chunk *of = &first_chunk; of != NULL && !fill_slot(of, start, end, writable); of = next_chunk(of)) continue;
 }
 
@@ -212,7 +224,8 @@ void cmq_map_guard_remove(const void *address, size_t bytes)
 {
     const uintptr_t step = atomic_load(&page_bytes);
     if (step == 0) return;
-    const uintptr_t start = (uintptr_t)address / step * step, end = ((uintptr_t)address + bytes + step - 1) / step * step;
+    const uintptr_t start = (uintptr_t)address / step * step,
+                    end = ((uintptr_t)address + bytes + step - 1) / step * step;
     for (chunk *of = &first_chunk; of != NULL; of = atomic_load(&of->next)) {
         for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
             if (atomic_load_explicit(&of->slots[i].start, memory_order_relaxed) != start) continue;

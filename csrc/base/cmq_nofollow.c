@@ -47,7 +47,8 @@ static int open_name(int folder, const char *name, int flags, mode_t mode)
     int descriptor = open_again(folder, name, flags, mode);
     if (descriptor < 0 && errno != ENOTDIR) return -1;
     if (descriptor >= 0 && (flags & O_PATH) == 0) return descriptor;
-    const bool known = descriptor >= 0 ? fstat(descriptor, &found) == 0 : fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool known =
+        descriptor >= 0 ? fstat(descriptor, &found) == 0 : fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) == 0;
     const bool is_link = known && S_ISLNK(found.st_mode);
     if (descriptor >= 0 && is_link) {
         close(descriptor);
@@ -106,7 +107,9 @@ fail:;
 static int open_once(const char *path, int flags, mode_t mode)
 {
     if (atomic_load_explicit(&walks, memory_order_relaxed)) return open_by_walk(path, flags, mode);
-    const open_how_0 how = {.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC), .mode = (flags & O_CREAT) != 0 ? mode : 0, .resolve = NO_SYMLINKS};
+    const open_how_0 how = {.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
+                            .mode = (flags & O_CREAT) != 0 ? mode : 0,
+                            .resolve = NO_SYMLINKS};
     long descriptor;
     do {
         descriptor = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
@@ -120,7 +123,8 @@ static int open_once(const char *path, int flags, mode_t mode)
 int cmq_nofollow_open(const char *path, int flags, mode_t mode)
 {
     const int descriptor = open_once(path, flags, mode);
-    return descriptor < 0 && cmq_nofollow_is_exhausted() && cmq_relief_ask() ? open_once(path, flags, mode) : descriptor;
+    return descriptor < 0 && cmq_nofollow_is_exhausted() && cmq_relief_ask() ? open_once(path, flags, mode)
+                                                                             : descriptor;
 }
 
 int cmq_nofollow_parent(const char *path, const char **name_out)

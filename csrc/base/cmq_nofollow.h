@@ -17,7 +17,8 @@
 /* open(path, flags | O_CLOEXEC, mode). `mode` counts where `flags` has O_CREAT. Interrupted calls are made again. */
 int cmq_nofollow_open(const char *path, int flags, mode_t mode);
 
-/* Open the folder that holds the last name of `path`, for the calls that end in "at"; *name_out points to that name in `path`. */
+/* Open the folder that holds the last name of `path`, for the calls that end in "at"; *name_out points to that name in
+ * `path`. */
 int cmq_nofollow_parent(const char *path, const char **name_out);
 
 /* For when no descriptor is left: check each component of the path separately. 0; or -1 and errno, ELOOP for a link.

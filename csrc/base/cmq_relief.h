@@ -1,4 +1,5 @@
-/* cmq_relief: where the process has no descriptor left, caches of open files close what nobody uses, and the call is made again.
+/* cmq_relief: where the process has no descriptor left, caches of open files close what nobody uses, and the call is
+ * made again.
  *
  * Owns:    nothing; a cache puts its own entry on the list while it lives.
  * Threads: any. Nobody waits: while one thread has caches close files, the call of another fails as it would without.

@@ -94,7 +94,8 @@ cmq_status cmq_fail_again(const cmq_error *error)
 
 bool cmq_is_exhausted(cmq_status status)
 {
-    return status == CMQ_ERR_IO && last_error.status == status && (last_error.sys_errno == EMFILE || last_error.sys_errno == ENFILE);
+    return status == CMQ_ERR_IO && last_error.status == status &&
+           (last_error.sys_errno == EMFILE || last_error.sys_errno == ENFILE);
 }
 
 const char *cmq_status_name(cmq_status status)

@@ -73,7 +73,8 @@ const cmq_error *cmq_last_error(void);
 /* Make a saved error the thread's last one again, after calls that may have failed meanwhile; returns its status. */
 cmq_status cmq_fail_again(const cmq_error *error);
 
-/* Did the call that just failed with `status` find no descriptor left (EMFILE, ENFILE)? Then it did nothing, and may be made again. */
+/* Did the call that just failed with `status` find no descriptor left (EMFILE, ENFILE)? Then it did nothing, and may be
+ * made again. */
 bool cmq_is_exhausted(cmq_status status);
 
 /* "CMQ_ERR_IO" and so on; static. */

@@ -1,8 +1,9 @@
 /* cmq_utf8: see cmq_utf8.h. */
 #include "base/cmq_utf8.h"
 
-/* The sequence that begins at at[0], of `left` bytes: its length when it is whole; else 0 and in *broken_out how many bytes of it one U+FFFD
- * stands for. The second byte's range depends on the first: no overlong forms, no surrogates, nothing above U+10FFFF. */
+/* The sequence that begins at at[0], of `left` bytes: its length when it is whole; else 0 and in *broken_out how many
+ * bytes of it one U+FFFD stands for. The second byte's range depends on the first: no overlong forms, no surrogates,
+ * nothing above U+10FFFF. */
 static size_t sequence(const uint8_t *at, size_t left, size_t *broken_out)
 {
     const uint8_t first = at[0];

@@ -41,12 +41,14 @@ static void set_defaults(cmq_broker_options *o)
 static cmq_status make_suffix(cmq_broker *broker)
 {
     size_t used = 0;
-    cmq_status status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("MSG_REGION"), cmq_slice_of_text(broker->region));
+    cmq_status status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("MSG_REGION"),
+                                            cmq_slice_of_text(broker->region));
     if (status == CMQ_OK)
         status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("TRACE_ON"),
                                      cmq_slice_of_text(broker->options.trace_off ? "false" : "true"));
     if (status == CMQ_OK)
-        status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("CLUSTER"), cmq_slice_of_text(broker->cluster));
+        status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("CLUSTER"),
+                                     cmq_slice_of_text(broker->cluster));
     broker->suffix_bytes = (uint32_t)used;
     return status;
 }
@@ -54,7 +56,8 @@ static cmq_status make_suffix(cmq_broker *broker)
 cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *options)
 {
     *broker_out = NULL;
-    CMQ_ASSERT(options->store != NULL && options->tables != NULL && options->offsets != NULL && options->cluster != NULL);
+    CMQ_ASSERT(options->store != NULL && options->tables != NULL && options->offsets != NULL &&
+               options->cluster != NULL);
     cmq_store_info info;
     cmq_status status = cmq_store_info_of(options->store, &info);
     if (status != CMQ_OK) return status;
@@ -74,12 +77,14 @@ cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *
     pthread_mutex_init(&broker->changed_mutex, NULL);
     pthread_mutex_init(&broker->flush_mutex, NULL);
     pthread_cond_init(&broker->flush_wanted, NULL);
-    if (broker->cluster == NULL || (options->name != NULL && broker->name == NULL) || broker->region == NULL || broker->broker_ip == NULL)
+    if (broker->cluster == NULL || (options->name != NULL && broker->name == NULL) || broker->region == NULL ||
+        broker->broker_ip == NULL)
         status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the broker");
     if (status == CMQ_OK) status = make_suffix(broker);
     if (broker->sync) cmq_store_set_staging(broker->store, broker->options.staging_bytes_max);
     if (status == CMQ_OK && broker->sync) status = cmq_flush_wait_start(broker);
-    if (status == CMQ_OK && options->pops != NULL) cmq_pop_service_on_revived(options->pops, cmq_pop_tell_revived, broker);
+    if (status == CMQ_OK && options->pops != NULL)
+        cmq_pop_service_on_revived(options->pops, cmq_pop_tell_revived, broker);
     if (status != CMQ_OK) {
         cmq_broker_destroy(broker);
         return status;
@@ -131,7 +136,8 @@ static void free_loop(cmq_broker_loop *l)
 static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void **state_out)
 {
     cmq_broker *broker = context;
-    if (index >= CMQ_BROKER_LOOPS_MAX) return cmq_fail(CMQ_ERR_LIMIT, "a broker has at most %u loops", CMQ_BROKER_LOOPS_MAX);
+    if (index >= CMQ_BROKER_LOOPS_MAX)
+        return cmq_fail(CMQ_ERR_LIMIT, "a broker has at most %u loops", CMQ_BROKER_LOOPS_MAX);
     cmq_broker_loop *l = calloc(1, sizeof *l);
     if (l == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a loop of the broker");
     l->broker = broker;
@@ -139,7 +145,9 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
     if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
-    const cmq_pop_service_options none = {0}, *pops = broker->options.pops != NULL ? cmq_pop_service_options_of(broker->options.pops) : &none;
+    const cmq_pop_service_options none = {0}, *pops = broker->options.pops != NULL
+                                                          ? cmq_pop_service_options_of(broker->options.pops)
+                                                          : &none;
     /* by a frozen clock: the same again */
     l->draw = index + (broker->options.pops != NULL ? (uint64_t)cmq_pop_service_now_ms(broker->options.pops) : 0);
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops->waits_max, pops->waits_key_max);
@@ -355,7 +363,8 @@ void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_ou
     pthread_mutex_unlock(mutex);
 }
 
-uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity)
+uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items,
+                                 uint32_t capacity)
 {
     uint32_t given = 0;
     pthread_mutex_t *mutex = (pthread_mutex_t *)&broker->changed_mutex;

@@ -1,6 +1,7 @@
 /* cmq_broker: the requests that a broker's loops serve: sends, pulls, held pulls, progress and offsets of queues.
  *
- *     cmq_net -> request -+-> cmq_send      -> run of sends -> cmq_store_append -> answers, under sync flush when the disk has them (cmq_pending_replies)
+ *     cmq_net -> request -+-> cmq_send      -> run of sends -> cmq_store_append -> answers, under sync flush when the
+ *                         |     disk has them (cmq_pending_replies)
  *                         +-> cmq_pull      -> cmq_queue_scan -> records copied into the connection's output
  *                         |     nothing there: cmq_hold, until cmq_watcher, deadline, close or change
  *                         +-> cmq_offset_requests  -> cmq_offsets, cmq_queue
@@ -9,12 +10,13 @@
  * The facts that it decides by come from the control plane through cmq_tables; it takes no lock of Python's and waits
  * for nothing.
  *
- * Owns:      per loop the run of sends, the answers that wait for the disk and the holds; one thread that waits for the disk.
- * Invariant: a send is answered with success only when its message is on disk (flush sync), or in the log (async, or a message with WAIT=false).
- *            Every request is answered once, or handed on once; a one-way request never.
+ * Owns:      per loop the run of sends, the answers that wait for the disk and the holds; one thread that waits for the
+ *            disk.
+ * Invariant: a send is answered with success only when its message is on disk (flush sync), or in the log (async, or a
+ *            message with WAIT=false). Every request is answered once, or handed on once; a one-way request never.
  * Threads:   create, destroy and the calls marked so: any thread. The rest is called by the loops.
- * Source:    upstream's SendMessageProcessor, PullMessageProcessor, ConsumerManageProcessor, AdminBrokerProcessor; consumption specification 3,
- *            remoting specification 2.2, 2.4, 2.6.
+ * Source:    upstream's SendMessageProcessor, PullMessageProcessor, ConsumerManageProcessor, AdminBrokerProcessor;
+ *            consumption specification 3, remoting specification 2.2, 2.4, 2.6.
  */
 #ifndef CMQ_BROKER_H
 #define CMQ_BROKER_H
@@ -41,7 +43,8 @@ typedef struct cmq_broker_options {
     cmq_store *store;                   /* open for writing; outlives the broker */
     cmq_tables *tables;                 /* outlive the broker, too */
     cmq_offsets *offsets;
-    cmq_pop_service *pops;                     /* NULL: pops are refused, as without timers; outlive the broker, and are started after it was created, stopped before it goes */
+    cmq_pop_service *pops;                     /* NULL: pops are refused, as without timers; outlive the broker, and are
+                                                * started after it was created, stopped before it goes */
     const char *cluster;                /* brokerClusterName, the property CLUSTER of every message */
     const char *name;                   /* brokerName, in the handles of timers; NULL: none are given */
     const char *region;                 /* regionId [DefaultRegion], MSG_REGION */
@@ -59,7 +62,8 @@ typedef struct cmq_broker_options {
     int32_t transfer_bytes_disk;        /* maxTransferBytesOnMessageInDisk [65,536] */
     /* messages so far behind the log's end count as on disk [40 % of the machine's memory] */
     int64_t memory_bytes;
-    uint32_t sends_waiting_max;         /* sends of one loop that wait for the disk [10,000]; further ones are answered with 2 */
+    uint32_t sends_waiting_max;         /* sends of one loop that wait for the disk [10,000]; further ones are answered
+                                         * with 2 */
     /* bytes that may wait for the disk in all [64 MiB]; further sends are answered with 2 */
     int64_t staging_bytes_max;
     int64_t flush_timeout_ms;           /* syncFlushTimeout [5000]: then a send is answered with 10 */
@@ -75,8 +79,8 @@ void cmq_broker_destroy(cmq_broker *broker);
 /* The handler for cmq_net_options: one server's. */
 cmq_net_handler cmq_broker_handler(cmq_broker *broker);
 
-/* Any thread: a group's subscriptions were changed in the tables, or its consumers have gone: pulls held for it are answered, so that their clients ask
- * again. Empty: every group. */
+/* Any thread: a group's subscriptions were changed in the tables, or its consumers have gone: pulls held for it are
+ * answered, so that their clients ask again. Empty: every group. */
 cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice group);
 
 /* Any thread: cmq_offsets_reset; pops that are held for the queue look again. A held pull's client learns of it by its
@@ -84,18 +88,23 @@ cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice
 cmq_status CMQ_MUST_CHECK cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset,
                                                   cmq_offset_asker asker);
 
-/* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
- * above 0 or is a timer (cmq_timer_admit), without the properties that sends are given. Waits for the disk under sync flush. */
+/* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or
+ * none): parked where it has a DELAY above 0 or is a timer (cmq_timer_admit), without the properties that sends are
+ * given. Waits for the disk under sync flush. */
 cmq_status CMQ_MUST_CHECK cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out);
 
 typedef struct cmq_broker_counters {
-    uint64_t sends, send_failures, messages_in, message_bytes_in;    /* requests answered with success; the others; messages and their records' bytes */
+    uint64_t sends, send_failures, messages_in, message_bytes_in;    /* requests answered with success; the others;
+                                                                      * messages and their records' bytes */
     uint64_t pulls, pulls_found, messages_out, message_bytes_out;
-    uint64_t pops, pops_found, pop_acks, pop_changes;                /* requests, held ones once more each time they look; acknowledged messages; changed ones */
-    uint64_t pop_acks_refused;                                       /* acks, changes and entries of many that cannot be of a message that was popped here */
+    uint64_t pops, pops_found, pop_acks, pop_changes;                /* requests, held ones once more each time they
+                                                                      * look; acknowledged messages; changed ones */
+    uint64_t pop_acks_refused;                                       /* acks, changes and entries of many that cannot be
+                                                                      * of a message that was popped here */
     uint64_t pops_held, pop_wakes, pop_timeouts, pops_refused;       /* as those of pulls: a wake may find nothing */
     uint64_t pops_held_now;
-    uint64_t held, hold_wakes, hold_timeouts, hold_refused;          /* requests that were held; ended by a message; by time; not held for want of room */
+    uint64_t held, hold_wakes, hold_timeouts, hold_refused;          /* requests that were held; ended by a message; by
+                                                                      * time; not held for want of room */
     uint64_t holds_now;
     uint64_t waiting_for_disk;                                       /* sends now */
     uint64_t control;                                                /* requests handed on */
@@ -106,6 +115,7 @@ void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_ou
 
 /* Any thread: messages in by topic and out by topic and group, loop by loop: one name may come once per loop. *loop and
  * *cursor are 0 at first; 0: no more. Names live as long as the server's loops. */
-uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity);
+uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items,
+                                 uint32_t capacity);
 
 #endif

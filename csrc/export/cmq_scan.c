@@ -1,7 +1,7 @@
 /* cmq_scan: see cmq_scan.h. Opening and closing, and one batch after another.
  *
- * A batch is made block by block: rows are found and read (cmq_scan_rows.c), then every column takes them. A failure waits until the rows before it
- * are out.
+ * A batch is made block by block: rows are found and read (cmq_scan_rows.c), then every column takes them. A failure
+ * waits until the rows before it are out.
  */
 #include "export/cmq_scan.h"
 
@@ -27,7 +27,8 @@ static bool may_be_light(const cmq_store *store, const cmq_read_options *read)
 }
 
 /* Texts to look for, none of them empty, and their bytes. */
-static cmq_status copy_wanted(const cmq_slice *texts, uint32_t count, const char *what, cmq_slice **copies_out, uint8_t **bytes_out)
+static cmq_status copy_wanted(const cmq_slice *texts, uint32_t count, const char *what, cmq_slice **copies_out,
+                              uint8_t **bytes_out)
 {
     size_t bytes = 0;
     if (count == 0) return CMQ_OK;
@@ -48,7 +49,8 @@ static void take_options(cmq_scan *scan, const cmq_scan_options *options)
 {
     scan->batch_rows = options->batch_rows > 0 ? options->batch_rows : CMQ_SCAN_BATCH_ROWS;
     scan->batch_bytes = options->batch_bytes > 0 ? options->batch_bytes : CMQ_SCAN_BATCH_BYTES;
-    if (scan->batch_bytes > INT32_MAX - CMQ_SCAN_BODY_BYTES_MAX) scan->batch_bytes = INT32_MAX - CMQ_SCAN_BODY_BYTES_MAX;
+    if (scan->batch_bytes > INT32_MAX - CMQ_SCAN_BODY_BYTES_MAX)
+        scan->batch_bytes = INT32_MAX - CMQ_SCAN_BODY_BYTES_MAX;
     if (scan->batch_rows > INT32_MAX) scan->batch_rows = INT32_MAX;
     scan->view_span_max = INT32_MAX;
     scan->passed_max = PASSED_ROWS_MAX;
@@ -69,10 +71,12 @@ static bool may_be_batches(const cmq_store *store, const cmq_read_options *read)
     bool batches = false;
     for (uint32_t i = 0; i < cmq_queues_count(queues) && !batches; i++) {
         const cmq_queue *queue = cmq_queues_at(queues, i);
-        const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+        const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue),
+                                 .bytes = cmq_queue_topic_bytes(queue)};
         if (cmq_queue_kind_of(queue) != CMQ_QUEUE_BATCH) continue;
         for (uint32_t j = 0; j < read->topic_count && !batches; j++) batches = cmq_slice_equal(read->topics[j], topic);
-        for (uint32_t j = 0; j < read->start_count && !batches; j++) batches = cmq_slice_equal(read->starts[j].topic, topic);
+        for (uint32_t j = 0; j < read->start_count && !batches; j++)
+            batches = cmq_slice_equal(read->starts[j].topic, topic);
     }
     return batches;
 }
@@ -114,14 +118,16 @@ static cmq_status open_scan(cmq_store *store, const cmq_scan_options *options, c
 {
     *scan_out = NULL;
     if (options->read.backwards) return cmq_fail(CMQ_ERR_ARGUMENT, "columns are read forwards");
-    if (options->limit_rows < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a scan cannot be limited to %lld rows", (long long)options->limit_rows);
+    if (options->limit_rows < 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a scan cannot be limited to %lld rows", (long long)options->limit_rows);
     cmq_scan *scan = calloc(1, sizeof *scan);
     if (scan == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
     scan->store = store;
     take_options(scan, options);
     scan->pool = cmq_scan_pool_make();
     scan->key_count = options->key_count;
-    cmq_status status = scan->pool != NULL ? cmq_scan_builders_make(scan, options) : cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
+    cmq_status status =
+        scan->pool != NULL ? cmq_scan_builders_make(scan, options) : cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
     if (status == CMQ_OK) status = copy_wanted(options->keys, options->key_count, "key", &scan->keys, &scan->key_bytes);
     if (status == CMQ_OK && scan->skip_corrupt) {
         scan->skipped_offsets = malloc(CMQ_SCAN_SKIPPED_MAX * sizeof *scan->skipped_offsets);
@@ -136,9 +142,15 @@ static cmq_status open_scan(cmq_store *store, const cmq_scan_options *options, c
     return CMQ_OK;
 }
 
-cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out) { return open_scan(store, options, scan_out); }
+cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out)
+{
+    return open_scan(store, options, scan_out);
+}
 
-cmq_status cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out) { return open_scan(NULL, options, scan_out); }
+cmq_status cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out)
+{
+    return open_scan(NULL, options, scan_out);
+}
 
 void cmq_scan_close(cmq_scan *scan)
 {
@@ -169,7 +181,8 @@ void cmq_scan_close(cmq_scan *scan)
 static cmq_status begin_batch(cmq_scan *scan)
 {
     cmq_status status = CMQ_OK;
-    const bool at_a_stretch = scan->gathers && scan->rows > 0 && scan->body_bytes / scan->rows >= CMQ_SCAN_LONG_BODY_BYTES;
+    const bool at_a_stretch =
+        scan->gathers && scan->rows > 0 && scan->body_bytes / scan->rows >= CMQ_SCAN_LONG_BODY_BYTES;
     scan->block_rows = scan->found.capacity = at_a_stretch ? CMQ_SCAN_BLOCK_ROWS_MAX : CMQ_SCAN_BLOCK_ROWS;
     scan->rows = scan->passed = 0;
     scan->paused = false;
@@ -193,7 +206,8 @@ static cmq_status append_block(cmq_scan *scan)
     return CMQ_OK;
 }
 
-/* Rows into the builders until the batch is full or nothing more comes; *after_out: why it stopped, but for being full. */
+/* Rows into the builders until the batch is full or nothing more comes; *after_out: why it stopped, but for being
+ * full. */
 static cmq_status fill_batch(cmq_scan *scan, cmq_status *after_out)
 {
     bool full = false;
@@ -247,7 +261,8 @@ cmq_status cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end
     return scan->waiting.status != CMQ_OK ? report(scan) : CMQ_OK;
 }
 
-void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out)
+void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity,
+                         uint32_t *count_out)
 {
     *skipped_out = scan->skipped;
     if (scan->reader != NULL) skipped_out->expired = (uint64_t)cmq_reader_expired(scan->reader);

@@ -1,10 +1,13 @@
 /* cmq_scan_arrays: a finished batch as ArrowArrays that own their memory and pins.
  *
- * Owns:      per batch one pack: the arrays' nodes, references to every buffer, and the pins of segments that views point into.
- * Invariant: a consumer may move children out of the array and release them apart, in any order and thread: every node that is not released holds the
- *            pack, the last one frees it. The pack knows nothing of scan and store, which may be gone.
+ * Owns:      per batch one pack: the arrays' nodes, references to every buffer, and the pins of segments that views
+ *            point into.
+ * Invariant: a consumer may move children out of the array and release them apart, in any order and thread: every node
+ *            that is not released holds the pack, the last one frees it. The pack knows nothing of scan and store,
+ *            which may be gone.
  * Threads:   release from any thread.
- * Source:    Arrow's C data interface: "Moving an array", "Release callback semantics"; variadic buffers of binary views.
+ * Source:    Arrow's C data interface: "Moving an array", "Release callback semantics"; variadic buffers of binary
+ *            views.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +53,10 @@ static void release_array(struct ArrowArray *array)
 static pack *make_pack(const cmq_scan *scan)
 {
     const size_t columns = scan->builder_count, nodes = columns * NODES_PER_COLUMN, pointers = columns * 4;
-    const size_t buffers = 1 + columns * BUFFERS_PER_COLUMN + columns * scan->home_count, memories = columns * MEMORIES_PER_COLUMN + scan->home_count;
-    pack *made = calloc(1, sizeof *made + nodes * sizeof(struct ArrowArray) + (pointers + buffers + memories) * sizeof(void *));
+    const size_t buffers = 1 + columns * BUFFERS_PER_COLUMN + columns * scan->home_count,
+                 memories = columns * MEMORIES_PER_COLUMN + scan->home_count;
+    pack *made =
+        calloc(1, sizeof *made + nodes * sizeof(struct ArrowArray) + (pointers + buffers + memories) * sizeof(void *));
     if (made == NULL) return NULL;
     made->nodes = (struct ArrowArray *)(made + 1);
     made->pointers = (struct ArrowArray **)(made->nodes + nodes);
@@ -60,10 +65,16 @@ static pack *make_pack(const cmq_scan *scan)
     return made;
 }
 
-static void set_node(pack *into, struct ArrowArray *node, int64_t length, int64_t nulls, uint32_t buffers, uint32_t children)
+static void set_node(pack *into, struct ArrowArray *node, int64_t length, int64_t nulls, uint32_t buffers,
+                     uint32_t children)
 {
-    *node = (struct ArrowArray){.length = length, .null_count = nulls, .n_buffers = buffers, .n_children = children,
-                                .buffers = into->buffers + into->buffer_count, .release = release_array, .private_data = into};
+    *node = (struct ArrowArray){.length = length,
+                                .null_count = nulls,
+                                .n_buffers = buffers,
+                                .n_children = children,
+                                .buffers = into->buffers + into->buffer_count,
+                                .release = release_array,
+                                .private_data = into};
     if (children > 0) node->children = into->pointers + into->pointer_count;
     into->buffer_count += buffers;
     into->pointer_count += children;

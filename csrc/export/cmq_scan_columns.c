@@ -1,4 +1,5 @@
-/* cmq_scan_columns: numbers and bodies: one column at a time over a block of rows whose heads are in the first-level cache.
+/* cmq_scan_columns: numbers and bodies: one column at a time over a block of rows whose heads are in the first-level
+ * cache.
  *
  * Per row: one big-endian load and a store; a view 16 bytes; a gathered body its bytes. Room is made once per block.
  */
@@ -9,7 +10,10 @@
 #define AT_RECONSUME (CMQ_RECORD_AT_STORE_HOST + 8)
 #define AT_PREPARED (AT_RECONSUME + 4)
 
-static size_t behind_hosts(const cmq_scan_row *row) { return cmq_scan_born_more(row->sys_flag) + cmq_scan_store_more(row->sys_flag); }
+static size_t behind_hosts(const cmq_scan_row *row)
+{
+    return cmq_scan_born_more(row->sys_flag) + cmq_scan_store_more(row->sys_flag);
+}
 
 #define FOR_ROWS for (uint32_t i = 0; i < scan->block_count; i++)
 
@@ -23,13 +27,14 @@ static cmq_status append_int32(const cmq_scan *scan, cmq_scan_builder *builder)
     if (builder->kind == CMQ_SCAN_QUEUE_ID) FOR_ROWS into[i] = cmq_load_i32(rows[i].record + CMQ_RECORD_AT_QUEUE_ID);
     else if (builder->kind == CMQ_SCAN_FLAG) FOR_ROWS into[i] = rows[i].flag;
     else if (builder->kind == CMQ_SCAN_SYS_FLAG) FOR_ROWS into[i] = rows[i].sys_flag;
-    else if (builder->kind == CMQ_SCAN_BODY_CRC) FOR_ROWS into[i] = cmq_load_i32(rows[i].record + CMQ_RECORD_AT_BODY_CRC);
+    else if (builder->kind == CMQ_SCAN_BODY_CRC)
+        FOR_ROWS into[i] = cmq_load_i32(rows[i].record + CMQ_RECORD_AT_BODY_CRC);
     else FOR_ROWS into[i] = cmq_load_i32(rows[i].record + AT_RECONSUME + behind_hosts(&rows[i]));
     return CMQ_OK;
 }
 
-/* 0001-01-02 and the last millisecond of 9999-12-30: a day within the years that calendars of SQL, Python and RFC 3339 have, as readers show times in
- * zones of their own. */
+/* 0001-01-02 and the last millisecond of 9999-12-30: a day within the years that calendars of SQL, Python and RFC 3339
+ * have, as readers show times in zones of their own. */
 #define TIME_MS_MIN INT64_C(-62135510400000)
 #define TIME_MS_MAX INT64_C(253402214399999)
 
@@ -58,11 +63,14 @@ static cmq_status append_int64(cmq_scan *scan, cmq_scan_builder *builder)
     if (builder->kind == CMQ_SCAN_QUEUE_OFFSET) FOR_ROWS into[i] = rows[i].queue_offset;
     else if (builder->kind == CMQ_SCAN_PHYSICAL_OFFSET) FOR_ROWS into[i] = rows[i].physical_offset;
     else if (builder->kind == CMQ_SCAN_BODY_BYTES) FOR_ROWS into[i] = rows[i].stored_bytes;
-    else if (builder->kind == CMQ_SCAN_BORN_TIMESTAMP) FOR_ROWS into[i] = cmq_load_i64(rows[i].record + CMQ_RECORD_AT_BORN_TIMESTAMP);
+    else if (builder->kind == CMQ_SCAN_BORN_TIMESTAMP)
+        FOR_ROWS into[i] = cmq_load_i64(rows[i].record + CMQ_RECORD_AT_BORN_TIMESTAMP);
     else if (builder->kind == CMQ_SCAN_STORE_TIMESTAMP)
-        FOR_ROWS into[i] = cmq_load_i64(rows[i].record + CMQ_RECORD_AT_STORE_TIMESTAMP + cmq_scan_born_more(rows[i].sys_flag));
+        FOR_ROWS into[i] =
+            cmq_load_i64(rows[i].record + CMQ_RECORD_AT_STORE_TIMESTAMP + cmq_scan_born_more(rows[i].sys_flag));
     else FOR_ROWS into[i] = cmq_load_i64(rows[i].record + AT_PREPARED + behind_hosts(&rows[i]));
-    if (builder->kind == CMQ_SCAN_BORN_TIMESTAMP || builder->kind == CMQ_SCAN_STORE_TIMESTAMP) clamp_times(scan, into, builder->micros);
+    if (builder->kind == CMQ_SCAN_BORN_TIMESTAMP || builder->kind == CMQ_SCAN_STORE_TIMESTAMP)
+        clamp_times(scan, into, builder->micros);
     return CMQ_OK;
 }
 
@@ -120,7 +128,8 @@ static cmq_status append_bodies(const cmq_scan *scan, cmq_scan_builder *builder)
 {
     cmq_status status = CMQ_OK;
     if (builder == scan->gatherer) return CMQ_OK;   /* is done */
-    for (uint32_t i = 0; i < scan->block_count && status == CMQ_OK; i++) status = cmq_scan_append_body(builder, &scan->block[i]);
+    for (uint32_t i = 0; i < scan->block_count && status == CMQ_OK; i++)
+        status = cmq_scan_append_body(builder, &scan->block[i]);
     return status;
 }
 

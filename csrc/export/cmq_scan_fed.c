@@ -2,7 +2,8 @@
  *
  * Invariant: fed bytes are untrusted: every record's head is checked against its piece, and its inner lengths as
  *            everywhere (cmq_scan_rows.c).
- * Lifetime:  pieces are borrowed until cmq_scan_next has given all of their rows. Nothing that a batch holds points into them, as bodies are gathered.
+ * Lifetime:  pieces are borrowed until cmq_scan_next has given all of their rows. Nothing that a batch holds points
+ *            into them, as bodies are gathered.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ void cmq_scan_fed_free(cmq_scan *scan)
 
 cmq_status cmq_scan_fed_make(cmq_scan *scan)
 {
-    if (scan->views) return cmq_fail(CMQ_ERR_ARGUMENT, "bodies of records that are fed are gathered: ask for the plain form");
+    if (scan->views)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "bodies of records that are fed are gathered: ask for the plain form");
     scan->fed = calloc(1, sizeof *scan->fed);
     return scan->fed != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
 }
@@ -40,7 +42,8 @@ cmq_status cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pieces, uint32_t 
     return CMQ_OK;
 }
 
-/* Whether one of the record's messages lies in the piece's range; if so, what of it. `count` is only set as far as `behind` needs it. */
+/* Whether one of the record's messages lies in the piece's range; if so, what of it. `count` is only set as far as
+ * `behind` needs it. */
 static bool lies_within(const cmq_scan_piece *piece, const cmq_record_head *head, cmq_found *found)
 {
     const int64_t first = found->queue_offset;
@@ -61,8 +64,10 @@ static cmq_status give_piece_up(cmq_scan_piece *piece, cmq_status status)
 {
     const size_t left = piece->bytes;
     piece->bytes = 0;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, -1, status == CMQ_AGAIN ? "the last %zu bytes of an answer are an incomplete message" :
-                       "the last %zu bytes of an answer are not messages", left);
+    return cmq_fail_at(CMQ_ERR_CORRUPT, -1,
+                       status == CMQ_AGAIN ? "the last %zu bytes of an answer are an incomplete message"
+                                           : "the last %zu bytes of an answer are not messages",
+                       left);
 }
 
 static cmq_status take_record(cmq_scan *scan, cmq_scan_piece *piece)
@@ -72,7 +77,10 @@ static cmq_status take_record(cmq_scan *scan, cmq_scan_piece *piece)
     if (status != CMQ_OK) return give_piece_up(piece, status);
     /* Added as unsigned numbers: both come from outside. */
     const int64_t offset = (int64_t)((uint64_t)head.queue_offset + (uint64_t)piece->offset_delta);
-    cmq_found found = {.record = piece->data, .physical_offset = head.physical_offset, .queue_offset = offset, .record_bytes = head.record_bytes,
+    cmq_found found = {.record = piece->data,
+                       .physical_offset = head.physical_offset,
+                       .queue_offset = offset,
+                       .record_bytes = head.record_bytes,
                        .count = 1};
     piece->data += head.record_bytes;
     piece->bytes -= head.record_bytes;

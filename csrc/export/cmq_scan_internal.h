@@ -1,7 +1,8 @@
 /* cmq_scan_internal: the struct behind cmq_scan, for the files that together are the scanner:
  *
  *   cmq_scan.c           open, close, one batch after another
- *   cmq_scan_rows.c      from found records to rows: inner batches unfolded, bodies decompressed, what fits into a batch
+ *   cmq_scan_rows.c      from found records to rows: inner batches unfolded, bodies decompressed, what fits into a
+ *                        batch
  *   cmq_scan_keys.c      found records by key
  *   cmq_scan_fed.c       records that are brought from elsewhere
  *   cmq_scan_columns.c   numbers and bodies, a column at a time over a block of rows
@@ -17,8 +18,10 @@
 
 #include "export/cmq_scan.h"
 
-#define CMQ_SCAN_BLOCK_ROWS 8u       /* rows go through the columns in small blocks: while one is written, the heads of the next are on their way */
-#define CMQ_SCAN_BLOCK_ROWS_MAX 128u /* where long bodies are gathered: the copying is most of it, and goes better at a stretch */
+#define CMQ_SCAN_BLOCK_ROWS                                                                                            \
+    8u /* rows go through the columns in small blocks: while one is written, the heads of the next are on their way */
+#define CMQ_SCAN_BLOCK_ROWS_MAX                                                                                        \
+    128u /* where long bodies are gathered: the copying is most of it, and goes better at a stretch */
 #define CMQ_SCAN_LONG_BODY_BYTES 400u
 #define CMQ_SCAN_HOMES_MAX 64u
 #define CMQ_SCAN_INLINE_BYTES 12u    /* a view holds so many bytes itself */
@@ -41,7 +44,8 @@ typedef struct cmq_scan_memory {
     _Alignas(64) uint8_t data[];
 } cmq_scan_memory;
 
-cmq_scan_memory *cmq_scan_memory_make(cmq_scan_pool *pool, size_t bytes);   /* one reference; NULL: no memory, an error is set */
+/* one reference; NULL: no memory, an error is set */
+cmq_scan_memory *cmq_scan_memory_make(cmq_scan_pool *pool, size_t bytes);
 cmq_scan_memory *cmq_scan_memory_keep(cmq_scan_memory *memory);
 void cmq_scan_memory_drop(cmq_scan_memory *memory);
 
@@ -58,7 +62,10 @@ static inline cmq_status CMQ_MUST_CHECK cmq_scan_buffer_reserve(cmq_scan_buffer 
     if (buffer->memory != NULL && more <= buffer->memory->capacity - buffer->used) return CMQ_OK;
     return cmq_scan_buffer_grow(buffer, more);
 }
-static inline uint8_t *cmq_scan_buffer_end(const cmq_scan_buffer *buffer) { return buffer->memory->data + buffer->used; }
+static inline uint8_t *cmq_scan_buffer_end(const cmq_scan_buffer *buffer)
+{
+    return buffer->memory->data + buffer->used;
+}
 void cmq_scan_buffer_clear(cmq_scan_buffer *buffer);   /* gives the memory back */
 
 /* ---- rows (cmq_scan_rows.c) ---- */
@@ -156,7 +163,8 @@ struct cmq_scan {
     cmq_reader *reader;           /* NULL: by key, or fed */
     struct cmq_scan_places *places;
     struct cmq_scan_fed *fed;     /* NULL: of a store */
-    cmq_slice *tags;              /* copied into tag_bytes; none: all. A reader looks at those of records, so here only those inside of batches count */
+    cmq_slice *tags;              /* copied into tag_bytes; none: all. A reader looks at those of records, so here only
+                                   * those inside of batches count */
     uint8_t *tag_bytes;
     uint32_t tag_count;
     cmq_slice *keys;              /* copied into key_bytes; rows without any of them are passed over */
@@ -169,7 +177,8 @@ struct cmq_scan {
     bool reads_tails;             /* topic, properties or keys are wanted */
     bool reads_bodies;
     bool gathers, views;          /* bodies in plain form, as views */
-    cmq_scan_builder *gatherer;   /* the first column of plain bodies: copied as rows are taken, while the memory's stream of lines runs */
+    cmq_scan_builder *gatherer;   /* the first column of plain bodies: copied as rows are taken, while the memory's
+                                   * stream of lines runs */
     uint32_t batch_rows, batch_bytes;
     uint32_t constant_bytes;      /* of all constants */
     uint32_t view_span_max;       /* of a variadic buffer; less in tests */
@@ -213,8 +222,8 @@ struct cmq_scan {
     struct cmq_scan_pairs *pairs; /* the same, for maps */
 };
 
-/* Fill the block with the next rows, `most` at most, that fit into the batch. *full_out: one was left for the next batch. CMQ_OK; CMQ_AGAIN: nothing
- * more for now; CMQ_END: for good; else a failure behind the rows. */
+/* Fill the block with the next rows, `most` at most, that fit into the batch. *full_out: one was left for the next
+ * batch. CMQ_OK; CMQ_AGAIN: nothing more for now; CMQ_END: for good; else a failure behind the rows. */
 cmq_status CMQ_MUST_CHECK cmq_scan_fill_block(cmq_scan *scan, uint32_t most, bool *full_out);
 void cmq_scan_release_homes(cmq_scan *scan);
 void cmq_scan_release_full(cmq_scan *scan);   /* memory of blocks that are done with */
@@ -241,14 +250,22 @@ void cmq_scan_dictionary_free(cmq_scan_dictionary *dictionary);
 const cmq_scan_strings *cmq_scan_dictionary_strings(const cmq_scan_dictionary *dictionary, int64_t *count_out);
 void cmq_scan_pairs_free(struct cmq_scan_pairs *pairs);
 
-cmq_status CMQ_MUST_CHECK cmq_scan_builders_make(cmq_scan *scan, const cmq_scan_options *options);   /* cmq_scan_schema.c */
+/* cmq_scan_schema.c */
+cmq_status CMQ_MUST_CHECK cmq_scan_builders_make(cmq_scan *scan, const cmq_scan_options *options);
 void cmq_scan_builders_free(cmq_scan *scan);
 void cmq_scan_builder_clear(cmq_scan_builder *builder);   /* of what a batch left */
 
-/* The batch as an array, which owns its buffers and pins from then on; the builders and homes are empty after it (cmq_scan_arrays.c). */
+/* The batch as an array, which owns its buffers and pins from then on; the builders and homes are empty after it
+ * (cmq_scan_arrays.c). */
 cmq_status CMQ_MUST_CHECK cmq_scan_finish_batch(cmq_scan *scan, struct ArrowArray *array_out);
 
-static inline size_t cmq_scan_born_more(int32_t sys_flag) { return (sys_flag & CMQ_SYS_BORN_HOST_IPV6) != 0 ? CMQ_RECORD_IPV6_MORE : 0; }
-static inline size_t cmq_scan_store_more(int32_t sys_flag) { return (sys_flag & CMQ_SYS_STORE_HOST_IPV6) != 0 ? CMQ_RECORD_IPV6_MORE : 0; }
+static inline size_t cmq_scan_born_more(int32_t sys_flag)
+{
+    return (sys_flag & CMQ_SYS_BORN_HOST_IPV6) != 0 ? CMQ_RECORD_IPV6_MORE : 0;
+}
+static inline size_t cmq_scan_store_more(int32_t sys_flag)
+{
+    return (sys_flag & CMQ_SYS_STORE_HOST_IPV6) != 0 ? CMQ_RECORD_IPV6_MORE : 0;
+}
 
 #endif

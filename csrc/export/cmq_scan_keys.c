@@ -1,7 +1,9 @@
-/* cmq_scan_keys: found records by key: through the index where it covers the log, by reading where it does not; in the order of the log.
+/* cmq_scan_keys: found records by key: through the index where it covers the log, by reading where it does not; in the
+ * order of the log.
  *
- * Invariant: the rows are those that reading every message of the topics, and comparing, would give. So a candidate counts only if its topic's queue
- *            has it at its place (not a prepared transaction, not of a deleted topic), and the row's own keys decide.
+ * Invariant: the rows are those that reading every message of the topics, and comparing, would give. So a candidate
+ *            counts only if its topic's queue has it at its place (not a prepared transaction, not of a deleted topic),
+ *            and the row's own keys decide.
  * Way:       cmq_key_places -> [cmq_scan_keys] -> rows
  */
 #include <stdlib.h>
@@ -34,7 +36,10 @@ struct cmq_scan_places {
     cmq_read_options options;     /* its numbers; pointers are not kept */
 };
 
-static cmq_slice slice_of(const topic_text *text) { return (cmq_slice){.data = (const uint8_t *)text->text, .bytes = text->bytes}; }
+static cmq_slice slice_of(const topic_text *text)
+{
+    return (cmq_slice){.data = (const uint8_t *)text->text, .bytes = text->bytes};
+}
 
 bool cmq_scan_has_key(const cmq_scan *scan, const cmq_scan_row *row)
 {
@@ -59,8 +64,8 @@ static bool has_topic(const struct cmq_scan_places *places, cmq_slice topic)
     return false;
 }
 
-/* Records of a part of the log that may be wanted. An inner batch always may: its messages have keys of their own. Damage is passed over: it is no
- * message with a key. */
+/* Records of a part of the log that may be wanted. An inner batch always may: its messages have keys of their own.
+ * Damage is passed over: it is no message with a key. */
 static cmq_status read_gap(cmq_scan *scan, const cmq_gap *gap)
 {
     static const cmq_read_options everything = {0};
@@ -73,7 +78,8 @@ static cmq_status read_gap(cmq_scan *scan, const cmq_gap *gap)
     options.start_physical = gap->from;
     options.fetch_tails = true;
     cmq_status status = cmq_reader_open(scan->store, &options, &reader);
-    if (status == CMQ_ERR_ARGUMENT) status = cmq_reader_open(scan->store, &everything, &reader);   /* no record begins there: from the first one */
+    /* no record begins there: from the first one */
+    if (status == CMQ_ERR_ARGUMENT) status = cmq_reader_open(scan->store, &everything, &reader);
     if (status != CMQ_OK) return status;
     while (status == CMQ_OK && more) {
         status = cmq_reader_next(reader, &batch, &end);
@@ -87,9 +93,11 @@ static cmq_status read_gap(cmq_scan *scan, const cmq_gap *gap)
             const cmq_found *found = &items[i];
             more = found->physical_offset < gap->end;
             if (!more) break;
-            if (cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &view) != CMQ_OK || !has_topic(scan->places, view.topic))
+            if (cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &view) != CMQ_OK ||
+                !has_topic(scan->places, view.topic))
                 continue;
-            const cmq_scan_row row = {.properties = view.properties.data, .property_bytes = (uint32_t)view.properties.bytes};
+            const cmq_scan_row row = {.properties = view.properties.data,
+                                      .property_bytes = (uint32_t)view.properties.bytes};
             if ((view.sys_flag & CMQ_SYS_INNER_BATCH) != 0 || cmq_scan_has_key(scan, &row))
                 status = cmq_places_add(&scan->places->places, found->physical_offset);
         }
@@ -105,8 +113,10 @@ static bool has_batch_queue(const cmq_store *store, const struct cmq_scan_places
     const uint32_t count = cmq_queues_count(store->queues);
     for (uint32_t i = 0; i < count; i++) {
         const cmq_queue *queue = cmq_queues_at(store->queues, i);
-        const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
-        if (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH && !cmq_queue_deleted(queue) && has_topic(places, topic)) return true;
+        const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue),
+                                 .bytes = cmq_queue_topic_bytes(queue)};
+        if (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH && !cmq_queue_deleted(queue) && has_topic(places, topic))
+            return true;
     }
     return false;
 }
@@ -121,9 +131,11 @@ static cmq_status find_places(cmq_scan *scan)
     if (status != CMQ_OK) return status;
     for (uint32_t i = 0; i < places->topic_count && status == CMQ_OK; i++) {
         bool seen = false;
-        for (uint32_t j = 0; j < i; j++) seen = seen || cmq_slice_equal(slice_of(&places->topics[j]), slice_of(&places->topics[i]));
+        for (uint32_t j = 0; j < i; j++)
+            seen = seen || cmq_slice_equal(slice_of(&places->topics[j]), slice_of(&places->topics[i]));
         for (uint32_t key = 0; key < scan->key_count && status == CMQ_OK && !seen; key++)
-            status = cmq_store_key_places(scan->store, slice_of(&places->topics[i]), scan->keys[key], INT64_MIN, INT64_MAX, &places->places);
+            status = cmq_store_key_places(scan->store, slice_of(&places->topics[i]), scan->keys[key], INT64_MIN,
+                                          INT64_MAX, &places->places);
     }
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = read_gap(scan, &gaps[i]);
     free(gaps);
@@ -166,7 +178,8 @@ static cmq_status copy_options(struct cmq_scan_places *places, const cmq_read_op
         places->ranges[i].topic = slice_of(&places->topics[i]);
     }
     places->queue_id_count = read->queue_id_count;
-    if (read->queue_id_count > 0) memcpy(places->queue_ids, read->queue_ids, read->queue_id_count * sizeof *places->queue_ids);
+    if (read->queue_id_count > 0)
+        memcpy(places->queue_ids, read->queue_ids, read->queue_id_count * sizeof *places->queue_ids);
     return CMQ_OK;
 }
 
@@ -177,11 +190,13 @@ cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
     read.fetch_tails = true;
     cmq_status status = cmq_reader_open(scan->store, &read, &scan->reader);
     if (status != CMQ_OK) return status;
-    if (!options->read.only_starts && options->read.start_count > 0) return CMQ_OK;   /* a consumer's progress: filtered as it comes */
+    /* a consumer's progress: filtered as it comes */
+    if (!options->read.only_starts && options->read.start_count > 0) return CMQ_OK;
     scan->places = calloc(1, sizeof *scan->places);
     if (scan->places == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read by key");
     status = copy_options(scan->places, &options->read);
-    const bool by_reading = status == CMQ_OK && (scan->store->index == NULL || has_batch_queue(scan->store, scan->places));
+    const bool by_reading =
+        status == CMQ_OK && (scan->store->index == NULL || has_batch_queue(scan->store, scan->places));
     if (status == CMQ_OK && !by_reading) status = find_places(scan);
     if (status != CMQ_OK) return status;
     if (by_reading) {
@@ -250,7 +265,8 @@ static cmq_status is_queued(cmq_scan *scan, const cmq_record_view *view, cmq_que
     if (*queue_out == NULL || view->queue_offset < 0) return CMQ_OK;
     const int64_t confirmed = cmq_log_confirmed(scan->store->log);
     const cmq_status status = cmq_queue_read(*queue_out, view->queue_offset, confirmed, &unit, 1, &count, &next);
-    *queued_out = status == CMQ_OK && count == 1 && unit.phy == view->physical_offset && unit.offset == view->queue_offset;
+    *queued_out =
+        status == CMQ_OK && count == 1 && unit.phy == view->physical_offset && unit.offset == view->queue_offset;
     return status;
 }
 
@@ -265,8 +281,11 @@ static cmq_status take_place(cmq_scan *scan, int64_t phy, cmq_record_view *view_
     const cmq_status status = cmq_store_record_at(scan->store, phy, confirmed, 0, &segment, view_out);
     if (status != CMQ_OK) return status == CMQ_END || status == CMQ_AGAIN ? CMQ_ERR_CORRUPT : status;
     batch->pins[batch->pin_count++] = segment;
-    batch->items[batch->count++] = (cmq_found){.record = cmq_segment_data(segment) + (phy - cmq_segment_start(segment)), .physical_offset = phy,
-                                               .queue_offset = view_out->queue_offset, .record_bytes = view_out->record_bytes, .count = 1};
+    batch->items[batch->count++] = (cmq_found){.record = cmq_segment_data(segment) + (phy - cmq_segment_start(segment)),
+                                               .physical_offset = phy,
+                                               .queue_offset = view_out->queue_offset,
+                                               .record_bytes = view_out->record_bytes,
+                                               .count = 1};
     return CMQ_OK;
 }
 

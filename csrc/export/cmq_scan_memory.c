@@ -1,9 +1,12 @@
-/* cmq_scan_memory: memory that a scan and its batches hold together, buffers that grow, and the pool that batches give their memory back to.
+/* cmq_scan_memory: memory that a scan and its batches hold together, buffers that grow, and the pool that batches give
+ * their memory back to.
  *
- * Why a pool: a batch's buffers are of hundreds of kilobytes, which malloc takes from the system and gives back each time, and the page faults of fresh
+ * Why a pool: a batch's buffers are of hundreds of kilobytes, which malloc takes from the system and gives back each
+ * time, and the page faults of fresh
  *            memory cost more than all that is written into it.
- * Invariant: bytes that were written stay where they are while anyone holds the memory: a buffer that grows moves to new memory, and the old one
- *            goes with its last holder. So a batch may share what the scan goes on appending to (dictionaries).
+ * Invariant: bytes that were written stay where they are while anyone holds the memory: a buffer that grows moves to
+ *            new memory, and the old one goes with its last holder. So a batch may share what the scan goes on
+ *            appending to (dictionaries).
  * Threads:   keep and drop from any thread, also after the scan was closed: the pool lives as long as any memory of it.
  */
 #include <pthread.h>
@@ -76,7 +79,8 @@ static cmq_scan_memory *take_idle(cmq_scan_pool *pool, size_t bytes)
     return found;
 }
 
-/* False: it is the caller's to free. In a forked child the lock may be held by a thread that is not there, so nobody waits for it. */
+/* False: it is the caller's to free. In a forked child the lock may be held by a thread that is not there, so nobody
+ * waits for it. */
 static bool give_back(cmq_scan_pool *pool, cmq_scan_memory *memory)
 {
     if (memory->capacity < POOL_MEMORY_BYTES_MIN || pthread_mutex_trylock(&pool->mutex) != 0) return false;
@@ -110,7 +114,8 @@ cmq_scan_memory *cmq_scan_memory_make(cmq_scan_pool *pool, size_t bytes)
     cmq_scan_memory *memory = pool != NULL && bytes >= POOL_MEMORY_BYTES_MIN ? take_idle(pool, bytes) : NULL;
     if (memory == NULL) memory = allocate(bytes);
     if (memory == NULL) {
-        const cmq_status failed = cmq_fail(CMQ_ERR_MEMORY, "no memory for %zu bytes of columns; take smaller batches", bytes);
+        const cmq_status failed =
+            cmq_fail(CMQ_ERR_MEMORY, "no memory for %zu bytes of columns; take smaller batches", bytes);
         (void)failed;
         return NULL;
     }

@@ -1,9 +1,11 @@
-/* cmq_scan_rows: from found records to rows: read as far as the columns need, inner batches unfolded, bodies decompressed; and what fits into a batch.
+/* cmq_scan_rows: from found records to rows: read as far as the columns need, inner batches unfolded, bodies
+ * decompressed; and what fits into a batch.
  *
  * Invariant: a row's slices lie inside its record, or inside the memory that the hook filled: lengths are compared
  *            before they are used. Where only the head is wanted, only the head is read: the tail behind the body is
  *            another cache line, and another miss.
- * Lifetime:  a block's rows live until the next block is filled; a row that did not fit is kept in `held`, with the found records around it.
+ * Lifetime:  a block's rows live until the next block is filled; a row that did not fit is kept in `held`, with the
+ *            found records around it.
  */
 #include <string.h>
 
@@ -13,7 +15,8 @@
 #include "store/cmq_store_internal.h"
 #include "store/record/cmq_wire_batch.h"
 
-#define AT_BODY_LENGTH (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8)   /* behind store host, reconsume times and prepared offset */
+#define AT_BODY_LENGTH                                                                                                 \
+    (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8) /* behind store host, reconsume times and prepared offset */
 #define TOUCHED_BODY_BYTES (CMQ_MAP_GUARD_STEP / 2)
 #define ROOM_BYTES (UINT32_C(1) << 20)
 
@@ -65,7 +68,8 @@ static inline bool read_record(const cmq_scan *scan, const cmq_found *found, cmq
     return !scan->check_crc || body == 0 || cmq_crc31(row->body, body) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC);
 }
 
-/* The queue knows the topic without a look behind the body. (Queues of light topics have other topics' records: there it is read.) */
+/* The queue knows the topic without a look behind the body. (Queues of light topics have other topics' records: there
+ * it is read.) */
 static inline void name_topic(const cmq_found *found, cmq_scan_row *row)
 {
     if (found->queue == NULL) return;
@@ -76,9 +80,10 @@ static inline void name_topic(const cmq_found *found, cmq_scan_row *row)
 static cmq_status row_of(const cmq_scan *scan, const cmq_found *found, cmq_scan_row *row)
 {
     if (!read_record(scan, found, row))
-        return cmq_fail_at(CMQ_ERR_CORRUPT, found->physical_offset, "the record at physical offset %lld, queue offset %lld, is damaged: its lengths "
-                           "do not fit, or its body does not have its CRC; run `cometmq verify`", (long long)found->physical_offset,
-                           (long long)found->queue_offset);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, found->physical_offset,
+                           "the record at physical offset %lld, queue offset %lld, is damaged: its lengths "
+                           "do not fit, or its body does not have its CRC; run `cometmq verify`",
+                           (long long)found->physical_offset, (long long)found->queue_offset);
     if (row->topic == NULL) name_topic(found, row);
     return CMQ_OK;
 }
@@ -89,7 +94,8 @@ uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes)
 {
     cmq_scan *scan = room->scan;
     if (bytes > CMQ_SCAN_BODY_BYTES_MAX) {
-        const cmq_status refused = cmq_fail(CMQ_ERR_TOO_LARGE, "a body of %zu bytes is above the limit of %u", bytes, CMQ_SCAN_BODY_BYTES_MAX);
+        const cmq_status refused =
+            cmq_fail(CMQ_ERR_TOO_LARGE, "a body of %zu bytes is above the limit of %u", bytes, CMQ_SCAN_BODY_BYTES_MAX);
         (void)refused;
         return NULL;
     }
@@ -111,17 +117,22 @@ uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes)
 static cmq_status decompress(cmq_scan *scan, const cmq_scan_row *row, cmq_slice *plain_out)
 {
     if (scan->decompress == NULL)
-        return cmq_fail_at(CMQ_ERR_SETTING, row->physical_offset, "the body at physical offset %lld is compressed; read raw bodies, or give a way to "
-                           "decompress", (long long)row->physical_offset);
+        return cmq_fail_at(CMQ_ERR_SETTING, row->physical_offset,
+                           "the body at physical offset %lld is compressed; read raw bodies, or give a way to "
+                           "decompress",
+                           (long long)row->physical_offset);
     cmq_scan_room room = {.scan = scan};
     const cmq_slice stored = {.data = row->body, .bytes = row->body_bytes};
     const cmq_status status = scan->decompress(scan->decompress_context, row->sys_flag, stored, &room);
     if (status == CMQ_ERR_CORRUPT) {
         const cmq_error reason = *cmq_last_error();
-        return cmq_fail_at(CMQ_ERR_CORRUPT, row->physical_offset, "the body at physical offset %lld cannot be decompressed: %s",
+        return cmq_fail_at(CMQ_ERR_CORRUPT, row->physical_offset,
+                           "the body at physical offset %lld cannot be decompressed: %s",
                            (long long)row->physical_offset, reason.text);
     }
-    if (status != CMQ_OK) return cmq_fail_context("while decompressing the body at physical offset %lld", (long long)row->physical_offset);
+    if (status != CMQ_OK)
+        return cmq_fail_context("while decompressing the body at physical offset %lld",
+                                (long long)row->physical_offset);
     *plain_out = (cmq_slice){.data = room.data, .bytes = room.bytes};
     if (room.bytes > 0) scan->decompressed->used += room.bytes;
     return CMQ_OK;
@@ -159,8 +170,10 @@ static cmq_status next_element(cmq_scan *scan, cmq_scan_row *row)
         else status = cmq_wire_batch_next(&unfolding->rest, &element);
     } while (status == CMQ_OK && unfolding->at++ < unfolding->skip);
     if (status == CMQ_ERR_CORRUPT)
-        status = cmq_fail_at(CMQ_ERR_CORRUPT, unfolding->record.physical_offset, "the inner batch at physical offset %lld is damaged behind its first %d "
-                             "messages", (long long)unfolding->record.physical_offset, unfolding->at);
+        status = cmq_fail_at(CMQ_ERR_CORRUPT, unfolding->record.physical_offset,
+                             "the inner batch at physical offset %lld is damaged behind its first %d "
+                             "messages",
+                             (long long)unfolding->record.physical_offset, unfolding->at);
     if (status != CMQ_OK) {
         end_unfolding(scan);
         return status;
@@ -204,7 +217,8 @@ static cmq_status next_message(cmq_scan *scan, cmq_scan_row *row)
         if (status != CMQ_OK) return status;
         const cmq_found *found = &scan->found.items[scan->found_at++];
         status = row_of(scan, found, row);
-        if (status != CMQ_OK || scan->raw_bodies || (row->sys_flag & (CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED)) == 0) return status;
+        if (status != CMQ_OK || scan->raw_bodies || (row->sys_flag & (CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED)) == 0)
+            return status;
         if ((row->sys_flag & CMQ_SYS_INNER_BATCH) != 0) {
             status = begin_unfolding(scan, found, row);
             if (status != CMQ_OK) return status;
@@ -235,7 +249,8 @@ static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
             continue;
         }
         if (status != CMQ_OK) return status;
-        const bool compared = scan->tag_count == 0 || (scan->fed == NULL && !scan->unfolding.active);   /* by the reader */
+        /* by the reader */
+        const bool compared = scan->tag_count == 0 || (scan->fed == NULL && !scan->unfolding.active);
         const bool wanted = compared || cmq_scan_has_tag(scan, row);
         if (wanted && (scan->key_count == 0 || cmq_scan_has_key(scan, row))) return CMQ_OK;
         scan->paused = ++scan->passed == scan->passed_max;
@@ -297,7 +312,8 @@ static bool fits(cmq_scan *scan, cmq_scan_row *row)
     const uint64_t body = scan->gathers || row->memory != NULL ? row->body_bytes : 0;
     uint64_t text = scan->constant_bytes;
     if (scan->reads_tails) text += 3 * ((uint64_t)row->topic_bytes + row->property_bytes);
-    if (!first && (scan->body_bytes + body > scan->batch_bytes || scan->text_bytes + text > CMQ_SCAN_TEXT_BYTES_MAX)) return false;
+    if (!first && (scan->body_bytes + body > scan->batch_bytes || scan->text_bytes + text > CMQ_SCAN_TEXT_BYTES_MAX))
+        return false;
     if (scan->views && row->body_bytes > CMQ_SCAN_INLINE_BYTES && !find_home(scan, row)) return false;
     scan->body_bytes += body;
     scan->text_bytes += text;
@@ -349,7 +365,8 @@ cmq_status cmq_scan_fill_block(cmq_scan *scan, uint32_t most, bool *full_out)
     cmq_scan_release_full(scan);
     /* Nobody else holds it, and all of it was copied: from its beginning again. */
     cmq_scan_memory *memory = scan->decompressed;
-    if (memory != NULL && !scan->has_held && atomic_load_explicit(&memory->references, memory_order_acquire) == 1) memory->used = 0;
+    if (memory != NULL && !scan->has_held && atomic_load_explicit(&memory->references, memory_order_acquire) == 1)
+        memory->used = 0;
     if ((int64_t)most > scan->rows_left) most = (uint32_t)scan->rows_left;
     while (scan->block_count < most) {
         cmq_status status = scan->has_held ? CMQ_OK : take_plain(scan, most);

@@ -73,21 +73,26 @@ static cmq_status make_builder(cmq_scan *scan, const cmq_scan_column *column, cm
 {
     if (column->name == NULL || !cmq_utf8_is_valid(cmq_slice_of_text(column->name)))
         return cmq_fail(CMQ_ERR_ARGUMENT, "a column needs a name of UTF-8");
-    if ((unsigned)column->kind >= CMQ_SCAN_KIND_COUNT) return cmq_fail(CMQ_ERR_ARGUMENT, "column %s is of unknown kind %d", column->name, (int)column->kind);
+    if ((unsigned)column->kind >= CMQ_SCAN_KIND_COUNT)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "column %s is of unknown kind %d", column->name, (int)column->kind);
     for (const cmq_scan_builder *before = scan->builders; before < builder; before++)
-        if (strcmp(before->name, column->name) == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "two columns have the name %s", column->name);
+        if (strcmp(before->name, column->name) == 0)
+            return cmq_fail(CMQ_ERR_ARGUMENT, "two columns have the name %s", column->name);
     const bool needs_property = column->kind == CMQ_SCAN_PROPERTY || column->kind == CMQ_SCAN_CONSTANT;
-    if (needs_property && (column->property == NULL || (column->kind == CMQ_SCAN_PROPERTY && column->property[0] == '\0')))
+    if (needs_property &&
+        (column->property == NULL || (column->kind == CMQ_SCAN_PROPERTY && column->property[0] == '\0')))
         return cmq_fail(CMQ_ERR_ARGUMENT, "column %s does not say of which property", column->name);
     if (column->kind == CMQ_SCAN_CONSTANT && !cmq_utf8_is_valid(cmq_slice_of_text(column->property)))
         return cmq_fail(CMQ_ERR_ARGUMENT, "the value of column %s is not UTF-8", column->name);
     builder->kind = column->kind;
-    builder->validity.pool = builder->values.pool = builder->strings.offsets.pool = builder->strings.data.pool = scan->pool;
+    builder->validity.pool = builder->values.pool = builder->strings.offsets.pool = builder->strings.data.pool =
+        scan->pool;
     builder->map_values.offsets.pool = builder->map_values.data.pool = scan->pool;
     builder->nullable = facts_of[column->kind].nullable;
     builder->name = strdup(column->name);
     builder->property = needs_property ? strdup(column->property) : NULL;
-    if (builder->name == NULL || (needs_property && builder->property == NULL)) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a column");
+    if (builder->name == NULL || (needs_property && builder->property == NULL))
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for a column");
     if (needs_property) builder->property_bytes = (uint32_t)strlen(builder->property);
     if (column->kind == CMQ_SCAN_CONSTANT) scan->constant_bytes += builder->property_bytes;
     if (facts_of[column->kind].tail) scan->reads_tails = true;
@@ -140,7 +145,8 @@ void cmq_scan_builders_free(cmq_scan *scan)
 
 /* ---- the schema ---- */
 
-/* All nodes of one schema. A consumer may move children out of it, so that each node that is not released holds the whole. */
+/* All nodes of one schema. A consumer may move children out of it, so that each node that is not released holds the
+ * whole. */
 typedef struct schema_pack {
     _Atomic int32_t references;
     char *names;
@@ -159,21 +165,28 @@ static void release_schema(struct ArrowSchema *schema)
 {
     for (int64_t i = 0; i < schema->n_children; i++)
         if (schema->children[i]->release != NULL) schema->children[i]->release(schema->children[i]);
-    if (schema->dictionary != NULL && schema->dictionary->release != NULL) schema->dictionary->release(schema->dictionary);
+    if (schema->dictionary != NULL && schema->dictionary->release != NULL)
+        schema->dictionary->release(schema->dictionary);
     schema->release = NULL;
     drop_pack(schema->private_data);
 }
 
-static void set_node(schema_pack *pack, struct ArrowSchema *node, const char *format, const char *name, bool nullable, uint32_t children)
+static void set_node(schema_pack *pack, struct ArrowSchema *node, const char *format, const char *name, bool nullable,
+                     uint32_t children)
 {
-    *node = (struct ArrowSchema){.format = format, .name = name, .flags = nullable ? ARROW_FLAG_NULLABLE : 0, .n_children = children,
-                                 .release = release_schema, .private_data = pack};
+    *node = (struct ArrowSchema){.format = format,
+                                 .name = name,
+                                 .flags = nullable ? ARROW_FLAG_NULLABLE : 0,
+                                 .n_children = children,
+                                 .release = release_schema,
+                                 .private_data = pack};
     if (children > 0) node->children = pack->pointers + pack->pointer_count;
     pack->pointer_count += children;
     atomic_fetch_add_explicit(&pack->references, 1, memory_order_relaxed);
 }
 
-static struct ArrowSchema *add_node(schema_pack *pack, const char *format, const char *name, bool nullable, uint32_t children)
+static struct ArrowSchema *add_node(schema_pack *pack, const char *format, const char *name, bool nullable,
+                                    uint32_t children)
 {
     struct ArrowSchema *node = &pack->nodes[pack->node_count++];
     set_node(pack, node, format, name, nullable, children);
@@ -184,7 +197,8 @@ static const char *format_of(const cmq_scan_builder *builder)
 {
     switch (builder->shape) {
     case CMQ_SCAN_SHAPE_INT32: return "i";
-    case CMQ_SCAN_SHAPE_INT64: return !facts_of[builder->kind].timestamp ? "l" : builder->micros ? "tsu:UTC" : "tsm:UTC";
+    case CMQ_SCAN_SHAPE_INT64:
+        return !facts_of[builder->kind].timestamp ? "l" : builder->micros ? "tsu:UTC" : "tsm:UTC";
     case CMQ_SCAN_SHAPE_BYTES: return "z";
     case CMQ_SCAN_SHAPE_VIEW: return "vz";
     case CMQ_SCAN_SHAPE_TEXT: return "u";
@@ -199,7 +213,8 @@ static struct ArrowSchema *add_column(schema_pack *pack, const cmq_scan_builder 
     const size_t name_bytes = strlen(builder->name) + 1;
     char *name = memcpy(pack->names + pack->names_used, builder->name, name_bytes);
     pack->names_used += name_bytes;
-    struct ArrowSchema *node = add_node(pack, format_of(builder), name, true, builder->shape == CMQ_SCAN_SHAPE_MAP ? 1 : 0);
+    struct ArrowSchema *node =
+        add_node(pack, format_of(builder), name, true, builder->shape == CMQ_SCAN_SHAPE_MAP ? 1 : 0);
     if (builder->shape == CMQ_SCAN_SHAPE_DICTIONARY) node->dictionary = add_node(pack, "u", "", true, 0);
     if (builder->shape == CMQ_SCAN_SHAPE_MAP) {
         struct ArrowSchema *entries = add_node(pack, "+s", "entries", false, 2);
@@ -216,7 +231,8 @@ cmq_status cmq_scan_schema(const cmq_scan *scan, struct ArrowSchema *schema_out)
     const size_t nodes = (size_t)scan->builder_count * 4, pointers = (size_t)scan->builder_count * 4;
     size_t name_bytes = 0;
     for (uint32_t i = 0; i < scan->builder_count; i++) name_bytes += strlen(scan->builders[i].name) + 1;
-    schema_pack *pack = calloc(1, sizeof *pack + nodes * sizeof(struct ArrowSchema) + pointers * sizeof(struct ArrowSchema *) + name_bytes);
+    schema_pack *pack = calloc(1, sizeof *pack + nodes * sizeof(struct ArrowSchema) +
+                                      pointers * sizeof(struct ArrowSchema *) + name_bytes);
     if (pack == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a schema");
     pack->nodes = (struct ArrowSchema *)(pack + 1);
     pack->pointers = (struct ArrowSchema **)(pack->nodes + nodes);

@@ -15,7 +15,8 @@
 #include "store/record/cmq_property.h"
 
 #define FORMATTED_BYTES 64u           /* a host with its port, or a message id */
-_Static_assert(FORMATTED_BYTES >= CMQ_MESSAGE_ID_BYTES_MAX && FORMATTED_BYTES >= INET6_ADDRSTRLEN + 14, "room for both");
+_Static_assert(FORMATTED_BYTES >= CMQ_MESSAGE_ID_BYTES_MAX && FORMATTED_BYTES >= INET6_ADDRSTRLEN + 14,
+               "room for both");
 #define PAIRS_MAX (CMQ_PROPERTY_BYTES_MAX / 4 + 1)   /* the shortest pair is a name, 0x01, a value, 0x02 */
 #define PAIR_SLOTS 16384u
 #define PAIRS_COMPARED 16u            /* with more pairs equal names are found by hash */
@@ -112,7 +113,8 @@ static inline cmq_slice text_at(const cmq_scan_dictionary *dictionary, uint32_t 
 {
     const int32_t *offsets = (const int32_t *)(const void *)dictionary->strings.offsets.memory->data;
     if (offsets[code + 1] == 0) return CMQ_SLICE_NONE;
-    return (cmq_slice){.data = dictionary->strings.data.memory->data + offsets[code], .bytes = (size_t)(offsets[code + 1] - offsets[code])};
+    return (cmq_slice){.data = dictionary->strings.data.memory->data + offsets[code],
+                       .bytes = (size_t)(offsets[code + 1] - offsets[code])};
 }
 
 static uint32_t hash_text(cmq_slice text)
@@ -145,7 +147,8 @@ static cmq_status grow_slots(cmq_scan_dictionary *dictionary)
     free(dictionary->slots);
     dictionary->slots = slots;
     dictionary->slot_count *= 4;
-    for (uint32_t code = 0; code < dictionary->count; code++) *slot_of(dictionary, text_at(dictionary, code)) = code + 1;
+    for (uint32_t code = 0; code < dictionary->count; code++)
+        *slot_of(dictionary, text_at(dictionary, code)) = code + 1;
     return CMQ_OK;
 }
 
@@ -204,16 +207,19 @@ static inline cmq_slice property_of(const cmq_scan_row *row, cmq_slice name)
 }
 
 /* The block's texts; data NULL: null. */
-static void find_texts(const cmq_scan *scan, const cmq_scan_builder *builder, cmq_slice *texts, char (*formatted)[FORMATTED_BYTES])
+static void find_texts(const cmq_scan *scan, const cmq_scan_builder *builder, cmq_slice *texts,
+                       char (*formatted)[FORMATTED_BYTES])
 {
     cmq_slice name = CMQ_SLICE_NONE;
     if (builder->kind == CMQ_SCAN_TAGS) name = cmq_slice_of_text("TAGS");
     if (builder->kind == CMQ_SCAN_KEYS) name = cmq_slice_of_text("KEYS");
     if (builder->kind == CMQ_SCAN_UNIQUE_ID) name = cmq_slice_of_text("UNIQ_KEY");
-    if (builder->property != NULL) name = (cmq_slice){.data = (const uint8_t *)builder->property, .bytes = builder->property_bytes};
+    if (builder->property != NULL)
+        name = (cmq_slice){.data = (const uint8_t *)builder->property, .bytes = builder->property_bytes};
     for (uint32_t i = 0; i < scan->block_count; i++) {
         const cmq_scan_row *row = &scan->block[i];
-        const uint8_t *born = row->record + CMQ_RECORD_AT_BORN_HOST, *stored = born + 16 + cmq_scan_born_more(row->sys_flag);
+        const uint8_t *born = row->record + CMQ_RECORD_AT_BORN_HOST,
+                      *stored = born + 16 + cmq_scan_born_more(row->sys_flag);
         texts[i].data = (const uint8_t *)formatted[i];
         if (builder->kind == CMQ_SCAN_TOPIC) texts[i] = (cmq_slice){.data = row->topic, .bytes = row->topic_bytes};
         else if (builder->kind == CMQ_SCAN_CONSTANT) texts[i] = name;
@@ -270,7 +276,8 @@ cmq_status cmq_scan_append_texts(cmq_scan *scan, cmq_scan_builder *builder)
     for (uint32_t i = 0; i < scan->block_count; i++) bytes += texts[i].bytes;
     status = begin_strings(&builder->strings, scan->block_count);
     if (status == CMQ_OK) status = cmq_scan_buffer_reserve(&builder->strings.data, bytes);
-    for (uint32_t i = 0; i < scan->block_count && status == CMQ_OK; i++) status = add_string(scan, &builder->strings, texts[i]);
+    for (uint32_t i = 0; i < scan->block_count && status == CMQ_OK; i++)
+        status = add_string(scan, &builder->strings, texts[i]);
     return status;
 }
 
@@ -342,7 +349,8 @@ static cmq_status append_pairs(cmq_scan *scan, cmq_scan_builder *builder, const 
 
 cmq_status cmq_scan_append_map(cmq_scan *scan, cmq_scan_builder *builder)
 {
-    if (scan->pairs == NULL && (scan->pairs = malloc(sizeof *scan->pairs)) == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for properties");
+    if (scan->pairs == NULL && (scan->pairs = malloc(sizeof *scan->pairs)) == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for properties");
     const bool first = builder->values.used == 0;
     cmq_status status = cmq_scan_buffer_reserve(&builder->values, (scan->block_count + 1) * sizeof(int32_t));
     if (status != CMQ_OK) return status;

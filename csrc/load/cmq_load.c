@@ -55,7 +55,8 @@ void cmq_load_note(cmq_load *load, const char *format, ...)
 cmq_load_remark cmq_load_remark_of(const cmq_command *command)
 {
     cmq_load_remark remark = {""};
-    const size_t bytes = command->remark.bytes < sizeof remark.text - 1 ? command->remark.bytes : sizeof remark.text - 1;
+    const size_t bytes =
+        command->remark.bytes < sizeof remark.text - 1 ? command->remark.bytes : sizeof remark.text - 1;
     if (bytes > 0) memcpy(remark.text, command->remark.data, bytes);
     return remark;
 }
@@ -65,8 +66,8 @@ cmq_load_remark cmq_load_remark_of(const cmq_command *command)
 static cmq_status check_range(const char *name, uint64_t value, uint64_t least, uint64_t most)
 {
     if (value >= least && value <= most) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "%s is %llu; it is between %llu and %llu", name, (unsigned long long)value, (unsigned long long)least,
-                    (unsigned long long)most);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "%s is %llu; it is between %llu and %llu", name, (unsigned long long)value,
+                    (unsigned long long)least, (unsigned long long)most);
 }
 
 static cmq_status check_queues(const cmq_load_options *o)
@@ -74,8 +75,8 @@ static cmq_status check_queues(const cmq_load_options *o)
     bool has_queue[CMQ_LOAD_ENDPOINTS_MAX] = {false};
     for (uint32_t i = 0; i < o->queue_count; i++) {
         if (o->queues[i].endpoint >= o->endpoint_count || o->queues[i].queue_id < 0)
-            return cmq_fail(CMQ_ERR_ARGUMENT, "queue %u is %d of endpoint %u, and there are %u", i, o->queues[i].queue_id, o->queues[i].endpoint,
-                            o->endpoint_count);
+            return cmq_fail(CMQ_ERR_ARGUMENT, "queue %u is %d of endpoint %u, and there are %u", i,
+                            o->queues[i].queue_id, o->queues[i].endpoint, o->endpoint_count);
         has_queue[o->queues[i].endpoint] = true;
     }
     for (uint32_t i = 0; i < o->endpoint_count; i++)
@@ -101,24 +102,31 @@ static cmq_status check_options(const cmq_load_options *o)
 {
     cmq_status status = check_range("the number of endpoints", o->endpoint_count, 1, CMQ_LOAD_ENDPOINTS_MAX);
     if (status == CMQ_OK) status = check_range("the number of queues", o->queue_count, 1, CMQ_LOAD_QUEUES_MAX);
-    if (status == CMQ_OK) status = check_range("the number of producers", o->producers, o->endpoint_count, CMQ_LOAD_CONNECTIONS_MAX);
+    if (status == CMQ_OK)
+        status = check_range("the number of producers", o->producers, o->endpoint_count, CMQ_LOAD_CONNECTIONS_MAX);
     if (status == CMQ_OK && o->consumers > 0)
         status = check_range("the number of consumers", o->consumers, o->endpoint_count, CMQ_LOAD_CONNECTIONS_MAX);
     if (status == CMQ_OK) status = check_range("depth", o->depth, 1, CMQ_LOAD_DEPTH_MAX);
     if (status == CMQ_OK) status = check_range("batch", o->batch, 1, CMQ_LOAD_BATCH_MAX);
-    if (status == CMQ_OK) status = check_range("body_bytes", o->body_bytes, CMQ_LOAD_BODY_BYTES_MIN, CMQ_LOAD_BODY_BYTES_MAX);
-    if (status == CMQ_OK) status = check_range("the bytes of a batch", (uint64_t)o->batch * (o->body_bytes + 100), 1, CMQ_FRAME_BYTES_MAX - 65536);
     if (status == CMQ_OK)
-        status = check_range("the bytes in flight on a connection", (uint64_t)o->depth * o->batch * (o->body_bytes + 600), 1, OUTPUT_BYTES_MAX);
+        status = check_range("body_bytes", o->body_bytes, CMQ_LOAD_BODY_BYTES_MIN, CMQ_LOAD_BODY_BYTES_MAX);
+    if (status == CMQ_OK)
+        status = check_range("the bytes of a batch", (uint64_t)o->batch * (o->body_bytes + 100), 1,
+                             CMQ_FRAME_BYTES_MAX - 65536);
+    if (status == CMQ_OK)
+        status = check_range("the bytes in flight on a connection",
+                             (uint64_t)o->depth * o->batch * (o->body_bytes + 600), 1, OUTPUT_BYTES_MAX);
     if (status == CMQ_OK) status = check_range("take", o->take, CMQ_LOAD_PULL, CMQ_LOAD_POP_ACK_MANY);
-    if (status == CMQ_OK) status = check_range("pull_messages", o->pull_messages, 1, o->take == CMQ_LOAD_PULL ? 65536 : 32);
+    if (status == CMQ_OK)
+        status = check_range("pull_messages", o->pull_messages, 1, o->take == CMQ_LOAD_PULL ? 65536 : 32);
     if (status == CMQ_OK) status = check_range("pops_in_flight", o->pops_in_flight, 1, CMQ_LOAD_DEPTH_MAX);
     if (status == CMQ_OK) status = check_range("invisible_ms", (uint64_t)o->invisible_ms, 1, 86400000);
     if (status == CMQ_OK) status = check_range("duration_ms", (uint64_t)o->duration_ms, 1, 86400000);
     if (status == CMQ_OK) status = check_range("timeout_ms", (uint64_t)o->timeout_ms, 1, 3600000);
     if (status == CMQ_OK) status = check_range("the length of the topic's name", o->topic.bytes, 1, 255);
     if (status == CMQ_OK && o->count % o->batch != 0)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "count is %llu, and no multiple of batch, %u", (unsigned long long)o->count, o->batch);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "count is %llu, and no multiple of batch, %u", (unsigned long long)o->count,
+                        o->batch);
     return status == CMQ_OK ? check_queues(o) : status;
 }
 
@@ -156,9 +164,11 @@ static cmq_status copy_options(cmq_load *load, const cmq_load_options *options)
     load->seen = calloc(options->producers, sizeof *load->seen);
     if (load->conns != NULL)
         for (uint32_t i = 0; i < load->conn_count; i++) load->conns[i].fd = -1;
-    if (load->addresses == NULL || load->names == NULL || load->brokers == NULL || load->topic == NULL || load->producer_group == NULL ||
-        load->consumer_group == NULL || load->pool == NULL || load->scratch == NULL || load->conns == NULL || load->queues == NULL || load->seen == NULL)
-        return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u connections and %u queues", load->conn_count, options->queue_count);
+    if (load->addresses == NULL || load->names == NULL || load->brokers == NULL || load->topic == NULL ||
+        load->producer_group == NULL || load->consumer_group == NULL || load->pool == NULL || load->scratch == NULL ||
+        load->conns == NULL || load->queues == NULL || load->seen == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u connections and %u queues", load->conn_count,
+                        options->queue_count);
     cmq_load_pool_fill(load->pool);
     for (uint32_t i = 0; i < options->endpoint_count; i++) {
         const char *broker = options->endpoints[i].broker;
@@ -177,9 +187,11 @@ static cmq_status deal_out(cmq_load *load, const cmq_load_options *options)
     uint32_t dealt[CMQ_LOAD_ENDPOINTS_MAX] = {0};
     for (uint32_t i = 0; i < options->queue_count; i++) {
         const uint32_t endpoint = options->queues[i].endpoint;
-        load->queues[i] = (load_queue){.endpoint = endpoint, .queue_id = options->queues[i].queue_id, .first_offset = -1};
+        load->queues[i] =
+            (load_queue){.endpoint = endpoint, .queue_id = options->queues[i].queue_id, .first_offset = -1};
         /* Consumers endpoint, endpoint + endpoints, … are this broker's. */
-        const uint32_t consumers = options->consumers > endpoint ? (options->consumers - endpoint + endpoints - 1) / endpoints : 0;
+        const uint32_t consumers =
+            options->consumers > endpoint ? (options->consumers - endpoint + endpoints - 1) / endpoints : 0;
         if (consumers > 0) load->queues[i].consumer = endpoint + endpoints * (dealt[endpoint]++ % consumers);
     }
     for (uint32_t i = 0; i < load->conn_count; i++) {
@@ -278,7 +290,8 @@ static void show(cmq_load *load)
     atomic_store_explicit(&load->shown_phase, (int)load->phase, memory_order_relaxed);
     atomic_store_explicit(&load->shown_sent, load->result.sent, memory_order_relaxed);
     atomic_store_explicit(&load->shown_accepted, load->result.accepted, memory_order_relaxed);
-    atomic_store_explicit(&load->shown_consumed, load->result.consumed, memory_order_release);   /* pairs with cmq_load_look */
+    /* pairs with cmq_load_look */
+    atomic_store_explicit(&load->shown_consumed, load->result.consumed, memory_order_release);
 }
 
 void cmq_load_look(const cmq_load *load, cmq_load_progress *progress_out)
@@ -310,7 +323,8 @@ static cmq_status set_timer(cmq_load *load)
     const double at_s = (double)(load->issued + 1) / (double)load->options.rate_per_s;
     const int64_t at_ns = load->send_begin_ns + (int64_t)(at_s * 1e9);
     const struct itimerspec when = {.it_value = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000}};
-    if (timerfd_settime(load->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) != 0) return cmq_fail_errno(errno, "setting a timer");
+    if (timerfd_settime(load->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) != 0)
+        return cmq_fail_errno(errno, "setting a timer");
     return CMQ_OK;
 }
 
@@ -417,16 +431,19 @@ static bool all_answered(const cmq_load *load)
 /* A consumer that gets nothing more for the time of an answer is not waited for. */
 static bool all_consumed(const cmq_load *load)
 {
-    const int64_t latest = load->consume_end_ns > load->consume_begin_ns ? load->consume_end_ns : load->consume_begin_ns;
+    const int64_t latest =
+        load->consume_end_ns > load->consume_begin_ns ? load->consume_end_ns : load->consume_begin_ns;
     const int64_t since_ns = load->now_ns - (latest > load->send_end_ns ? latest : load->send_end_ns);
-    const bool is_all = load->result.consumed >= load->result.accepted && (!cmq_load_acks(load) || load->result.acked >= load->result.consumed);
+    const bool is_all = load->result.consumed >= load->result.accepted &&
+                        (!cmq_load_acks(load) || load->result.acked >= load->result.consumed);
     return is_all || since_ns > load->options.timeout_ms * 1000000;
 }
 
 static uint64_t growth(const cmq_load *load)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < load->options.queue_count; i++) count += (uint64_t)(load->queues[i].last_offset - load->queues[i].first_offset);
+    for (uint32_t i = 0; i < load->options.queue_count; i++)
+        count += (uint64_t)(load->queues[i].last_offset - load->queues[i].first_offset);
     return count;
 }
 
@@ -449,7 +466,8 @@ static cmq_status begin_consuming(cmq_load *load)
     load->consuming = true;
     for (uint32_t i = load->options.producers; i < load->conn_count; i++) {
         load_conn *conn = &load->conns[i];
-        cmq_status status = load->options.take == CMQ_LOAD_PULL ? cmq_load_pull_all(load, conn) : cmq_load_pop_more(load, conn);
+        cmq_status status =
+            load->options.take == CMQ_LOAD_PULL ? cmq_load_pull_all(load, conn) : cmq_load_pop_more(load, conn);
         if (status == CMQ_OK) status = cmq_load_conn_flush(load, conn);
         if (status != CMQ_OK) return status;
     }
@@ -487,12 +505,13 @@ static cmq_status consume_rest(cmq_load *load)
     const cmq_status status = turn_until(load, all_consumed);
     load->consuming = false;
     load->result.consume_cpu_ns = cpu_ns() - load->cpu_begin_ns;
-    load->result.consume_ns = load->consume_end_ns > load->consume_begin_ns ? load->consume_end_ns - load->consume_begin_ns : 0;
+    load->result.consume_ns =
+        load->consume_end_ns > load->consume_begin_ns ? load->consume_end_ns - load->consume_begin_ns : 0;
     return status;
 }
 
-/* One-way messages may still be on their way, and upstream's queues run a little behind what it has answered: asked for until all are there, or for the
- * time of an answer. */
+/* One-way messages may still be on their way, and upstream's queues run a little behind what it has answered: asked for
+ * until all are there, or for the time of an answer. */
 static cmq_status count_messages(cmq_load *load)
 {
     const int64_t limit_ns = load->now_ns + load->options.timeout_ms * 1000000;
@@ -520,9 +539,11 @@ static cmq_status count_committed(cmq_load *load)
 static cmq_status run_phases(cmq_load *load)
 {
     cmq_status status = connect_all(load);
-    if (status == CMQ_OK && load->options.consumers > 0 && !load->options.consume_after && !is_stopped(load)) status = begin_consuming(load);
+    if (status == CMQ_OK && load->options.consumers > 0 && !load->options.consume_after && !is_stopped(load))
+        status = begin_consuming(load);
     if (status == CMQ_OK && !is_stopped(load)) status = send_all(load);
-    if (status == CMQ_OK && load->options.oneway && load->options.consumers > 0 && load->options.consume_after && !is_stopped(load))
+    if (status == CMQ_OK && load->options.oneway && load->options.consumers > 0 && load->options.consume_after &&
+        !is_stopped(load))
         status = count_messages(load);
     if (status == CMQ_OK && load->options.consumers > 0 && !is_stopped(load)) status = consume_rest(load);
     if (status == CMQ_OK && !is_stopped(load)) status = count_messages(load);

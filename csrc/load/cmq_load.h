@@ -1,17 +1,21 @@
-/* cmq_load: puts load on any RocketMQ broker, measures how it is answered, and checks that nothing was lost, doubled or changed.
+/* cmq_load: puts load on any RocketMQ broker, measures how it is answered, and checks that nothing was lost, doubled or
+ * changed.
  *
  *     connect -> first offsets of all queues (30) -> sends, so many in flight -> answers
- *                                                    pulls of every queue, held where nothing is -> messages
- *                                                    or pops of all queues -> messages -> acks, of each or of all at once
- *             -> sent messages that nobody got yet -> last offsets (30) -> where messages were acknowledged, the group's offsets (14)
+ *                                                    pulls of every queue, held where nothing is -> messages or pops of
+ *                                                    all queues -> messages -> acks, of each or of all at once
+ *             -> sent messages that nobody got yet -> last offsets (30) -> where messages were acknowledged, the
+ *             group's offsets (14)
  *
- * One thread, epoll, one read and one write for a burst; a request is a copy of its queue's mould with four places filled in, so that what is measured
- * is the broker. Routes and topics are the caller's: it says which queues there are, and where.
+ * One thread, epoll, one read and one write for a burst; a request is a copy of its queue's mould with four places
+ * filled in, so that what is measured is the broker. Routes and topics are the caller's: it says which queues there
+ * are, and where.
  *
  * Owns:      the connections, and per queue one bit per message.
- * Invariant: a result is verified only if each accepted message has an offset of its own, the offsets of each queue have no hole, and (with
- *            consumers) each accepted message came once, whole, and, pulled, in the order of its queue's offsets; with acks, each was answered
- *            with success and the group's offset of each queue reached its end.
+ * Invariant: a result is verified only if each accepted message has an offset of its own, the offsets of each queue
+ *            have no hole, and (with consumers) each accepted message came once, whole, and, pulled, in the order of
+ *            its queue's offsets; with acks, each was answered with success and the group's offset of each queue
+ *            reached its end.
  * Threads:   create, run and result: one. cmq_load_look and cmq_load_stop: any, while the load lives.
  * Source:    remoting specification 2.2, 2.4, 2.6, 4.1 to 4.5.
  */
@@ -104,7 +108,8 @@ typedef struct cmq_load_result {
     bool verified;
     char problem[CMQ_LOAD_PROBLEM_BYTES];   /* the first thing that was wrong; empty when verified, or stopped */
     uint64_t sent;                   /* messages in requests that went out */
-    uint64_t accepted;               /* messages that the broker says it has, or, sent one-way, that it was found to have */
+    uint64_t accepted;               /* messages that the broker says it has, or, sent one-way, that it was found to
+                                      * have */
     uint64_t not_on_disk;            /* of those: accepted with a time-out of disk or slave (codes 10 to 12) */
     uint64_t refused;                /* messages in sends answered with another code */
     char refusal[CMQ_LOAD_PROBLEM_BYTES];   /* code and remark of the first of them */
@@ -118,7 +123,8 @@ typedef struct cmq_load_result {
     uint64_t holes;                  /* offsets between first and last that no response named */
     uint64_t missing;                /* accepted messages that were not consumed */
     int64_t send_ns;                 /* from the first send to the last answer */
-    int64_t consume_ns;              /* from the first pull (after sending, with consume_after) to the last message, or its ack's answer */
+    int64_t consume_ns;              /* from the first pull (after sending, with consume_after) to the last message, or
+                                      * its ack's answer */
     int64_t send_cpu_ns, consume_cpu_ns;   /* of this program, meanwhile; one figure where both went on at once */
     cmq_histogram send_latency;      /* of a send, to its answer */
     cmq_histogram end_to_end;        /* of a message, from its send to its consumer; without consume_after */

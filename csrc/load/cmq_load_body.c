@@ -6,7 +6,16 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_crc32.h"
 
-enum { AT_MAGIC = 0, AT_CRC = 4, AT_RUN = 8, AT_PRODUCER = 16, AT_SEQUENCE = 24, AT_SENT = 32, AT_FILLER = 40, MAGIC = 0x434D514C };
+enum {
+    AT_MAGIC = 0,
+    AT_CRC = 4,
+    AT_RUN = 8,
+    AT_PRODUCER = 16,
+    AT_SEQUENCE = 24,
+    AT_SENT = 32,
+    AT_FILLER = 40,
+    MAGIC = 0x434D514C
+};
 _Static_assert(AT_FILLER == CMQ_LOAD_BODY_BYTES_MIN, "the shortest body has no filler");
 
 void cmq_load_pool_fill(uint8_t pool[CMQ_LOAD_POOL_BYTES])

@@ -19,7 +19,8 @@ static const char *name_of(const cmq_load *load, const load_conn *conn) { return
 static cmq_status watch(cmq_load *load, load_conn *conn, int operation)
 {
     const bool wants_room = conn->waits_for_room || !conn->connected;
-    struct epoll_event event = {.events = EPOLLIN | (wants_room ? (uint32_t)EPOLLOUT : 0u), .data.u32 = (uint32_t)(conn - load->conns)};
+    struct epoll_event event = {.events = EPOLLIN | (wants_room ? (uint32_t)EPOLLOUT : 0u),
+                                .data.u32 = (uint32_t)(conn - load->conns)};
     if (epoll_ctl(load->epoll_fd, operation, conn->fd, &event) == 0) return CMQ_OK;
     return cmq_fail_errno(errno, "watching the connection to %s", name_of(load, conn));
 }
@@ -95,7 +96,9 @@ cmq_status cmq_load_conn_check_time(const cmq_load *load, const load_conn *conn)
     const int64_t limit_ms = load->options.timeout_ms + (conn->consumes ? LOAD_HOLD_MS : 0);
     const bool waits = conn->waiting > 0 || conn->waits_for_room || !conn->connected;
     if (!waits || load->now_ns - conn->progress_ns <= limit_ms * 1000000) return CMQ_OK;
-    if (!conn->connected) return cmq_fail(CMQ_ERR_IO, "%s did not accept a connection within %lld ms", name_of(load, conn), (long long)limit_ms);
+    if (!conn->connected)
+        return cmq_fail(CMQ_ERR_IO, "%s did not accept a connection within %lld ms", name_of(load, conn),
+                        (long long)limit_ms);
     return cmq_fail(CMQ_ERR_IO, "%s did not answer within %lld ms", name_of(load, conn), (long long)limit_ms);
 }
 
@@ -104,12 +107,15 @@ cmq_status cmq_load_conn_check_time(const cmq_load *load, const load_conn *conn)
 static cmq_status take_frame(cmq_load *load, load_conn *conn, const cmq_frame *frame)
 {
     if (frame->header.bytes > LOAD_SCRATCH_BYTES)
-        return cmq_fail(CMQ_ERR_CORRUPT, "%s answered with a header of %zu bytes", name_of(load, conn), frame->header.bytes);
+        return cmq_fail(CMQ_ERR_CORRUPT, "%s answered with a header of %zu bytes", name_of(load, conn),
+                        frame->header.bytes);
     cmq_status status = cmq_command_parse(frame, load->scratch, LOAD_SCRATCH_BYTES, &load->command);
     if (status != CMQ_OK) return cmq_fail_context("in an answer of %s", name_of(load, conn));
-    if ((load->command.flag & CMQ_COMMAND_RESPONSE) == 0) return CMQ_OK;   /* a request of the broker's, which nobody here serves */
+    /* a request of the broker's, which nobody here serves */
+    if ((load->command.flag & CMQ_COMMAND_RESPONSE) == 0) return CMQ_OK;
     if (conn->waiting == 0)
-        return cmq_fail(CMQ_ERR_CORRUPT, "%s answered something that was not asked (opaque %d)", name_of(load, conn), load->command.opaque);
+        return cmq_fail(CMQ_ERR_CORRUPT, "%s answered something that was not asked (opaque %d)", name_of(load, conn),
+                        load->command.opaque);
     conn->waiting--;
     conn->progress_ns = load->now_ns;
     return cmq_load_answer(load, conn, &load->command, frame->body);
@@ -122,7 +128,8 @@ static cmq_status take_frames(cmq_load *load, load_conn *conn, size_t *needed_ou
     *needed_out = CMQ_FRAME_PREFIX_BYTES;
     for (;;) {
         cmq_frame frame;
-        status = cmq_frame_next((cmq_slice){.data = conn->in + at, .bytes = conn->in_used - at}, CMQ_FRAME_BYTES_MAX, &frame, needed_out);
+        status = cmq_frame_next((cmq_slice){.data = conn->in + at, .bytes = conn->in_used - at}, CMQ_FRAME_BYTES_MAX,
+                                &frame, needed_out);
         if (status != CMQ_OK) break;
         status = take_frame(load, conn, &frame);
         if (status != CMQ_OK) return status;

@@ -1,6 +1,7 @@
 /* cmq_load_internal: declarations private to the files of cmq_load.
  *
- * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c (consumers that
+ * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c
+ *      (consumers that
  * pull), cmq_load_pop.c (those that pop), cmq_load_offsets.c (questions, and the verdict)
  */
 #ifndef CMQ_LOAD_INTERNAL_H
@@ -16,8 +17,9 @@
 #include "store/record/cmq_record.h"
 #include "wire/cmq_command.h"
 
-/* Which answer it is shows in its opaque: a slot of a producer, a queue that is pulled, a queue whose last offset or group's offset is asked for, a pop, or
- * how many messages were acknowledged. All have ten digits, so that requests of a queue are of one length. */
+/* Which answer it is shows in its opaque: a slot of a producer, a queue that is pulled, a queue whose last offset or
+ * group's offset is asked for, a pop, or how many messages were acknowledged. All have ten digits, so that requests of
+ * a queue are of one length. */
 enum {
     LOAD_OPAQUE_SEND = 1000000000,
     LOAD_OPAQUE_PULL = 1100000000,
@@ -117,7 +119,8 @@ struct cmq_load {
 /* Are messages acknowledged? */
 static inline bool cmq_load_acks(const cmq_load *load)
 {
-    return load->options.consumers > 0 && (load->options.take == CMQ_LOAD_POP_ACK_EACH || load->options.take == CMQ_LOAD_POP_ACK_MANY);
+    return load->options.consumers > 0 &&
+           (load->options.take == CMQ_LOAD_POP_ACK_EACH || load->options.take == CMQ_LOAD_POP_ACK_MANY);
 }
 
 /* ---- cmq_load.c ---- */

@@ -19,13 +19,15 @@ static cmq_status put_question(cmq_load *load, load_conn *conn, uint32_t index, 
     uint8_t *into = cmq_load_conn_reserve(conn, REQUEST_BYTES);
     if (into == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a request");
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, is_last ? CMQ_REQUEST_GET_MAX_OFFSET : CMQ_REQUEST_QUERY_CONSUMER_OFFSET,
+    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format,
+                      is_last ? CMQ_REQUEST_GET_MAX_OFFSET : CMQ_REQUEST_QUERY_CONSUMER_OFFSET,
                       (int32_t)((is_last ? LOAD_OPAQUE_OFFSET : LOAD_OPAQUE_GROUP) + index), 0, CMQ_SLICE_NONE);
     if (!is_last) cmq_command_add_text(&writer, CMQ_NAME("consumerGroup"), cmq_slice_of_text(load->consumer_group));
     cmq_command_add_text(&writer, CMQ_NAME("topic"), cmq_slice_of_text(load->topic));
     cmq_command_add_i64(&writer, CMQ_NAME("queueId"), load->queues[index].queue_id);
     const size_t bytes = cmq_command_end(&writer, 0);
-    if (bytes == 0 || bytes > REQUEST_BYTES) return cmq_fail(CMQ_ERR_TOO_LARGE, "a request of %zu bytes: topic or group are too long", bytes);
+    if (bytes == 0 || bytes > REQUEST_BYTES)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "a request of %zu bytes: topic or group are too long", bytes);
     conn->out_used += bytes;
     load->queues[index].asked = true;
     cmq_load_conn_asked(load, conn);
@@ -50,8 +52,10 @@ cmq_status cmq_load_offset_known(cmq_load *load, const load_conn *conn, const cm
 {
     const bool is_last = command->opaque < LOAD_OPAQUE_GROUP;
     const uint32_t index = (uint32_t)(command->opaque - (is_last ? LOAD_OPAQUE_OFFSET : LOAD_OPAQUE_GROUP));
-    if (index >= load->options.queue_count || !load->queues[index].asked || load->queues[index].endpoint != conn->endpoint)
-        return cmq_fail(CMQ_ERR_CORRUPT, "an answer about an offset that was not asked for (opaque %d)", command->opaque);
+    if (index >= load->options.queue_count || !load->queues[index].asked ||
+        load->queues[index].endpoint != conn->endpoint)
+        return cmq_fail(CMQ_ERR_CORRUPT, "an answer about an offset that was not asked for (opaque %d)",
+                        command->opaque);
     load_queue *queue = &load->queues[index];
     const char *whose = is_last ? "last" : "group's";
     cmq_slice text;
@@ -60,9 +64,10 @@ cmq_status cmq_load_offset_known(cmq_load *load, const load_conn *conn, const cm
     /* A queue that the group has not been at. */
     const bool is_none = !is_last && command->code == CMQ_RESPONSE_QUERY_NOT_FOUND;
     if (command->code != CMQ_RESPONSE_SUCCESS && !is_none)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "the %s offset of queue %d was refused with code %d: %s", whose, queue->queue_id, command->code,
-                        cmq_load_remark_of(command).text);
-    if (!is_none && (!cmq_command_find(command, "offset", &text) || cmq_field_i64(text, &offset) != CMQ_OK || offset < 0))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the %s offset of queue %d was refused with code %d: %s", whose,
+                        queue->queue_id, command->code, cmq_load_remark_of(command).text);
+    if (!is_none &&
+        (!cmq_command_find(command, "offset", &text) || cmq_field_i64(text, &offset) != CMQ_OK || offset < 0))
         return cmq_fail(CMQ_ERR_CORRUPT, "the answer about the %s offset of queue %d has none", whose, queue->queue_id);
     if (!is_last) {
         queue->committed = is_none ? queue->first_offset : offset;
@@ -97,15 +102,19 @@ void cmq_load_verify(cmq_load *load)
     }
     /* Refused messages may be stored all the same (the broker did not know better), but no others. */
     if (found < result->accepted || found > result->accepted + result->refused)
-        cmq_load_note(load, "the queues grew by %" PRIu64 " messages, and %" PRIu64 " were accepted", found, result->accepted);
-    if (result->holes > result->refused) cmq_load_note(load, "%" PRIu64 " offsets between others were given to nobody", result->holes);
+        cmq_load_note(load, "the queues grew by %" PRIu64 " messages, and %" PRIu64 " were accepted", found,
+                      result->accepted);
+    if (result->holes > result->refused)
+        cmq_load_note(load, "%" PRIu64 " offsets between others were given to nobody", result->holes);
     if (load->options.consumers > 0 && result->consumed < result->accepted) {
         result->missing = result->accepted - result->consumed;
         cmq_load_note(load, "%" PRIu64 " accepted messages did not come", result->missing);
     }
     if (cmq_load_acks(load) && result->acked < result->consumed)
-        cmq_load_note(load, "%" PRIu64 " messages came, and %" PRIu64 " are acknowledged", result->consumed, result->acked);
+        cmq_load_note(load, "%" PRIu64 " messages came, and %" PRIu64 " are acknowledged", result->consumed,
+                      result->acked);
     if (cmq_load_acks(load) && cmq_load_uncommitted(load) > 0)
-        cmq_load_note(load, "every message is acknowledged, and the group is %" PRIu64 " messages behind", cmq_load_uncommitted(load));
+        cmq_load_note(load, "every message is acknowledged, and the group is %" PRIu64 " messages behind",
+                      cmq_load_uncommitted(load));
     result->verified = result->problem[0] == 0 && !result->stopped;
 }

@@ -1,4 +1,5 @@
-/* cmq_load_pop: consumers that pop: any of them gets messages of any queue, acknowledges what it got behind its next pop, one by one or all at once.
+/* cmq_load_pop: consumers that pop: any of them gets messages of any queue, acknowledges what it got behind its next
+ * pop, one by one or all at once.
  *
  * A pop that returns nothing is repeated. Messages are checked as pulled ones, but for the order of offsets, which pops
  * do not promise. After the run, the group's offset of every queue must reach the queue's end: every message is
@@ -23,7 +24,8 @@ static cmq_status put_pop(cmq_load *load, load_conn *conn)
     uint8_t *into = cmq_load_conn_reserve(conn, REQUEST_BYTES);
     if (into == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a pop");
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_POP_MESSAGE, LOAD_OPAQUE_POP, 0, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_POP_MESSAGE, LOAD_OPAQUE_POP, 0,
+                      CMQ_SLICE_NONE);
     cmq_command_add_text(&writer, CMQ_NAME("consumerGroup"), cmq_slice_of_text(load->consumer_group));
     cmq_command_add_text(&writer, CMQ_NAME("topic"), cmq_slice_of_text(load->topic));
     cmq_command_add_i64(&writer, CMQ_NAME("queueId"), -1);
@@ -36,7 +38,8 @@ static cmq_status put_pop(cmq_load *load, load_conn *conn)
     cmq_command_add_text(&writer, CMQ_NAME("exp"), CMQ_NAME("*"));
     cmq_command_add_bool(&writer, CMQ_NAME("order"), false);
     const size_t bytes = cmq_command_end(&writer, 0);
-    if (bytes == 0 || bytes > REQUEST_BYTES) return cmq_fail(CMQ_ERR_TOO_LARGE, "a pop of %zu bytes: topic or group are too long", bytes);
+    if (bytes == 0 || bytes > REQUEST_BYTES)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "a pop of %zu bytes: topic or group are too long", bytes);
     conn->out_used += bytes;
     conn->pops++;
     load->result.pulls++;
@@ -47,7 +50,8 @@ static cmq_status put_pop(cmq_load *load, load_conn *conn)
 cmq_status cmq_load_pop_more(cmq_load *load, load_conn *conn)
 {
     cmq_status status = CMQ_OK;
-    while (status == CMQ_OK && load->consuming && conn->pops < load->options.pops_in_flight) status = put_pop(load, conn);
+    while (status == CMQ_OK && load->consuming && conn->pops < load->options.pops_in_flight)
+        status = put_pop(load, conn);
     return status;
 }
 
@@ -64,7 +68,8 @@ typedef struct batch {
 
 static cmq_status CMQ_MUST_CHECK asked_for_ack(cmq_load *load, load_conn *conn, size_t bytes)
 {
-    if (bytes == 0 || bytes > REQUEST_BYTES) return cmq_fail(CMQ_ERR_TOO_LARGE, "an ack of %zu bytes: topic, group or broker are too long", bytes);
+    if (bytes == 0 || bytes > REQUEST_BYTES)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "an ack of %zu bytes: topic, group or broker are too long", bytes);
     conn->out_used += bytes;
     load->result.acks++;
     cmq_load_conn_asked(load, conn);
@@ -98,7 +103,8 @@ static cmq_status put_ack(cmq_load *load, load_conn *conn, const batch *of, int6
     put_number(&handle, of->queue_id);
     cmq_text_put_number(&handle, offset);
     if (!cmq_text_fits(&handle)) return cmq_fail(CMQ_ERR_TOO_LARGE, "a handle of %zu bytes", handle.used);
-    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_ACK_MESSAGE, LOAD_OPAQUE_ACK + 1, 0, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_ACK_MESSAGE, LOAD_OPAQUE_ACK + 1,
+                      0, CMQ_SLICE_NONE);
     cmq_command_add_text(&writer, CMQ_NAME("consumerGroup"), cmq_slice_of_text(load->consumer_group));
     cmq_command_add_text(&writer, CMQ_NAME("topic"), cmq_slice_of_text(load->topic));
     cmq_command_add_i64(&writer, CMQ_NAME("queueId"), of->queue_id);
@@ -114,7 +120,8 @@ static void put_base64(cmq_text *out, uint32_t bits)
     const uint8_t bytes[6] = {(uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16), (uint8_t)(bits >> 24)};
     for (uint32_t i = 0; i < sizeof bytes; i += 3) {
         const uint32_t word = (uint32_t)bytes[i] << 16 | (uint32_t)bytes[i + 1] << 8 | bytes[i + 2];
-        for (uint32_t j = 0; j < 4; j++) cmq_text_put(out, i * 4 / 3 + j < 6 ? &digits[word >> (18 - 6 * j) & 63] : "=", 1);
+        for (uint32_t j = 0; j < 4; j++)
+            cmq_text_put(out, i * 4 / 3 + j < 6 ? &digits[word >> (18 - 6 * j) & 63] : "=", 1);
     }
 }
 
@@ -163,10 +170,11 @@ static cmq_status put_acks(cmq_load *load, load_conn *conn, const batch *batches
         messages += batches[i].count;
     }
     CMQ_TEXT_PUT(&body, "]}");
-    if (!cmq_text_fits(&body)) return cmq_fail(CMQ_ERR_TOO_LARGE, "acks of %zu bytes: topic or group are too long", body.used);
+    if (!cmq_text_fits(&body))
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "acks of %zu bytes: topic or group are too long", body.used);
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_BATCH_ACK_MESSAGE, (int32_t)(LOAD_OPAQUE_ACK + messages), 0,
-                      CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_BATCH_ACK_MESSAGE,
+                      (int32_t)(LOAD_OPAQUE_ACK + messages), 0, CMQ_SLICE_NONE);
     cmq_command_begin_fields(&writer);
     const size_t header = cmq_command_end(&writer, body.used);
     const cmq_status status = asked_for_ack(load, conn, header);
@@ -179,7 +187,8 @@ static cmq_status put_acks(cmq_load *load, load_conn *conn, const batch *batches
 cmq_status cmq_load_acked(cmq_load *load, const cmq_command *command)
 {
     if (command->code != CMQ_RESPONSE_SUCCESS)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "an ack was refused with code %d: %s", command->code, cmq_load_remark_of(command).text);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an ack was refused with code %d: %s", command->code,
+                        cmq_load_remark_of(command).text);
     load->result.acked += (uint64_t)(command->opaque - LOAD_OPAQUE_ACK);
     load->consume_end_ns = load->now_ns;
     return CMQ_OK;
@@ -208,20 +217,24 @@ static cmq_status find_start(batch *of)
     cmq_slice left = of->starts;
     int64_t kind, queue_id, start;
     while (left.bytes > 0) {
-        if (!take_number(&left, ' ', &kind) || !take_number(&left, ' ', &queue_id) || !take_number(&left, ';', &start)) break;
+        if (!take_number(&left, ' ', &kind) || !take_number(&left, ' ', &queue_id) || !take_number(&left, ';', &start))
+            break;
         if (kind != 0 || queue_id != of->queue_id) continue;
         of->start_offset = start;
         return CMQ_OK;
     }
     return cmq_fail(CMQ_ERR_CORRUPT, "startOffsetInfo is `%.*s`, and a message is of queue %d",
-                    (int)(of->starts.bytes < 100 ? of->starts.bytes : 100), (const char *)of->starts.data, of->queue_id);
+                    (int)(of->starts.bytes < 100 ? of->starts.bytes : 100), (const char *)of->starts.data,
+                    of->queue_id);
 }
 
 static cmq_status begin_batch(const cmq_command *command, batch *out)
 {
     *out = (batch){.queue_id = -1};
-    if (cmq_command_find(command, "popTime", &out->pop_ms) && cmq_command_find(command, "invisibleTime", &out->invisible_ms) &&
-        cmq_command_find(command, "reviveQid", &out->revive_queue) && cmq_command_find(command, "startOffsetInfo", &out->starts))
+    if (cmq_command_find(command, "popTime", &out->pop_ms) &&
+        cmq_command_find(command, "invisibleTime", &out->invisible_ms) &&
+        cmq_command_find(command, "reviveQid", &out->revive_queue) &&
+        cmq_command_find(command, "startOffsetInfo", &out->starts))
         return CMQ_OK;
     return cmq_fail(CMQ_ERR_CORRUPT, "response to a pop lacks receipt-handle fields");
 }
@@ -242,7 +255,8 @@ static cmq_status take_popped(cmq_load *load, load_conn *conn, const cmq_command
         status = cmq_load_take_message(load, &view);
         if (status != CMQ_OK || load->options.take == CMQ_LOAD_POP) continue;
         if (count == 0 || batches[count - 1].queue_id != view.queue_id) {
-            if (count == POPPED_MAX) return cmq_fail(CMQ_ERR_CORRUPT, "a pop was answered with messages of more than %d queues", POPPED_MAX);
+            if (count == POPPED_MAX)
+                return cmq_fail(CMQ_ERR_CORRUPT, "a pop was answered with messages of more than %d queues", POPPED_MAX);
             batches[count] = like;
             batches[count].queue_id = view.queue_id;
             status = find_start(&batches[count++]);
@@ -251,12 +265,14 @@ static cmq_status take_popped(cmq_load *load, load_conn *conn, const cmq_command
         batch *of = &batches[count - 1];
         const int64_t distance = view.queue_offset - of->start_offset;
         if (distance < 0 || distance >= 32)
-            return cmq_fail(CMQ_ERR_CORRUPT, "queue %d: a pop that begins at offset %" PRId64 " has offset %" PRId64, of->queue_id, of->start_offset, view.queue_offset);
+            return cmq_fail(CMQ_ERR_CORRUPT, "queue %d: a pop that begins at offset %" PRId64 " has offset %" PRId64,
+                            of->queue_id, of->start_offset, view.queue_offset);
         of->bits = cmq_bits_set(of->bits, (uint32_t)distance);
         of->count++;
         if (load->options.take == CMQ_LOAD_POP_ACK_EACH) status = put_ack(load, conn, of, view.queue_offset);
     }
-    if (status == CMQ_OK && count > 0 && load->options.take == CMQ_LOAD_POP_ACK_MANY) status = put_acks(load, conn, batches, count);
+    if (status == CMQ_OK && count > 0 && load->options.take == CMQ_LOAD_POP_ACK_MANY)
+        status = put_acks(load, conn, batches, count);
     return status;
 }
 
@@ -277,6 +293,7 @@ cmq_status cmq_load_popped(cmq_load *load, load_conn *conn, const cmq_command *c
         load->result.pulls_empty++;
         return cmq_load_pop_more(load, conn);
     default:
-        return cmq_fail(CMQ_ERR_ARGUMENT, "a pop was refused with code %d: %s", command->code, cmq_load_remark_of(command).text);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a pop was refused with code %d: %s", command->code,
+                        cmq_load_remark_of(command).text);
     }
 }

@@ -19,8 +19,8 @@ static cmq_status put_pull(cmq_load *load, load_conn *conn, uint32_t index)
     uint8_t *into = cmq_load_conn_reserve(conn, REQUEST_BYTES);
     if (into == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a pull");
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_PULL_MESSAGE, (int32_t)(LOAD_OPAQUE_PULL + index), 0,
-                      CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_PULL_MESSAGE,
+                      (int32_t)(LOAD_OPAQUE_PULL + index), 0, CMQ_SLICE_NONE);
     cmq_command_add_text(&writer, CMQ_NAME("consumerGroup"), cmq_slice_of_text(load->consumer_group));
     cmq_command_add_text(&writer, CMQ_NAME("topic"), cmq_slice_of_text(load->topic));
     cmq_command_add_i64(&writer, CMQ_NAME("queueId"), queue->queue_id);
@@ -34,7 +34,8 @@ static cmq_status put_pull(cmq_load *load, load_conn *conn, uint32_t index)
     cmq_command_add_text(&writer, CMQ_NAME("expressionType"), CMQ_NAME("TAG"));
     cmq_command_add_i64(&writer, CMQ_NAME("maxMsgBytes"), PULL_BYTES_MAX);
     const size_t bytes = cmq_command_end(&writer, 0);
-    if (bytes == 0 || bytes > REQUEST_BYTES) return cmq_fail(CMQ_ERR_TOO_LARGE, "a pull of %zu bytes: topic or group are too long", bytes);
+    if (bytes == 0 || bytes > REQUEST_BYTES)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "a pull of %zu bytes: topic or group are too long", bytes);
     conn->out_used += bytes;
     queue->pulling = true;
     load->result.pulls++;
@@ -48,7 +49,8 @@ cmq_status cmq_load_pull_all(cmq_load *load, load_conn *conn)
     if (!load->consuming || !conn->consumes) return CMQ_OK;
     for (uint32_t i = 0; status == CMQ_OK && i < load->options.queue_count; i++) {
         const load_queue *queue = &load->queues[i];
-        if (queue->endpoint == conn->endpoint && queue->consumer == conn->index && !queue->pulling) status = put_pull(load, conn, i);
+        if (queue->endpoint == conn->endpoint && queue->consumer == conn->index && !queue->pulling)
+            status = put_pull(load, conn, i);
     }
     return status;
 }
@@ -91,8 +93,8 @@ static void check_order(cmq_load *load, load_queue *queue, const cmq_record_view
 {
     if (view->queue_id != queue->queue_id || view->queue_offset != queue->next_offset) {
         load->result.bad_offsets++;
-        cmq_load_note(load, "queue %d: offset %" PRId64 " of queue %d came where %" PRId64 " should", queue->queue_id, view->queue_offset,
-                      view->queue_id, queue->next_offset);
+        cmq_load_note(load, "queue %d: offset %" PRId64 " of queue %d came where %" PRId64 " should", queue->queue_id,
+                      view->queue_offset, view->queue_id, queue->next_offset);
     }
     queue->next_offset = view->queue_offset + 1;
 }
@@ -123,8 +125,8 @@ static cmq_status move_to(cmq_load *load, load_queue *queue, const cmq_command *
         return cmq_fail(CMQ_ERR_CORRUPT, "the answer to a pull does not say where to go on");
     if (offset == queue->next_offset) return CMQ_OK;
     load->result.bad_offsets++;
-    cmq_load_note(load, "queue %d: a pull at %" PRId64 " was sent to %" PRId64 " (code %d)", queue->queue_id, queue->next_offset, offset,
-                  command->code);
+    cmq_load_note(load, "queue %d: a pull at %" PRId64 " was sent to %" PRId64 " (code %d)", queue->queue_id,
+                  queue->next_offset, offset, command->code);
     queue->next_offset = offset;
     return CMQ_OK;
 }
@@ -149,8 +151,8 @@ cmq_status cmq_load_pulled(cmq_load *load, load_conn *conn, const cmq_command *c
         status = move_to(load, queue, command);
         break;
     default:
-        return cmq_fail(CMQ_ERR_ARGUMENT, "a pull from queue %d was refused with code %d: %s", queue->queue_id, command->code,
-                        cmq_load_remark_of(command).text);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a pull from queue %d was refused with code %d: %s", queue->queue_id,
+                        command->code, cmq_load_remark_of(command).text);
     }
     if (status != CMQ_OK || !load->consuming) return status;
     return put_pull(load, conn, index);

@@ -1,7 +1,7 @@
 /* cmq_load_send: producers: requests from moulds, and what their answers say.
  *
- * A request is a copy of its queue's mould in which four places are filled in: opaque, born time, unique key, body. Bodies carry the time at which
- * they were made, so that every message knows how long it was on its way.
+ * A request is a copy of its queue's mould in which four places are filled in: opaque, born time, unique key, body.
+ * Bodies carry the time at which they were made, so that every message knows how long it was on its way.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +11,19 @@
 #include "store/record/cmq_wire_batch.h"
 #include "wire/cmq_codes.h"
 
-enum { BORN_DIGITS = 13, REFUSED_IN_ROW_MAX = 1000, UNIQUE_RUN_DIGITS = 16, UNIQUE_PRODUCER_DIGITS = 4, UNIQUE_SEQUENCE_DIGITS = 12 };
-_Static_assert(UNIQUE_RUN_DIGITS + UNIQUE_PRODUCER_DIGITS + UNIQUE_SEQUENCE_DIGITS == LOAD_UNIQUE_BYTES, "a unique key is as long as Java's");
+enum {
+    BORN_DIGITS = 13,
+    REFUSED_IN_ROW_MAX = 1000,
+    UNIQUE_RUN_DIGITS = 16,
+    UNIQUE_PRODUCER_DIGITS = 4,
+    UNIQUE_SEQUENCE_DIGITS = 12
+};
+_Static_assert(UNIQUE_RUN_DIGITS + UNIQUE_PRODUCER_DIGITS + UNIQUE_SEQUENCE_DIGITS == LOAD_UNIQUE_BYTES,
+               "a unique key is as long as Java's");
 
 /* Placeholders in a template: texts that occur nowhere else. */
-static const char mark_born[] = "7777777777777", mark_unique[] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ", mark_opaque[] = "1234567890";
+static const char mark_born[] = "7777777777777", mark_unique[] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ",
+                  mark_opaque[] = "1234567890";
 enum { MARK_OPAQUE = 1234567890, AT_OPAQUE_ROCKETMQ = CMQ_FRAME_PREFIX_BYTES + 5 };
 
 /* ---- moulds ---- */
@@ -43,8 +51,9 @@ static size_t write_header(cmq_load *load, const load_queue *queue, uint8_t *int
     const cmq_slice written = {.data = properties, .bytes = write_properties(load, properties, mark_unique)};
     const bool batch = load->options.batch > 1;
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, capacity, load->options.format, batch ? CMQ_REQUEST_SEND_BATCH_MESSAGE : CMQ_REQUEST_SEND_MESSAGE_V2,
-                      MARK_OPAQUE, load->options.oneway ? CMQ_COMMAND_ONEWAY : 0, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, into, capacity, load->options.format,
+                      batch ? CMQ_REQUEST_SEND_BATCH_MESSAGE : CMQ_REQUEST_SEND_MESSAGE_V2, MARK_OPAQUE,
+                      load->options.oneway ? CMQ_COMMAND_ONEWAY : 0, CMQ_SLICE_NONE);
     add(&writer, "a", load->producer_group);
     add(&writer, "b", load->topic);
     add(&writer, "c", "TBW102");
@@ -65,7 +74,8 @@ static size_t place_of(const load_mould *mould, const char *mark)
 {
     const uint8_t *end = mould->bytes + mould->header_bytes;
     const uint8_t *found = memmem(mould->bytes, mould->header_bytes, mark, strlen(mark));
-    if (found == NULL || memmem(found + 1, (size_t)(end - found - 1), mark, strlen(mark)) != NULL) return mould->header_bytes;
+    if (found == NULL || memmem(found + 1, (size_t)(end - found - 1), mark, strlen(mark)) != NULL)
+        return mould->header_bytes;
     return (size_t)(found - mould->bytes);
 }
 
@@ -73,7 +83,8 @@ static cmq_status mould_queue(cmq_load *load, load_queue *queue)
 {
     load_mould *mould = &queue->mould;
     mould->header_bytes = write_header(load, queue, NULL, 0);
-    if (mould->header_bytes == 0) return cmq_fail(CMQ_ERR_TOO_LARGE, "no frame can hold a send of %zu bytes", load->body_bytes);
+    if (mould->header_bytes == 0)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "no frame can hold a send of %zu bytes", load->body_bytes);
     mould->bytes = malloc(mould->header_bytes);
     if (mould->bytes == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a request");
     write_header(load, queue, mould->bytes, mould->header_bytes);
@@ -82,7 +93,8 @@ static cmq_status mould_queue(cmq_load *load, load_queue *queue)
     mould->at_opaque = load->options.format == CMQ_HEADER_JSON ? place_of(mould, mark_opaque) : AT_OPAQUE_ROCKETMQ;
     const size_t last = mould->header_bytes;
     if (mould->at_born == last || mould->at_unique == last || mould->at_opaque == last)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "topic or group hold a text that marks a place in a request: %s", load->topic);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "topic or group hold a text that marks a place in a request: %s",
+                        load->topic);
     return CMQ_OK;
 }
 
@@ -126,7 +138,8 @@ static void put_unique(const cmq_load *load, const load_conn *conn, uint64_t seq
 
 static void put_body(const cmq_load *load, load_conn *conn, uint8_t *into)
 {
-    const cmq_load_body body = {.run = load->options.run, .producer = conn->index, .sequence = conn->sequence++, .sent_ns = load->now_ns};
+    const cmq_load_body body = {
+        .run = load->options.run, .producer = conn->index, .sequence = conn->sequence++, .sent_ns = load->now_ns};
     cmq_load_body_write(into, load->options.body_bytes, &body, load->pool);
 }
 
@@ -152,7 +165,8 @@ static cmq_status put_send(cmq_load *load, load_conn *conn, uint32_t slot)
     load_queue *queue = &load->queues[conn->queue_at];
     const load_mould *mould = &queue->mould;
     uint8_t *into = cmq_load_conn_reserve(conn, mould->header_bytes + load->body_bytes);
-    if (into == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a request of %zu bytes", mould->header_bytes + load->body_bytes);
+    if (into == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for a request of %zu bytes", mould->header_bytes + load->body_bytes);
     memcpy(into, mould->bytes, mould->header_bytes);
     const uint32_t opaque = LOAD_OPAQUE_SEND + slot;
     if (load->options.format == CMQ_HEADER_JSON) {
@@ -203,10 +217,12 @@ cmq_status cmq_load_sender_init(cmq_load *load, load_conn *conn)
     const uint32_t depth = load->options.depth;
     conn->slots = calloc(depth, sizeof *conn->slots);
     conn->free_slots = calloc(depth, sizeof *conn->free_slots);
-    if (conn->slots == NULL || conn->free_slots == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u sends in flight", depth);
+    if (conn->slots == NULL || conn->free_slots == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u sends in flight", depth);
     for (uint32_t i = 0; i < depth; i++) conn->free_slots[i] = depth - 1 - i;
     conn->free_count = depth;
-    conn->queue_at = (uint32_t)(((uint64_t)conn->index * load->options.queue_count) / load->options.producers);   /* not all begin with the same */
+    /* not all begin with the same */
+    conn->queue_at = (uint32_t)(((uint64_t)conn->index * load->options.queue_count) / load->options.producers);
     step_queue(load, conn);
     return CMQ_OK;
 }
@@ -222,7 +238,8 @@ cmq_status cmq_load_send_more(cmq_load *load, load_conn *conn)
     cmq_status status = CMQ_OK;
     if (load->options.rate_per_s > 0 || conn->consumes || conn->waits_for_room) return CMQ_OK;
     if (load->options.oneway) {
-        for (uint32_t i = 0; status == CMQ_OK && i < load->options.depth && may_begin(load); i++) status = begin_send(load, conn);
+        for (uint32_t i = 0; status == CMQ_OK && i < load->options.depth && may_begin(load); i++)
+            status = begin_send(load, conn);
         return status;
     }
     while (status == CMQ_OK && conn->free_count > 0 && may_begin(load)) status = begin_send(load, conn);
@@ -252,8 +269,8 @@ cmq_status cmq_load_send_paced(cmq_load *load)
 
 static bool is_accepted(int32_t code)
 {
-    return code == CMQ_RESPONSE_SUCCESS || code == CMQ_RESPONSE_FLUSH_DISK_TIMEOUT || code == CMQ_RESPONSE_SLAVE_NOT_AVAILABLE ||
-           code == CMQ_RESPONSE_FLUSH_SLAVE_TIMEOUT;
+    return code == CMQ_RESPONSE_SUCCESS || code == CMQ_RESPONSE_FLUSH_DISK_TIMEOUT ||
+           code == CMQ_RESPONSE_SLAVE_NOT_AVAILABLE || code == CMQ_RESPONSE_FLUSH_SLAVE_TIMEOUT;
 }
 
 static cmq_status refused(cmq_load *load, const cmq_command *command)
@@ -263,8 +280,8 @@ static cmq_status refused(cmq_load *load, const cmq_command *command)
         snprintf(load->result.refusal, sizeof load->result.refusal, "code %d: %s", command->code, remark.text);
     load->result.refused += load->options.batch;
     if (++load->refused_in_row < REFUSED_IN_ROW_MAX) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "the broker refused %u sends in a row, the last with code %d: %s", load->refused_in_row, command->code,
-                    remark.text);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "the broker refused %u sends in a row, the last with code %d: %s",
+                    load->refused_in_row, command->code, remark.text);
 }
 
 /* The offsets that an answer names: each is new, and none before the first of the run. */
@@ -274,12 +291,14 @@ static cmq_status mark_offsets(cmq_load *load, load_queue *queue, int64_t first)
         const int64_t offset = first + i;
         bool is_new = false;
         if (offset >= queue->first_offset) {
-            const cmq_status status = cmq_marks_set(&queue->accepted, (uint64_t)(offset - queue->first_offset), &is_new);
+            const cmq_status status =
+                cmq_marks_set(&queue->accepted, (uint64_t)(offset - queue->first_offset), &is_new);
             if (status != CMQ_OK) return status;
         }
         if (is_new) continue;
         load->result.bad_offsets++;
-        cmq_load_note(load, "queue %d: offset %lld was given twice, or before the run", queue->queue_id, (long long)offset);
+        cmq_load_note(load, "queue %d: offset %lld was given twice, or before the run", queue->queue_id,
+                      (long long)offset);
     }
     return CMQ_OK;
 }
@@ -312,6 +331,7 @@ cmq_status cmq_load_sent(cmq_load *load, load_conn *conn, const cmq_command *com
     conn->free_slots[conn->free_count++] = index;
     load->send_end_ns = load->now_ns;
     cmq_histogram_record(&load->result.send_latency, load->now_ns - slot->sent_ns, 1);
-    const cmq_status status = is_accepted(command->code) ? accepted(load, &load->queues[slot->queue], command) : refused(load, command);
+    const cmq_status status =
+        is_accepted(command->code) ? accepted(load, &load->queues[slot->queue], command) : refused(load, command);
     return status != CMQ_OK ? status : cmq_load_send_more(load, conn);
 }

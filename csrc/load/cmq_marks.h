@@ -20,7 +20,8 @@ typedef struct cmq_marks {
 
 #define CMQ_MARKS_MAX (UINT64_C(1) << 40)   /* numbers; 128 GiB of bits */
 
-/* Mark a number. *first_out: it had not been marked before. CMQ_ERR_MEMORY when the table cannot grow, CMQ_ERR_LIMIT for CMQ_MARKS_MAX and above. */
+/* Mark a number. *first_out: it had not been marked before. CMQ_ERR_MEMORY when the table cannot grow, CMQ_ERR_LIMIT
+ * for CMQ_MARKS_MAX and above. */
 CMQ_MUST_CHECK cmq_status cmq_marks_set(cmq_marks *marks, uint64_t number, bool *first_out);
 
 /* How many numbers below `end` are not marked. */

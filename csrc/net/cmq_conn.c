@@ -1,9 +1,9 @@
 /* cmq_conn: the life of a connection, apart from its bytes: its place in the table, its lists, its end.
  *
- * Owns:      a loop's table of connections, in pieces that never move; the list of the open ones in the order of their last byte, that of the
- *            half-closed ones, and that of those to be sent to or closed.
- * Invariant: an id that was given out is never given out again: 40 bits count a slot's connections. The idle list is in order up to idle_slack_ns, so
- *            its end is all that a look for idle connections needs.
+ * Owns:      a loop's table of connections, in pieces that never move; the list of the open ones in the order of their
+ *            last byte, that of the half-closed ones, and that of those to be sent to or closed.
+ * Invariant: an id that was given out is never given out again: 40 bits count a slot's connections. The idle list is in
+ *            order up to idle_slack_ns, so its end is all that a look for idle connections needs.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -16,7 +16,10 @@ _Static_assert(sizeof(cmq_conn) == 80, "an idle connection costs 80 bytes");
 
 #define GENERATIONS_MAX ((UINT64_C(1) << 40) - 1)
 
-static cmq_conn_id make_id(const cmq_loop *loop, uint32_t slot, uint64_t generation) { return generation << 24 | (uint64_t)slot << 4 | loop->index; }
+static cmq_conn_id make_id(const cmq_loop *loop, uint32_t slot, uint64_t generation)
+{
+    return generation << 24 | (uint64_t)slot << 4 | loop->index;
+}
 
 cmq_conn_id cmq_conn_id_of(const cmq_conn *conn) { return atomic_load_explicit(&conn->id, memory_order_relaxed); }
 const cmq_record_host *cmq_conn_peer(const cmq_conn *conn) { return &conn->peer; }
@@ -32,7 +35,10 @@ cmq_conn *cmq_loop_conn(cmq_loop *loop, cmq_conn_id id)
 
 /* ---- lists; places are slot + 1, so that 0 is none ---- */
 
-static cmq_conn *at_place(const cmq_loop *loop, uint32_t place) { return place != 0 ? loop_slot(loop, place - 1) : NULL; }
+static cmq_conn *at_place(const cmq_loop *loop, uint32_t place)
+{
+    return place != 0 ? loop_slot(loop, place - 1) : NULL;
+}
 
 static void list_add(const cmq_loop *loop, net_conn_list *list, cmq_conn *conn)
 {
@@ -83,7 +89,9 @@ cmq_conn *loop_unlist(cmq_loop *loop)
 void conn_touch(cmq_conn *conn)
 {
     cmq_loop *loop = conn_loop(conn);
-    if ((conn->flags & (CONN_CLOSING | CONN_HALF_CLOSED)) != 0 || loop->now_ns - conn->active_ns < loop->net->idle_slack_ns) return;
+    if ((conn->flags & (CONN_CLOSING | CONN_HALF_CLOSED)) != 0 ||
+        loop->now_ns - conn->active_ns < loop->net->idle_slack_ns)
+        return;
     conn->active_ns = loop->now_ns;
     list_remove(loop, &loop->idle, conn);
     list_add(loop, &loop->idle, conn);
@@ -222,15 +230,19 @@ void conn_update(cmq_conn *conn)
         return;
     }
     uint16_t wanted = 0;
-    if ((flags & (CONN_HALF_CLOSED | CONN_LAST_WORDS | CONN_PENDING)) == 0 && unsent <= loop->net->limits.unsent_bytes_pause) wanted |= CONN_READS;
+    if ((flags & (CONN_HALF_CLOSED | CONN_LAST_WORDS | CONN_PENDING)) == 0 &&
+        unsent <= loop->net->limits.unsent_bytes_pause)
+        wanted |= CONN_READS;
     if ((flags & (CONN_BLOCKED | CONN_PENDING)) != 0) wanted |= CONN_WRITES;
     if ((flags & (CONN_READS | CONN_WRITES)) == wanted) return;
     /* The time of a frame does not run while it is not read. */
     if ((wanted & CONN_READS) == 0) conn_stop_wait(conn);
     else conn_wait(conn);
     struct epoll_event event = {.data.u64 = cmq_conn_id_of(conn)};
-    event.events = ((wanted & CONN_READS) != 0 ? (uint32_t)EPOLLIN : 0) | ((wanted & CONN_WRITES) != 0 ? (uint32_t)EPOLLOUT : 0);
-    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, conn_fd(conn), &event) != 0) conn_close(conn, &loop->counts.closed_memory);
+    event.events =
+        ((wanted & CONN_READS) != 0 ? (uint32_t)EPOLLIN : 0) | ((wanted & CONN_WRITES) != 0 ? (uint32_t)EPOLLOUT : 0);
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, conn_fd(conn), &event) != 0)
+        conn_close(conn, &loop->counts.closed_memory);
     conn->flags = (uint16_t)((conn->flags & ~(CONN_READS | CONN_WRITES)) | wanted);
 }
 
@@ -242,15 +254,20 @@ static int64_t idle_until(const cmq_loop *loop, const cmq_conn *conn)
     return conn->active_ns + loop->net->limits.idle_ms * 1000000 + loop->net->idle_slack_ns;
 }
 
-static int64_t frame_until(const cmq_loop *loop, const net_input *input) { return input->began_ns + loop->net->limits.frame_ms * 1000000; }
+static int64_t frame_until(const cmq_loop *loop, const net_input *input)
+{
+    return input->began_ns + loop->net->limits.frame_ms * 1000000;
+}
 
 int64_t loop_expiry_ns(const cmq_loop *loop)
 {
     int64_t due = INT64_MAX;
     const cmq_conn *idle = at_place(loop, loop->idle.oldest), *half_closed = at_place(loop, loop->half_closed.oldest);
     if (idle != NULL) due = idle_until(loop, idle);
-    if (half_closed != NULL && half_closed->active_ns + NET_HALF_CLOSED_NS < due) due = half_closed->active_ns + NET_HALF_CLOSED_NS;
-    if (loop->oldest_input != NULL && frame_until(loop, loop->oldest_input) < due) due = frame_until(loop, loop->oldest_input);
+    if (half_closed != NULL && half_closed->active_ns + NET_HALF_CLOSED_NS < due)
+        due = half_closed->active_ns + NET_HALF_CLOSED_NS;
+    if (loop->oldest_input != NULL && frame_until(loop, loop->oldest_input) < due)
+        due = frame_until(loop, loop->oldest_input);
     return due;
 }
 
@@ -258,7 +275,8 @@ int64_t loop_expiry_ns(const cmq_loop *loop)
 static uint64_t buffered_of(const cmq_conn *conn)
 {
     uint64_t bytes = conn->input != NULL ? conn->input->block.bytes : 0;
-    for (const net_chunk *chunk = conn->output; chunk != NULL; chunk = chunk->next) bytes += chunk->block.bytes + chunk->lent_accounted;
+    for (const net_chunk *chunk = conn->output; chunk != NULL; chunk = chunk->next)
+        bytes += chunk->block.bytes + chunk->lent_accounted;
     return bytes;
 }
 
@@ -280,12 +298,14 @@ static void add_shares(cmq_loop *loop, const net_conn_list *list, address_share 
 
 /* Of the address: the connection that has its share or more and took nothing for the longest time, or else the one that
  * has most. */
-static cmq_conn *find_greedy(cmq_loop *loop, const net_conn_list *list, uint32_t bucket, const address_share *of, cmq_conn *most)
+static cmq_conn *find_greedy(cmq_loop *loop, const net_conn_list *list, uint32_t bucket, const address_share *of,
+                             cmq_conn *most)
 {
     for (cmq_conn *conn = at_place(loop, list->oldest); conn != NULL; conn = at_place(loop, conn->newer)) {
         if (net_address_bucket(&conn->peer) != bucket) continue;
         const uint64_t bytes = buffered_of(conn);
-        if (bytes > 0 && bytes >= of->bytes / of->conns && loop->now_ns - conn->active_ns > loop->net->idle_slack_ns) return conn;
+        if (bytes > 0 && bytes >= of->bytes / of->conns && loop->now_ns - conn->active_ns > loop->net->idle_slack_ns)
+            return conn;
         if (bytes > 0 && (most == NULL || bytes > buffered_of(most))) most = conn;
     }
     return most;
@@ -313,7 +333,8 @@ void loop_expire(cmq_loop *loop)
     /* Closing takes them off their lists. */
     for (cmq_conn *conn; (conn = at_place(loop, loop->idle.oldest)) != NULL && idle_until(loop, conn) <= loop->now_ns;)
         conn_close(conn, &loop->counts.closed_idle);
-    for (cmq_conn *conn; (conn = at_place(loop, loop->half_closed.oldest)) != NULL && conn->active_ns + NET_HALF_CLOSED_NS <= loop->now_ns;)
+    for (cmq_conn *conn; (conn = at_place(loop, loop->half_closed.oldest)) != NULL &&
+                         conn->active_ns + NET_HALF_CLOSED_NS <= loop->now_ns;)
         conn_close(conn, NULL);
     while (loop->oldest_input != NULL && frame_until(loop, loop->oldest_input) <= loop->now_ns)
         conn_close(loop->oldest_input->conn, &loop->counts.closed_slow_frame);

@@ -52,7 +52,8 @@ bool net_control_push(cmq_conn *conn, net_node *node)
     const bool modest = own < MODEST_COUNT && node->bytes <= MODEST_BYTES;
     const uint32_t count_max = net->limits.control_count_max;
     const uint64_t bytes_free = modest ? bytes_max : bytes_max - bytes_max / 4;
-    const bool fits = own < net->limits.control_conn_max && count < (modest ? count_max : count_max - count_max / 4) && node->bytes <= bytes_max;
+    const bool fits = own < net->limits.control_conn_max && count < (modest ? count_max : count_max - count_max / 4) &&
+                      node->bytes <= bytes_max;
     if (!fits || (bytes > 0 && bytes > bytes_free - (node->bytes < bytes_free ? node->bytes : bytes_free))) {
         leave_queue(net, node);
         return false;

@@ -1,6 +1,7 @@
 /* cmq_input: from bytes of a socket to requests of the handler.
  *
- * Owns:      per connection the bytes of a frame that is partly there, or whole frames that wait because the client does not take its answers.
+ * Owns:      per connection the bytes of a frame that is partly there, or whole frames that wait because the client
+ *            does not take its answers.
  * Invariant: bytes that the handler was shown stay where they are until the turn ends: a buffer whose frames were shown
  *            is retired, not freed, and never moved. The buffer kept for a frame is at most twice the bytes received of
  *            it, whatever length it claims.
@@ -103,7 +104,8 @@ static void keep_rest(cmq_conn *conn, cmq_slice rest, size_t needed)
 {
     if (rest.bytes == 0 || (conn->flags & CONN_CLOSING) != 0) return;
     const size_t room = needed / 2 > rest.bytes ? rest.bytes * 2 : needed > rest.bytes ? needed : rest.bytes;
-    if (conn->input == NULL ? !make_input(conn, room) : input_room(conn->input) < room && !grow_input(conn, room)) return;
+    if (conn->input == NULL ? !make_input(conn, room) : input_room(conn->input) < room && !grow_input(conn, room))
+        return;
     net_input *input = conn->input;
     input->begin = 0;
     input->end = rest.bytes;
@@ -115,7 +117,8 @@ static void keep_rest(cmq_conn *conn, cmq_slice rest, size_t needed)
 
 /* ---- frames ---- */
 
-/* Where the text of a header is unescaped to: for what lies in the read buffer the same place in its twin, else a block. */
+/* Where the text of a header is unescaped to: for what lies in the read buffer the same place in its twin, else a
+ * block. */
 static uint8_t *scratch_for(cmq_loop *loop, cmq_slice header)
 {
     const uintptr_t at = (uintptr_t)header.data, input = (uintptr_t)loop->input;
@@ -142,7 +145,9 @@ static bool give_to_control(cmq_conn *conn, const cmq_command *command, const cm
 {
     cmq_loop *loop = conn_loop(conn);
     const net_node_kind kind = (command->flag & CMQ_COMMAND_RESPONSE) != 0 ? NET_NODE_RESPONSE : NET_NODE_REQUEST;
-    net_node *node = again != NULL ? again : net_node_make(kind, cmq_conn_id_of(conn), frame->header.data - CMQ_FRAME_PREFIX_BYTES, frame->bytes);
+    net_node *node = again != NULL ? again
+                                   : net_node_make(kind, cmq_conn_id_of(conn),
+                                                   frame->header.data - CMQ_FRAME_PREFIX_BYTES, frame->bytes);
     if (node != NULL) {
         node->kind = kind;
         node->peer = conn->peer;
@@ -155,7 +160,8 @@ static bool give_to_control(cmq_conn *conn, const cmq_command *command, const cm
         }
     }
     net_count(&loop->counts.control_refused, 1);
-    if (kind == NET_NODE_REQUEST) answer_text(conn, command, CMQ_RESPONSE_SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while");
+    if (kind == NET_NODE_REQUEST)
+        answer_text(conn, command, CMQ_RESPONSE_SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while");
     if (again == NULL) free(node);
     return false;
 }
@@ -177,7 +183,8 @@ static bool serve(cmq_conn *conn, const cmq_command *command, const cmq_frame *f
             turn_away(conn, command);
             return false;
         }
-        if (net->handler.request != NULL) verdict = net->handler.request(loop->state, conn, command, frame->body, again != NULL);
+        if (net->handler.request != NULL)
+            verdict = net->handler.request(loop->state, conn, command, frame->body, again != NULL);
     }
     if (verdict == CMQ_NET_CLOSE) conn_end(conn, NULL);
     return verdict == CMQ_NET_CONTROL && give_to_control(conn, command, frame, again);
@@ -189,7 +196,8 @@ static void dispatch(cmq_conn *conn, const cmq_frame *frame, net_node *again)
     cmq_loop *loop = conn_loop(conn);
     cmq_command *command = &loop->command;
     uint8_t *scratch = scratch_for(loop, frame->header);
-    const cmq_status status = scratch != NULL ? cmq_command_parse(frame, scratch, frame->header.bytes, command) : CMQ_ERR_MEMORY;
+    const cmq_status status =
+        scratch != NULL ? cmq_command_parse(frame, scratch, frame->header.bytes, command) : CMQ_ERR_MEMORY;
     loop_begin_turn(loop);
     if (status != CMQ_OK && status != CMQ_ERR_LIMIT) {
         conn_end(conn, scratch != NULL ? &loop->counts.closed_corrupt : &loop->counts.closed_memory);
@@ -206,13 +214,14 @@ void conn_again(cmq_conn *conn, net_node *node)
 {
     cmq_frame frame;
     size_t needed;
-    const cmq_status status = cmq_frame_next((cmq_slice){.data = node->data, .bytes = node->bytes}, UINT32_MAX, &frame, &needed);
+    const cmq_status status =
+        cmq_frame_next((cmq_slice){.data = node->data, .bytes = node->bytes}, UINT32_MAX, &frame, &needed);
     CMQ_ASSERT(status == CMQ_OK);   /* it was one when it came */
     dispatch(conn, &frame, node);
 }
 
-/* Serve the whole frames at the front; returns the bytes of those. *needed_out: of the frame behind them. Stops, with CONN_PENDING, when the client
- * has to take answers first. */
+/* Serve the whole frames at the front; returns the bytes of those. *needed_out: of the frame behind them. Stops, with
+ * CONN_PENDING, when the client has to take answers first. */
 static size_t serve_frames(cmq_conn *conn, cmq_slice bytes, size_t *needed_out)
 {
     cmq_loop *loop = conn_loop(conn);
@@ -259,7 +268,8 @@ static void serve_pending(cmq_conn *conn)
 {
     net_input *input = conn->input;
     size_t needed;
-    const size_t used = serve_frames(conn, (cmq_slice){.data = input->data + input->begin, .bytes = input->end - input->begin}, &needed);
+    const size_t used = serve_frames(
+        conn, (cmq_slice){.data = input->data + input->begin, .bytes = input->end - input->begin}, &needed);
     input->begin += used;
     if ((conn->flags & CONN_PENDING) != 0) return;
     /* The frames are in use until the turn ends, so what is behind them moves to a buffer of its own. */
@@ -283,12 +293,14 @@ static void serve_continued(cmq_conn *conn, size_t own, cmq_slice shared)
     }
     /* Not served: it stays, and what was read behind it goes behind it. */
     conn_stop_wait(conn);
-    if (input_room(conn->input) - conn->input->end < shared.bytes && !grow_input(conn, conn->input->end + shared.bytes)) return;
+    if (input_room(conn->input) - conn->input->end < shared.bytes && !grow_input(conn, conn->input->end + shared.bytes))
+        return;
     memcpy(conn->input->data + conn->input->end, shared.data, shared.bytes);
     conn->input->end += shared.bytes;
 }
 
-/* Into the connection's own buffer as far as its frame goes, and on into the read buffer; returns what the socket gave. */
+/* Into the connection's own buffer as far as its frame goes, and on into the read buffer; returns what the socket
+ * gave. */
 static ssize_t read_continued(cmq_conn *conn, uint8_t *shared)
 {
     net_input *input = conn->input;
@@ -297,7 +309,8 @@ static ssize_t read_continued(cmq_conn *conn, uint8_t *shared)
     input = conn->input;
     const size_t left = (input_room(input) < needed ? input_room(input) : needed) - end;
     const size_t own_room = left < NET_LARGE_READ_BYTES ? left : NET_LARGE_READ_BYTES;
-    const struct iovec pieces[2] = {{.iov_base = input->data + end, .iov_len = own_room}, {.iov_base = shared, .iov_len = NET_READ_BYTES}};
+    const struct iovec pieces[2] = {{.iov_base = input->data + end, .iov_len = own_room},
+                                    {.iov_base = shared, .iov_len = NET_READ_BYTES}};
     const ssize_t got = readv(conn_fd(conn), pieces, end + own_room == needed ? 2 : 1);
     if (got <= 0) return got;
     const size_t own = (size_t)got < own_room ? (size_t)got : own_room, behind = (size_t)got - own;

@@ -1,14 +1,14 @@
 /* cmq_listen: listening sockets, and who gets a connection.
  *
- * The first loop accepts for all and gives each connection to the loop that has the fewest. Not SO_REUSEPORT with a socket per loop: the kernel would
- * deal by a hash of the addresses, so that of four connections of four threads all may land on one loop; and with it a second server of the same user
- * can listen on the same port, and takes half of the clients, where without it the address is taken. Accepting costs some microseconds per
- * connection, once.
+ * The first loop accepts for all and gives each connection to the loop that has the fewest. Not SO_REUSEPORT with a
+ * socket per loop: the kernel would deal by a hash of the addresses, so that of four connections of four threads all
+ * may land on one loop; and with it a second server of the same user can listen on the same port, and takes half of the
+ * clients, where without it the address is taken. Accepting costs some microseconds per connection, once.
  *
  * Owns:      the listening sockets, until the server drains or ends.
- * Limits:    64 connections a turn and address. Over limits.connections_max, or .address_conns_max, or without a descriptor left, a connection is accepted and closed at
- *            once, so that its client knows; for the latter a descriptor is kept in reserve. When even that is taken by somebody else, accepting
- *            pauses for 100 ms.
+ * Limits:    64 connections a turn and address. Over limits.connections_max, or .address_conns_max, or without a
+ *            descriptor left, a connection is accepted and closed at once, so that its client knows; for the latter a
+ *            descriptor is kept in reserve. When even that is taken by somebody else, accepting pauses for 100 ms.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +45,8 @@ static cmq_status parse_address(const char *text, net_address *address_out)
     char copy[HOST_BYTES], *end = NULL;
     const size_t host_bytes = colon != NULL && colon > host + ipv6 ? (size_t)(colon - host) - ipv6 : 0;
     const unsigned long port = colon != NULL && colon[1] >= '0' && colon[1] <= '9' ? strtoul(colon + 1, &end, 10) : 0;
-    bool good = host_bytes > 0 && host_bytes < sizeof copy && end != NULL && *end == '\0' && port <= UINT16_MAX && (!ipv6 || colon[-1] == ']');
+    bool good = host_bytes > 0 && host_bytes < sizeof copy && end != NULL && *end == '\0' && port <= UINT16_MAX &&
+                (!ipv6 || colon[-1] == ']');
     if (good) {
         memcpy(copy, host, host_bytes);
         copy[host_bytes] = '\0';
@@ -53,7 +54,8 @@ static cmq_status parse_address(const char *text, net_address *address_out)
         struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)&address_out->storage;
         address_out->storage.ss_family = ipv6 ? AF_INET6 : AF_INET;
         address_out->bytes = ipv6 ? sizeof *v6 : sizeof *v4;
-        good = inet_pton(address_out->storage.ss_family, copy, ipv6 ? (void *)&v6->sin6_addr : (void *)&v4->sin_addr) == 1;
+        good =
+            inet_pton(address_out->storage.ss_family, copy, ipv6 ? (void *)&v6->sin6_addr : (void *)&v4->sin_addr) == 1;
         if (ipv6) v6->sin6_port = htons((uint16_t)port);
         else v4->sin_port = htons((uint16_t)port);
     }
@@ -89,9 +91,12 @@ cmq_status net_listen(const char *text, net_listener *listener_out)
     const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return cmq_fail_errno(errno, "cannot make a socket for %s", text);
     const int one = 1;
-    /* Accepted sockets inherit the second, which saves a call each; the third lets 0.0.0.0 and [::] have the same port. */
-    bool good = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0;
-    if (good && address.storage.ss_family == AF_INET6) good = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) == 0;
+    /* Accepted sockets inherit the second, which saves a call each; the third lets 0.0.0.0 and [::] have the same
+     * port. */
+    bool good = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
+                setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0;
+    if (good && address.storage.ss_family == AF_INET6)
+        good = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) == 0;
     good = good && bind(fd, (const struct sockaddr *)&address.storage, address.bytes) == 0 && listen(fd, BACKLOG) == 0;
     good = good && getsockname(fd, (struct sockaddr *)&address.storage, &address.bytes) == 0;
     if (!good) {
@@ -111,7 +116,8 @@ static cmq_status watch(cmq_loop *loop, int operation, uint32_t events)
     for (uint32_t i = 0; i < net->listener_count; i++) {
         const int fd = atomic_load_explicit(&net->listeners[i].fd, memory_order_relaxed);
         struct epoll_event event = {.events = events, .data.u64 = NET_EVENT_LISTENER + i};
-        if (fd >= 0 && epoll_ctl(loop->epoll_fd, operation, fd, &event) != 0) return cmq_fail_errno(errno, "cannot wait for connections");
+        if (fd >= 0 && epoll_ctl(loop->epoll_fd, operation, fd, &event) != 0)
+            return cmq_fail_errno(errno, "cannot wait for connections");
     }
     return CMQ_OK;
 }
@@ -145,7 +151,10 @@ uint32_t net_address_bucket(const cmq_record_host *peer)
 }
 
 /* The count of an address's connections. */
-static _Atomic uint32_t *address_conns(cmq_net *net, const cmq_record_host *peer) { return &net->address_conns[net_address_bucket(peer)]; }
+static _Atomic uint32_t *address_conns(cmq_net *net, const cmq_record_host *peer)
+{
+    return &net->address_conns[net_address_bucket(peer)];
+}
 
 /* Count the connection; false: there are too many, and it is not counted. */
 static bool enter_counts(cmq_net *net, const cmq_record_host *peer)

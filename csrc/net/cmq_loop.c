@@ -3,8 +3,8 @@
  * Owns:      a loop's epoll set, its read buffer and what a turn's frames lie in, its pool of blocks, its mailbox.
  * Invariant: a loop sleeps only with SIGNAL_SLEEPS set in `signal` and no other bit; a thread that sets another bit
  *            then writes the eventfd. The eventfd is asked for by edge and never read: each write is an edge.
- * Time:      read once per turn, after the wait, and once before a wait that has an end. Waits are epoll_pwait2's, to the nanosecond; without the
- *            kernel's default slack of 50 us (PR_SET_TIMERSLACK).
+ * Time:      read once per turn, after the wait, and once before a wait that has an end. Waits are epoll_pwait2's, to
+ *            the nanosecond; without the kernel's default slack of 50 us (PR_SET_TIMERSLACK).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -29,8 +29,10 @@ static bool account(cmq_loop *loop, size_t bytes)
     const uint64_t used = atomic_load_explicit(&loop->counts.buffered_bytes, memory_order_relaxed);
     if (bytes > net->limits.buffered_bytes_max) return false;
     if (used + bytes > loop->granted_bytes) {
-        const uint64_t more = (used + bytes - loop->granted_bytes + net->grant_bytes - 1) / net->grant_bytes * net->grant_bytes;
-        if (atomic_fetch_add_explicit(&net->granted_bytes, more, memory_order_relaxed) + more > net->limits.buffered_bytes_max) {
+        const uint64_t more =
+            (used + bytes - loop->granted_bytes + net->grant_bytes - 1) / net->grant_bytes * net->grant_bytes;
+        if (atomic_fetch_add_explicit(&net->granted_bytes, more, memory_order_relaxed) + more >
+            net->limits.buffered_bytes_max) {
             atomic_fetch_sub_explicit(&net->granted_bytes, more, memory_order_relaxed);
             return false;
         }
@@ -43,7 +45,8 @@ static bool account(cmq_loop *loop, size_t bytes)
 bool loop_account(cmq_loop *loop, size_t bytes)
 {
     bool accounted = account(loop, bytes);
-    while (!accounted && bytes <= loop->net->limits.buffered_bytes_max && loop_make_memory(loop)) accounted = account(loop, bytes);
+    while (!accounted && bytes <= loop->net->limits.buffered_bytes_max && loop_make_memory(loop))
+        accounted = account(loop, bytes);
     return accounted;
 }
 
@@ -241,13 +244,17 @@ static int wait_events(cmq_loop *loop, struct epoll_event *events, int64_t wait_
 {
     const struct timespec wait = {.tv_sec = wait_ns / 1000000000, .tv_nsec = wait_ns % 1000000000};
     if (!loop->coarse_wait) {
-        const long count = syscall(SYS_epoll_pwait2, loop->epoll_fd, events, NET_EVENTS, wait_ns == INT64_MAX ? NULL : &wait, NULL, 0);
+        const long count =
+            syscall(SYS_epoll_pwait2, loop->epoll_fd, events, NET_EVENTS, wait_ns == INT64_MAX ? NULL : &wait, NULL, 0);
         /* Linux before 5.11 does not have it, and sandboxes that do not know it refuse it. */
         if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return (int)count;
         loop->coarse_wait = true;
     }
     const int64_t wait_ms = wait_ns / 1000000 + (wait_ns % 1000000 != 0);
-    return epoll_wait(loop->epoll_fd, events, NET_EVENTS, wait_ns == INT64_MAX ? -1 : wait_ms > 60000 ? 60000 : (int)wait_ms);
+    return epoll_wait(loop->epoll_fd, events, NET_EVENTS,
+                      wait_ns == INT64_MAX ? -1
+                      : wait_ms > 60000    ? 60000
+                                           : (int)wait_ms);
 }
 
 static int wait_for_work(cmq_loop *loop, struct epoll_event *events, bool may_sleep)
@@ -258,7 +265,8 @@ static int wait_for_work(cmq_loop *loop, struct epoll_event *events, bool may_sl
         const int64_t due = due_ns(loop);
         const int64_t now = due == INT64_MAX ? 0 : net->now_ns(net->clock_context);
         wait_ns = due == INT64_MAX ? INT64_MAX : due > now ? due - now : 0;
-        if (wait_ns > 0 && atomic_fetch_or_explicit(&loop->signal, SIGNAL_SLEEPS, memory_order_acq_rel) != 0) wait_ns = 0;
+        if (wait_ns > 0 && atomic_fetch_or_explicit(&loop->signal, SIGNAL_SLEEPS, memory_order_acq_rel) != 0)
+            wait_ns = 0;
     }
     const int count = wait_events(loop, events, wait_ns);
     loop->now_ns = net->now_ns(net->clock_context);
@@ -290,7 +298,8 @@ bool loop_turn(cmq_loop *loop, bool may_sleep)
     if (count > 0 || signals != 0) net_count(&loop->counts.turns, 1);
     if ((signals & SIGNAL_DRAIN) != 0) net_listen_end(loop);
     if ((signals & SIGNAL_WOKEN) != 0 && handler->woken != NULL) handler->woken(loop->state);
-    if (handler->due_ns != NULL && handler->tick != NULL && handler->due_ns(loop->state) <= loop->now_ns) handler->tick(loop->state, loop->now_ns);
+    if (handler->due_ns != NULL && handler->tick != NULL && handler->due_ns(loop->state) <= loop->now_ns)
+        handler->tick(loop->state, loop->now_ns);
     if ((signals & SIGNAL_MAIL) != 0) open_mails(loop);
     for (int i = 0; i < count; i++) take_event(loop, &events[i]);
     if (loop->accept_again_ns <= loop->now_ns) net_accept_resume(loop);
@@ -331,7 +340,8 @@ cmq_status loop_init(cmq_loop *loop, cmq_net *net, uint32_t index)
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->reserve_fd = eventfd(0, EFD_CLOEXEC);
     struct epoll_event event = {.events = (uint32_t)EPOLLIN | (uint32_t)EPOLLET, .data.u64 = NET_EVENT_WAKE};
-    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || loop->reserve_fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) != 0)
+    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || loop->reserve_fd < 0 ||
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) != 0)
         return cmq_fail_errno(errno, "cannot make the descriptors of a network loop");
     return CMQ_OK;
 }
@@ -362,8 +372,10 @@ void loop_free(cmq_loop *loop)
         if (node->kind == NET_NODE_ADOPT) close(node->fd);
         free(node);
     }
-    if (loop->begun && loop->net->handler.loop_end != NULL) loop->net->handler.loop_end(loop->net->handler.context, loop->state);
-    for (uint32_t i = 0; loop->tables != NULL && i < loop->net->table_count; i++) free(atomic_load_explicit(&loop->tables[i], memory_order_relaxed));
+    if (loop->begun && loop->net->handler.loop_end != NULL)
+        loop->net->handler.loop_end(loop->net->handler.context, loop->state);
+    for (uint32_t i = 0; loop->tables != NULL && i < loop->net->table_count; i++)
+        free(atomic_load_explicit(&loop->tables[i], memory_order_relaxed));
     free_blocks(loop->pool_small);
     free_blocks(loop->pool_medium);
     free(loop->tables);

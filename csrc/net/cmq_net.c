@@ -40,11 +40,13 @@ uint32_t net_connections_that_fit(uint64_t descriptors)
 static void limit_connections(cmq_net_limits *limits)
 {
     struct rlimit descriptors;
-    const uint32_t fit = getrlimit(RLIMIT_NOFILE, &descriptors) == 0 ? net_connections_that_fit(descriptors.rlim_cur) : UINT32_MAX;
+    const uint32_t fit =
+        getrlimit(RLIMIT_NOFILE, &descriptors) == 0 ? net_connections_that_fit(descriptors.rlim_cur) : UINT32_MAX;
     if (limits->connections_max == 0) limits->connections_max = 20000;
     if (limits->connections_max > fit) limits->connections_max = fit;
     if (limits->address_conns_max != 0) return;
-    limits->address_conns_max = limits->connections_max / 2 >= ADDRESS_CONNS_LEAST ? limits->connections_max / 2 : limits->connections_max;
+    limits->address_conns_max =
+        limits->connections_max / 2 >= ADDRESS_CONNS_LEAST ? limits->connections_max / 2 : limits->connections_max;
 }
 
 static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
@@ -60,10 +62,12 @@ static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
     if (limits.idle_ms == 0) limits.idle_ms = 120000;
     if (limits.frame_ms == 0) limits.frame_ms = 30000;
     if (limits.connections_max > NET_CONNECTIONS_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "connections_max is %u; at most %u", limits.connections_max, NET_CONNECTIONS_MAX);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "connections_max is %u; at most %u", limits.connections_max,
+                        NET_CONNECTIONS_MAX);
     limit_connections(&limits);
     if (limits.frame_bytes_max < CMQ_FRAME_PREFIX_BYTES || limits.frame_bytes_max > INT32_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "frame_bytes_max is %u; a frame has 8 bytes and less than 2 GiB", limits.frame_bytes_max);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "frame_bytes_max is %u; a frame has 8 bytes and less than 2 GiB",
+                        limits.frame_bytes_max);
     if (limits.control_conn_max > UINT16_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "control_conn_max is %u; at most 65,535", limits.control_conn_max);
     if (limits.unsent_bytes_pause > limits.unsent_bytes_max) limits.unsent_bytes_pause = limits.unsent_bytes_max;
@@ -71,7 +75,8 @@ static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
     if (limits.idle_ms < 0 || limits.frame_ms < 0 || limits.idle_ms > ms_max || limits.frame_ms > ms_max)
         return cmq_fail(CMQ_ERR_ARGUMENT, "idle_ms and frame_ms are positive, and less than a human life");
     net->limits = limits;
-    net->idle_slack_ns = limits.idle_ms * (1000000 / 8) < IDLE_SLACK_NS ? limits.idle_ms * (1000000 / 8) : IDLE_SLACK_NS;
+    net->idle_slack_ns =
+        limits.idle_ms * (1000000 / 8) < IDLE_SLACK_NS ? limits.idle_ms * (1000000 / 8) : IDLE_SLACK_NS;
     net->grant_bytes = limits.buffered_bytes_max / (16 * net->loop_count);
     if (net->grant_bytes > GRANT_BYTES_MAX) net->grant_bytes = GRANT_BYTES_MAX;
     if (net->grant_bytes == 0) net->grant_bytes = 1;
@@ -87,9 +92,11 @@ static cmq_status init(cmq_net *net, const cmq_net_options *options)
     net->clock_context = options->clock_context;
     net->manual = options->manual;
     net->loop_count = options->loops != 0 ? options->loops : 1;
-    if (net->loop_count > NET_LOOPS_MAX) return cmq_fail(CMQ_ERR_ARGUMENT, "loops is %u; at most %u", net->loop_count, NET_LOOPS_MAX);
+    if (net->loop_count > NET_LOOPS_MAX)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "loops is %u; at most %u", net->loop_count, NET_LOOPS_MAX);
     if (options->address_count == 0 || options->address_count > NET_ADDRESSES_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "a server listens on 1 to %u addresses, not %u", NET_ADDRESSES_MAX, options->address_count);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a server listens on 1 to %u addresses, not %u", NET_ADDRESSES_MAX,
+                        options->address_count);
     cmq_status status = set_limits(net, &options->limits);
     if (status != CMQ_OK) return status;
     net->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -143,12 +150,14 @@ cmq_status cmq_net_start(cmq_net *net)
     const cmq_net_handler *handler = &net->handler;
     for (uint32_t i = 0; i < net->loop_count; i++) {
         cmq_loop *loop = &net->loops[i];
-        const cmq_status status = handler->loop_begin != NULL ? handler->loop_begin(handler->context, loop, i, &loop->state) : CMQ_OK;
+        const cmq_status status =
+            handler->loop_begin != NULL ? handler->loop_begin(handler->context, loop, i, &loop->state) : CMQ_OK;
         if (status != CMQ_OK) return status;
         loop->begun = true;
     }
     cmq_status status = net_listen_begin(net);
-    for (uint32_t i = 0; status == CMQ_OK && !net->manual && i < net->loop_count; i++) status = start_thread(&net->loops[i]);
+    for (uint32_t i = 0; status == CMQ_OK && !net->manual && i < net->loop_count; i++)
+        status = start_thread(&net->loops[i]);
     return status;
 }
 
@@ -199,8 +208,8 @@ void cmq_net_abandon(cmq_net *net)
     close(net->control_fd);
     for (uint32_t i = 0; i < net->loop_count; i++) {
         cmq_loop *loop = &net->loops[i];
-        /* A connection that the parent's loop was closing just then is left: its number may be another's already. Not taken from the epoll set: that
-         * is the parent's, too. */
+        /* A connection that the parent's loop was closing just then is left: its number may be another's already. Not
+         * taken from the epoll set: that is the parent's, too. */
         for (uint32_t slot = 0; slot < loop->slots_used; slot++) {
             const int fd = atomic_exchange_explicit(&loop_slot(loop, slot)->fd, -1, memory_order_relaxed);
             if (fd >= 0) close(fd);
@@ -227,7 +236,8 @@ void cmq_net_count(const cmq_net *net, cmq_net_counters *counters_out)
 #define ADD(name) counters_out->name += atomic_load_explicit(&counts->name, memory_order_relaxed)
         ADD(accepted), ADD(closed), ADD(refused), ADD(frames_in), ADD(frames_out), ADD(bytes_in), ADD(bytes_out);
         ADD(control_items), ADD(control_refused);
-        ADD(closed_corrupt), ADD(closed_slow_reader), ADD(closed_slow_frame), ADD(closed_idle), ADD(closed_memory), ADD(closed_tls);
+        ADD(closed_corrupt), ADD(closed_slow_reader), ADD(closed_slow_frame), ADD(closed_idle), ADD(closed_memory),
+            ADD(closed_tls);
         ADD(reads), ADD(writes), ADD(turns), ADD(buffered_bytes);
 #undef ADD
     }

@@ -1,21 +1,23 @@
 /* cmq_net_internal: declarations private to csrc/net.
  *
  * The cost of a request on its way through a loop:
- *   bytes        the kernel copies them into the loop's read buffer; nothing here copies them again. Only the rest of a read that ends inside a frame
- *                is kept (once: the next read goes straight behind it, by readv, and on into the shared buffer). Answers are written where they are
- *                sent from.
- *   calls        one epoll_pwait2 a turn, one recv and one sendmsg per connection that had something, however many frames that was. Other threads
- *                write an eventfd only when the loop sleeps.
- *   lines        the connection (80 bytes, two lines; a neighbour's more once a second, for the idle list), the loop's one command, as far as its
- *                fields go, the chunk of output. Buffers are taken last-in-first-out, so they are in the cache.
- *   allocations  none: read buffer, command and the room for unescaped text are a loop's, and small chunks of output come from its pool. Chunks over
- *                16 KiB and whatever goes to the control thread (one block a request) are malloc's.
- *   locks        none: mailbox and control queue are stacks that producers push to with one exchange, and a consumer takes whole. A thread of
- *                Python's that loses its core between two instructions therefore never stops a loop. Fields that
- *                threads share are on cache lines of their own.
+ *   bytes        the kernel copies them into the loop's read buffer; nothing here copies them again. Only the rest of a
+ *                read that ends inside a frame is kept (once: the next read goes straight behind it, by readv, and on
+ *                into the shared buffer). Answers are written where they are sent from.
+ *   calls        one epoll_pwait2 a turn, one recv and one sendmsg per connection that had something, however many
+ *                frames that was. Other threads write an eventfd only when the loop sleeps.
+ *   lines        the connection (80 bytes, two lines; a neighbour's more once a second, for the idle list), the loop's
+ *                one command, as far as its fields go, the chunk of output. Buffers are taken last-in-first-out, so
+ *                they are in the cache.
+ *   allocations  none: read buffer, command and the room for unescaped text are a loop's, and small chunks of output
+ *                come from its pool. Chunks over 16 KiB and whatever goes to the control thread (one block a request)
+ *                are malloc's.
+ *   locks        none: mailbox and control queue are stacks that producers push to with one exchange, and a consumer
+ *                takes whole. A thread of Python's that loses its core between two instructions therefore never stops a
+ *                loop. Fields that threads share are on cache lines of their own.
  *
- * Limits of a turn: 64 connections a wait and 64 KiB a connection are read, 128 connections are sent to. A client that pipelines without end, and an
- * arrival that answers a thousand holds, thus cost the others at most that.
+ * Limits of a turn: 64 connections a wait and 64 KiB a connection are read, 128 connections are sent to. A client that
+ * pipelines without end, and an arrival that answers a thousand holds, thus cost the others at most that.
  */
 #ifndef CMQ_NET_INTERNAL_H
 #define CMQ_NET_INTERNAL_H
@@ -36,7 +38,7 @@
 #define NET_LARGE_READ_BYTES (1u << 20)  /* … when they belong to one large frame */
 #define NET_INPUT_BYTES 262144u          /* the shared read buffer */
 #define NET_SENDS 128u                   /* a turn */
-#define NET_SMALL_BYTES 1024u            /* blocks of the pool, their head included: an answer or a few; a frame's first part … */
+#define NET_SMALL_BYTES 1024u /* blocks of the pool, their head included: an answer or a few; a frame's first part … */
 #define NET_MEDIUM_BYTES 16384u          /* … and what a pipelining connection needs */
 #define NET_POOL_BYTES 4194304u          /* kept by a loop of either kind */
 #define NET_HALF_CLOSED_NS INT64_C(500000000)   /* how long answers are waited for that a half-closed client is owed */
@@ -95,7 +97,8 @@ typedef struct net_node {
     uint8_t data[];
 } net_node;
 
-net_node *net_node_make(net_node_kind kind, cmq_conn_id conn, const uint8_t *bytes, size_t count);   /* NULL: no memory */
+/* NULL: no memory */
+net_node *net_node_make(net_node_kind kind, cmq_conn_id conn, const uint8_t *bytes, size_t count);
 
 /* ---- a connection ---- */
 
@@ -145,9 +148,11 @@ typedef struct net_chunk {
 
 /* 80 bytes, as 20,000 of them may stand idle. Which loop: see conn_loop. */
 struct cmq_conn {
-    _Atomic cmq_conn_id id;       /* of the one that is open; when none is, of the next. Changed by the loop, read by all */
+    _Atomic cmq_conn_id id;       /* of the one that is open; when none is, of the next. Changed by the loop, read by
+                                   * all */
     _Atomic int fd;               /* -1: none. Atomic for who comes out of a fork in the middle */
-    uint32_t newer, older;        /* neighbours in the idle or the half-closed list, or the next free slot: slot + 1; 0 none */
+    uint32_t newer, older;        /* neighbours in the idle or the half-closed list, or the next free slot: slot + 1; 0
+                                   * none */
     uint32_t listed_next;         /* slot + 1 */
     int64_t active_ns;            /* the last byte either way, to a second; half-closed: since when */
     net_input *input;
@@ -155,8 +160,10 @@ struct cmq_conn {
     cmq_record_host peer;
     uint16_t local_port;
     uint16_t flags;
-    uint16_t owed;                /* requests that are not answered yet, as far as it is known: only a half-closed connection asks */
-    _Atomic uint16_t at_control;  /* requests at the control thread that came from this place, be it from a connection before; others count down */
+    uint16_t owed;                /* requests that are not answered yet, as far as it is known: only a half-closed
+                                   * connection asks */
+    _Atomic uint16_t at_control;  /* requests at the control thread that came from this place, be it from a connection
+                                   * before; others count down */
 };
 
 typedef struct net_table {
@@ -178,7 +185,8 @@ typedef struct net_listener {
 
 /* Written by the loop alone, read by all. */
 typedef struct net_counts {
-    _Atomic uint64_t accepted, closed, refused, frames_in, frames_out, bytes_in, bytes_out, control_items, control_refused;
+    _Atomic uint64_t accepted, closed, refused, frames_in, frames_out, bytes_in, bytes_out, control_items,
+        control_refused;
     _Atomic uint64_t closed_corrupt, closed_slow_reader, closed_slow_frame, closed_idle, closed_memory, closed_tls;
     _Atomic uint64_t reads, writes, turns, buffered_bytes;
 } net_counts;
@@ -236,7 +244,9 @@ struct cmq_loop {
     _Atomic uint32_t open;        /* connections, those on their way here too */
 };
 
-#define NET_ADDRESS_BUCKETS 4096u        /* connections are counted by a hash of their address: as good as by address, which are few beside that, or have few */
+#define NET_ADDRESS_BUCKETS                                                                                            \
+    4096u /* connections are counted by a hash of their address: as good as by address, which are few beside that, or
+           * have few */
 
 struct cmq_net {
     cmq_net_handler handler;
@@ -306,55 +316,66 @@ cmq_status CMQ_MUST_CHECK loop_init(cmq_loop *loop, cmq_net *net, uint32_t index
 void loop_free(cmq_loop *loop);
 void *loop_run(void *loop);                                               /* a thread's life */
 bool loop_turn(cmq_loop *loop, bool may_sleep);                           /* false: it is to stop */
-void loop_begin_turn(cmq_loop *loop);                                     /* the handler's turn_begin, when it has not begun */
+/* the handler's turn_begin, when it has not begun */
+void loop_begin_turn(cmq_loop *loop);
 /* the handler's turn_end; releases the buffers that hold the turn's frames */
 void loop_end_turn(cmq_loop *loop);
-void loop_make_room(cmq_loop *loop);                                      /* NET_READ_BYTES in the read buffer; may end the turn, and send */
+/* NET_READ_BYTES in the read buffer; may end the turn, and send */
+void loop_make_room(cmq_loop *loop);
 void loop_retire_block(cmq_loop *loop, net_block *block);                 /* give it back when the turn ends */
 void loop_retire_node(cmq_loop *loop, net_node *node);
 void loop_signal(cmq_loop *loop, uint32_t bit);                           /* any thread */
 void loop_post(cmq_loop *loop, net_node *node);                           /* any thread; counts it as outstanding */
 
 /* Blocks, accounted for against limits.buffered_bytes_max. */
-net_block *loop_take_block(cmq_loop *loop, size_t bytes);                 /* at least so many, head included; NULL: the limit, or no memory */
-net_block *loop_grow_block(cmq_loop *loop, net_block *block, size_t bytes);   /* NULL: as before, and the old one is kept */
+/* at least so many, head included; NULL: the limit, or no memory */
+net_block *loop_take_block(cmq_loop *loop, size_t bytes);
+/* NULL: as before, and the old one is kept */
+net_block *loop_grow_block(cmq_loop *loop, net_block *block, size_t bytes);
 void loop_give_block(cmq_loop *loop, net_block *block);
 bool loop_account(cmq_loop *loop, size_t bytes);
 void loop_unaccount(cmq_loop *loop, size_t bytes);
 
 /* ---- cmq_conn.c ---- */
 
-void conn_adopt(cmq_loop *loop, int fd, const cmq_record_host *peer, uint16_t local_port);   /* takes the descriptor, and its place in the counts */
+/* takes the descriptor, and its place in the counts */
+void conn_adopt(cmq_loop *loop, int fd, const cmq_record_host *peer, uint16_t local_port);
 void conn_list(cmq_conn *conn);                                           /* to be sent to or closed in this turn */
 cmq_conn *loop_unlist(cmq_loop *loop);                                    /* the first that is listed; NULL none */
 void conn_touch(cmq_conn *conn);                                          /* a byte went either way */
 void conn_close(cmq_conn *conn, _Atomic uint64_t *reason);                /* in this turn; reason: a counter, or NULL */
-void conn_end(cmq_conn *conn, _Atomic uint64_t *reason);                  /* when its output was sent; nothing more is read */
+/* when its output was sent; nothing more is read */
+void conn_end(cmq_conn *conn, _Atomic uint64_t *reason);
 void conn_finish(cmq_conn *conn);                                         /* now */
 void conn_half_close(cmq_conn *conn);                                     /* the client sends no more */
 /* the epoll interest; closes a connection that is done */
 void conn_update(cmq_conn *conn);
-void loop_expire(cmq_loop *loop);                                         /* idle, slow and half-closed connections whose time is over */
+/* idle, slow and half-closed connections whose time is over */
+void loop_expire(cmq_loop *loop);
 int64_t loop_expiry_ns(const cmq_loop *loop);
-bool loop_make_memory(cmq_loop *loop);                                    /* closes one of the address with most of the account; false: nobody has any */
+/* closes one of the address with most of the account; false: nobody has any */
+bool loop_make_memory(cmq_loop *loop);
 
 /* ---- cmq_input.c ---- */
 
 void conn_event(cmq_conn *conn, uint32_t events);
 void conn_again(cmq_conn *conn, net_node *node);                          /* NET_NODE_AGAIN; takes the node */
 void conn_drop_input(cmq_conn *conn);
-void conn_wait(cmq_conn *conn);                                           /* for the rest of a frame, if one has begun: its time runs … */
+/* for the rest of a frame, if one has begun: its time runs … */
+void conn_wait(cmq_conn *conn);
 void conn_stop_wait(cmq_conn *conn);                                      /* … and no longer */
 
 /* ---- cmq_output.c ---- */
 
 void conn_send(cmq_conn *conn);                                           /* as much as the socket takes */
 void conn_drop_output(cmq_conn *conn);
-void conn_put_node(cmq_conn *conn, net_node *node);                       /* NET_NODE_SEND: its bytes into the output; takes the node */
+/* NET_NODE_SEND: its bytes into the output; takes the node */
+void conn_put_node(cmq_conn *conn, net_node *node);
 
 /* ---- cmq_control.c ---- */
 
-bool net_control_push(cmq_conn *conn, net_node *node);                    /* false: over a limit, the node is not taken */
+/* false: over a limit, the node is not taken */
+bool net_control_push(cmq_conn *conn, net_node *node);
 net_node *net_control_news(const cmq_conn *conn);                         /* that it is gone; NULL: no memory now */
 void net_control_tell(cmq_net *net, net_node *node);                      /* without a limit */
 void net_control_clear(cmq_net *net);

@@ -134,7 +134,10 @@ static void lend(cmq_conn *conn, cmq_slice bytes, void (*release)(void *context)
     add_unsent(conn, bytes.bytes);
 }
 
-void cmq_conn_lend(cmq_conn *conn, cmq_slice bytes, void (*release)(void *context), void *context) { lend(conn, bytes, release, context, 0); }
+void cmq_conn_lend(cmq_conn *conn, cmq_slice bytes, void (*release)(void *context), void *context)
+{
+    lend(conn, bytes, release, context, 0);
+}
 
 void cmq_conn_answer(cmq_conn *conn, const cmq_command *request, int32_t code, cmq_slice remark)
 {
@@ -162,7 +165,8 @@ static uint32_t count_frames(cmq_slice frames, uint16_t *answers_out)
         cmq_command command;
         uint8_t scratch[1024];
         /* Our requests have short headers; a frame with a longer one is a response. */
-        const bool is_short = frame.header.bytes <= sizeof scratch && cmq_command_parse(&frame, scratch, sizeof scratch, &command) == CMQ_OK;
+        const bool is_short = frame.header.bytes <= sizeof scratch &&
+                              cmq_command_parse(&frame, scratch, sizeof scratch, &command) == CMQ_OK;
         if (!is_short || (command.flag & CMQ_COMMAND_RESPONSE) != 0) (*answers_out)++;
         frames.data += frame.bytes;
         frames.bytes -= frame.bytes;
@@ -223,7 +227,8 @@ void conn_send(cmq_conn *conn)
     while (conn_unsent(conn) > 0 && (conn->flags & CONN_BLOCKED) == 0) {
         struct iovec pieces[SEND_PIECES];
         size_t count = 0, bytes = 0;
-        for (net_chunk *chunk = conn->output; chunk != NULL && count < SEND_PIECES && bytes < left; chunk = chunk->next) {
+        for (net_chunk *chunk = conn->output; chunk != NULL && count < SEND_PIECES && bytes < left;
+             chunk = chunk->next) {
             pieces[count++] = (struct iovec){.iov_base = (void *)(uintptr_t)chunk->at, .iov_len = chunk->bytes};
             bytes += chunk->bytes;
         }

@@ -1,11 +1,13 @@
 /* cmq_maintain: flushes, durable points, the background thread and the prewarming helper.
  *
- * The background thread sleeps until the first append after a durable point, then every 100 ms looks at what is due: the log (async: every 500 ms),
- * queue tails to files (every second), a durable point (every 10 s or 256 MiB), retention (every 10 s). Then it sleeps again.
+ * The background thread sleeps until the first append after a durable point, then every 100 ms looks at what is due:
+ * the log (async: every 500 ms), queue tails to files (every second), a durable point (every 10 s or 256 MiB),
+ * retention (every 10 s). Then it sleeps again.
  *
- * A durable point is, in this order: log synced; queue units in files, synced; index synced; our point written, so that we recover from
- * here; `checkpoint` written, so that a Java broker does. Each says less than what is already durable. The point names the checkpoint it
- * goes with, and the point before it stays until the checkpoint is written, so that a crash between the two costs nothing.
+ * A durable point is, in this order: log synced; queue units in files, synced; index synced; our point written, so that
+ * we recover from here; `checkpoint` written, so that a Java broker does. Each says less than what is already durable.
+ * The point names the checkpoint it goes with, and the point before it stays until the checkpoint is written, so that a
+ * crash between the two costs nothing.
  *
  * Invariant: no file says that something is durable before it is.
  * Threads:   maintain_mutex makes one flush at a time; the writer goes on beside it.
@@ -41,7 +43,8 @@ static void fill_point(cmq_store *store, int64_t end, int64_t store_ms, int64_t 
     if (!cmq_store_fingerprint(store, last_phy, &point->last_bytes, &point->last_crc)) point->last_phy = -1;
 }
 
-/* The confirmed end with the last record that lies before it. The three are published apart: take them with nobody publishing. */
+/* The confirmed end with the last record that lies before it. The three are published apart: take them with nobody
+ * publishing. */
 static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, int64_t *last_phy)
 {
     pthread_mutex_lock(&store->commit_mutex);
@@ -54,8 +57,12 @@ static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, in
     pthread_mutex_unlock(&store->commit_mutex);
 }
 
-/* A write or sync failed: fence. Where only a descriptor was missing, nothing was written or synced, and the next round tries the same again. */
-static cmq_status fence_after(cmq_store *store, cmq_status status) { return cmq_is_exhausted(status) ? status : cmq_store_fence(store); }
+/* A write or sync failed: fence. Where only a descriptor was missing, nothing was written or synced, and the next round
+ * tries the same again. */
+static cmq_status fence_after(cmq_store *store, cmq_status status)
+{
+    return cmq_is_exhausted(status) ? status : cmq_store_fence(store);
+}
 
 /* Async: the log to disk, with what recovery found. */
 static cmq_status sync_log(cmq_store *store, int64_t end)
@@ -71,7 +78,8 @@ static cmq_status sync_log(cmq_store *store, int64_t end)
 }
 
 /* Log, queues and index to disk. A sync that failed took bytes along that no later one brings back: fence. */
-static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_out, cmq_index_position *index_out, int64_t *full_end_ms_out)
+static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_out, cmq_index_position *index_out,
+                               int64_t *full_end_ms_out)
 {
     cmq_status status = store->options.flush == CMQ_FLUSH_ASYNC ? sync_log(store, end) : CMQ_OK;
     if (status != CMQ_OK) return status;
@@ -100,7 +108,8 @@ static cmq_status store_point(cmq_store *store, const cmq_durable_point *point, 
         status = cmq_checkpoint_store(store->fs, store->root, &store->checkpoint);
         if (status == CMQ_OK) return CMQ_OK;
         const cmq_error error = *cmq_last_error();
-        if (cmq_durable_point_keep(store->points, cmq_checkpoint_crc(before)) == CMQ_OK) status = cmq_fail(status, "%s", error.text);
+        if (cmq_durable_point_keep(store->points, cmq_checkpoint_crc(before)) == CMQ_OK)
+            status = cmq_fail(status, "%s", error.text);
     }
     store->checkpoint = *before;
     return status;
@@ -140,7 +149,10 @@ static cmq_status durable_point(cmq_store *store, bool clean, point_queues queue
     return CMQ_OK;
 }
 
-cmq_status cmq_store_durable_point(cmq_store *store, bool clean) { return durable_point(store, clean, QUEUES_NOW, NULL, NULL); }
+cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
+{
+    return durable_point(store, clean, QUEUES_NOW, NULL, NULL);
+}
 
 cmq_status cmq_store_point_before(cmq_store *store, leaves without, void *context)
 {
@@ -183,30 +195,37 @@ static cmq_status flush_queues(cmq_store *store)
 }
 
 /* A clock that stepped back must not put things off until it has caught up. */
-static bool is_due(int64_t now_ms, int64_t done_at_ms, int64_t every_ms) { return now_ms < done_at_ms || now_ms - done_at_ms >= every_ms; }
+static bool is_due(int64_t now_ms, int64_t done_at_ms, int64_t every_ms)
+{
+    return now_ms < done_at_ms || now_ms - done_at_ms >= every_ms;
+}
 
 static bool durable_point_due(cmq_store *store, int64_t now_ms)
 {
     const int64_t grown = cmq_log_confirmed(store->log) - store->durable_end;
-    return grown > 0 && (grown >= store->options.durable_point_bytes || is_due(now_ms, store->durable_at_ms, store->options.durable_point_ms));
+    return grown > 0 && (grown >= store->options.durable_point_bytes ||
+                         is_due(now_ms, store->durable_at_ms, store->options.durable_point_ms));
 }
 
-/* Nothing behind the durable point: the thread may sleep until the next append. Cleared first, looked at second, so that an append in
- * between is seen by one of the two. */
+/* Nothing behind the durable point: the thread may sleep until the next append. Cleared first, looked at second, so
+ * that an append in between is seen by one of the two. */
 static void settle_dirty(cmq_store *store)
 {
     atomic_store(&store->dirty, false);
     pthread_mutex_lock(&store->writer_mutex);
     const bool behind = cmq_log_end(store->log) > store->durable_end;
     pthread_mutex_unlock(&store->writer_mutex);
-    if (behind) cmq_store_mark_dirty(store);   /* and wake the thread: it may have looked in between, and sleep for good */
+    if (behind) cmq_store_mark_dirty(store);   /* and wake the thread: it may have looked in between, and sleep for
+                                                * good */
 }
 
-/* The host program may have closed a descriptor of the lock file, which drops Java's lock. Where a broker took it meanwhile, this writer ends. */
+/* The host program may have closed a descriptor of the lock file, which drops Java's lock. Where a broker took it
+ * meanwhile, this writer ends. */
 static cmq_status keep_lock(cmq_store *store)
 {
     const cmq_status status = cmq_lock_keep(store->lock);
-    if (status != CMQ_ERR_LOCKED) return CMQ_OK;   /* a lock server that does not answer: tried again at the next look */
+    if (status != CMQ_ERR_LOCKED) return CMQ_OK;   /* a lock server that does not answer: tried again at the next
+                                                    * look */
     cmq_fail_context("this store was its writer, but lost the lock to it");
     return cmq_store_fence(store);
 }
@@ -217,13 +236,15 @@ static cmq_status maintain(cmq_store *store, bool force)
     cmq_status status = keep_lock(store);
     if (status == CMQ_OK) status = flush_log(store);
     if (status == CMQ_OK && (force || durable_point_due(store, now_ms))) status = cmq_store_durable_point(store, false);
-    else if (status == CMQ_OK && (is_due(now_ms, store->flushed_at_ms, QUEUE_FLUSH_MS) || cmq_queues_flush_wanted(store->queues))) {
+    else if (status == CMQ_OK &&
+             (is_due(now_ms, store->flushed_at_ms, QUEUE_FLUSH_MS) || cmq_queues_flush_wanted(store->queues))) {
         store->flushed_at_ms = now_ms;
         status = flush_queues(store);
     }
     const cmq_error first = status != CMQ_OK ? *cmq_last_error() : (cmq_error){0};
     /* Also after a flush that met a full disk: this is what makes space. */
-    if ((status == CMQ_OK || status == CMQ_ERR_DISK_FULL) && store->options.retention.enabled && is_due(now_ms, store->expired_at_ms, EXPIRE_MS)) {
+    if ((status == CMQ_OK || status == CMQ_ERR_DISK_FULL) && store->options.retention.enabled &&
+        is_due(now_ms, store->expired_at_ms, EXPIRE_MS)) {
         store->expired_at_ms = now_ms;
         const cmq_status expired = cmq_store_expire_due(store, now_ms);
         if (status == CMQ_OK) status = expired;
@@ -349,7 +370,8 @@ static void *background(void *argument)
         }
         if (is_idle(store) && !store->options.retention.enabled) continue;
         /* Sync: unwaited appends leave at the next look; async: the log is synced every half second. */
-        const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;
+        const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms &&
+                           now_ms - log_flushed_ms < LOG_FLUSH_MS;
         if (early && !cmq_queues_flush_wanted(store->queues)) continue;
         log_flushed_ms = now_ms;
         /* The failure is noted for cmq_store_upkeep_error; it fenced the store, or is retried at the next look. */
@@ -359,7 +381,8 @@ static void *background(void *argument)
     return NULL;
 }
 
-/* Pages ahead of the writer, once it appends steadily: the writer of 1 KiB messages is four times as fast on warm ones (spec native 2). */
+/* Pages ahead of the writer, once it appends steadily: the writer of 1 KiB messages is four times as fast on warm ones
+ * (spec native 2). */
 static void *warm_ahead(void *argument)
 {
     cmq_store *store = argument;
@@ -382,9 +405,11 @@ static void *warm_ahead(void *argument)
 
 cmq_status cmq_store_start_threads(cmq_store *store)
 {
-    if (pthread_create(&store->thread, NULL, background, store) != 0) return cmq_fail(CMQ_ERR_LIMIT, "no thread for the store's upkeep");
+    if (pthread_create(&store->thread, NULL, background, store) != 0)
+        return cmq_fail(CMQ_ERR_LIMIT, "no thread for the store's upkeep");
     store->thread_started = true;
-    if (pthread_create(&store->warm_thread, NULL, warm_ahead, store) != 0) return cmq_fail(CMQ_ERR_LIMIT, "no thread for the store's prewarming");
+    if (pthread_create(&store->warm_thread, NULL, warm_ahead, store) != 0)
+        return cmq_fail(CMQ_ERR_LIMIT, "no thread for the store's prewarming");
     store->warm_started = true;
     return CMQ_OK;
 }

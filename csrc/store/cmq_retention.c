@@ -1,11 +1,13 @@
 /* cmq_retention: which old segments go, when, and what goes with them.
  *
- * A round deletes from the oldest segment on, never the last: those that are due by age, in the hours of the day given or when the disk is fuller
- * than max_used_ratio; and above force_ratio the oldest whatever their age. Then the queues' and the index's files follow, and min offsets rise.
+ * A round deletes from the oldest segment on, never the last: those that are due by age, in the hours of the day given
+ * or when the disk is fuller than max_used_ratio; and above force_ratio the oldest whatever their age. Then the queues'
+ * and the index's files follow, and min offsets rise.
  *
  * Invariant: nothing is deleted unless retention was asked for, or cmq_store_expire was called.
  * Threads:   maintain_mutex; readers that pinned a segment keep it.
- * Source:    upstream's CleanCommitLogService, CleanConsumeQueueService; spec store 7. Age goes by the file's modification time, as upstream.
+ * Source:    upstream's CleanCommitLogService, CleanConsumeQueueService; spec store 7. Age goes by the file's
+ *            modification time, as upstream.
  */
 #include <time.h>
 
@@ -31,14 +33,16 @@ static cmq_status CMQ_MUST_CHECK add_disk(cmq_store *store, const char *path, do
     return CMQ_OK;
 }
 
-/* The fullest disk counts: segments go to the log's directories in turn, so one that is full stops appends. The root has queues and index. */
+/* The fullest disk counts: segments go to the log's directories in turn, so one that is full stops appends. The root
+ * has queues and index. */
 static cmq_status measure_pressure(cmq_store *store, pressure *pressure_out)
 {
     const cmq_retention *retention = &store->options.retention;
     double ratio = 0.0;
     *pressure_out = (pressure){0};
     cmq_status status = add_disk(store, store->root, &ratio);
-    for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++) status = add_disk(store, cmq_log_path(store->log, i), &ratio);
+    for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++)
+        status = add_disk(store, cmq_log_path(store->log, i), &ratio);
     if (status != CMQ_OK) return status;
     pressure_out->disk = retention->max_used_ratio > 0 && ratio > retention->max_used_ratio;
     pressure_out->forced = retention->force_ratio > 0 && ratio > retention->force_ratio;
@@ -61,7 +65,8 @@ static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
     cmq_status status = cmq_log_first_info(store->log, &info);
     if (status != CMQ_OK) return status;
     if (!any_age && now_ms - info.modified_ms < store->options.retention.reserved_ms) return CMQ_END;
-    /* Only what is flushed and dispatched may go; and the last record below the durable point stays, by which recovery knows that the point is true. */
+    /* Only what is flushed and dispatched may go; and the last record below the durable point stays, by which recovery
+     * knows that the point is true. */
     if (cmq_log_min(store->log) + store->sizes.segment_bytes >= store->durable_end) return CMQ_END;
     pthread_mutex_lock(&store->writer_mutex);   /* the writer makes segments in the same table */
     status = cmq_log_delete_first(store->log);
@@ -84,7 +89,8 @@ static cmq_status follow_log_min(cmq_store *store)
 
 static cmq_status expire_round(cmq_store *store, int64_t now_ms, bool any_age, uint32_t *deleted_out)
 {
-    const uint32_t most = store->options.retention.files_per_round > 0 ? store->options.retention.files_per_round : FILES_PER_ROUND_DEFAULT;
+    const uint32_t most = store->options.retention.files_per_round > 0 ? store->options.retention.files_per_round
+                                                                       : FILES_PER_ROUND_DEFAULT;
     cmq_status status = CMQ_OK;
     *deleted_out = 0;
     while (status == CMQ_OK && *deleted_out < most) {
@@ -116,7 +122,8 @@ cmq_status cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out
     pthread_mutex_lock(&store->maintain_mutex);
     const bool due = manual || in_window(store, now_ms);
     /* After a crash an opening leaves the durable point to the first upkeep, and nothing behind it may go. */
-    const bool owed = due && store->durable_end < store->opened_end && !atomic_load_explicit(&store->fenced, memory_order_acquire);
+    const bool owed =
+        due && store->durable_end < store->opened_end && !atomic_load_explicit(&store->fenced, memory_order_acquire);
     cmq_status status = owed ? cmq_store_durable_point(store, false) : CMQ_OK;
     if (due && status == CMQ_OK) status = expire_round(store, now_ms, false, deleted_out);
     pthread_mutex_unlock(&store->maintain_mutex);
@@ -146,11 +153,13 @@ cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_o
     if (status == CMQ_OK) {
         pthread_mutex_lock(&store->writer_mutex);
         cmq_store_announce(store, NULL);
-        status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), cmq_store_is_system_topic, NULL, deleted_out);
+        status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), cmq_store_is_system_topic, NULL,
+                                           deleted_out);
         cmq_store_announced(store);
         pthread_mutex_unlock(&store->writer_mutex);
         cmq_watches_notify(store->watches);
-        if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
+        if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire))
+            status = cmq_store_durable_point(store, false);
     }
     pthread_mutex_unlock(&store->maintain_mutex);
     cmq_store_wake_thread(store);   /* files to remove */

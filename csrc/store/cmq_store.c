@@ -31,7 +31,8 @@ static cmq_status take_options(cmq_store *store, const cmq_store_options *option
     memcpy(store->root, paths->root, sizeof store->root);
     store->options.path = store->root;
     if (store->options.body_bytes_max == 0) store->options.body_bytes_max = CMQ_BODY_BYTES_DEFAULT;
-    if (store->options.body_bytes_max > (1u << 30)) return cmq_fail(CMQ_ERR_SETTING, "maxMessageSize is %u, at most 1 GiB is allowed", options->body_bytes_max);
+    if (store->options.body_bytes_max > (1u << 30))
+        return cmq_fail(CMQ_ERR_SETTING, "maxMessageSize is %u, at most 1 GiB is allowed", options->body_bytes_max);
     store->record_bytes_max = store->options.body_bytes_max + CMQ_RECORD_SLACK_BYTES;
     if (store->options.durable_point_bytes == 0) store->options.durable_point_bytes = INT64_C(256) << 20;
     if (store->options.durable_point_ms == 0) store->options.durable_point_ms = 10000;
@@ -66,11 +67,14 @@ static cmq_status check_directory(cmq_store *store, const cmq_layout *layout)
 {
     if (layout->is_store) return CMQ_OK;
     if (layout->exists && !layout->is_empty)
-        return cmq_fail(CMQ_ERR_NOT_STORE, "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint, and is not empty",
-                        store->root);
+        return cmq_fail(
+            CMQ_ERR_NOT_STORE,
+            "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint, and is not empty",
+            store->root);
     if (store->options.read_only || !store->options.create)
-        return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no store in %s: check the path, or open it for writing%s, which makes one", store->root,
-                        store->options.read_only ? "" : " with create");
+        return cmq_fail(CMQ_ERR_NOT_FOUND,
+                        "there is no store in %s: check the path, or open it for writing%s, which makes one",
+                        store->root, store->options.read_only ? "" : " with create");
     store->opening.created = true;
     return cmq_fs_make_directory(store->fs, store->root);
 }
@@ -92,7 +96,8 @@ static cmq_status create_log(cmq_store *store)
         .record_bytes_max = store->record_bytes_max,
     };
     if (!store->options.read_only)
-        for (uint32_t i = 0; i < options.path_count && status == CMQ_OK; i++) status = cmq_fs_make_directory(store->fs, options.paths[i]);
+        for (uint32_t i = 0; i < options.path_count && status == CMQ_OK; i++)
+            status = cmq_fs_make_directory(store->fs, options.paths[i]);
     if (status == CMQ_OK) status = cmq_log_create(&store->log, &options);
     if (status == CMQ_OK) status = cmq_log_load(store->log);
     return status;
@@ -175,12 +180,15 @@ static cmq_status open_parts(cmq_store *store)
         if (status == CMQ_OK) status = cmq_follow_take(store->fs, store->root, &store->follow);
         bool finished;
         if (status == CMQ_OK)
-            status = cmq_repair_finish(store->fs, store->root, store->options.commitlog_paths, store->options.commitlog_path_count, &finished);
+            status = cmq_repair_finish(store->fs, store->root, store->options.commitlog_paths,
+                                       store->options.commitlog_path_count, &finished);
         /* The state before the lock may have been the last writer's: look again. */
         if (status == CMQ_OK) status = cmq_layout_probe(store->fs, store->root, &given, &layout);
         store->sizes = layout.sizes;
     }
-    if (status == CMQ_OK) status = store->options.read_only ? cmq_store_begin_view(store) : cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
+    if (status == CMQ_OK)
+        status = store->options.read_only ? cmq_store_begin_view(store)
+                                          : cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
     if (status == CMQ_OK) status = create_log(store);
     if (status == CMQ_OK) status = create_queues(store);
     if (status == CMQ_OK) status = create_index(store);
@@ -232,7 +240,8 @@ static void free_store(cmq_store *store)
     cmq_lock_release(store->lock);
     for (uint32_t i = 0; i < store->batch_topic_count; i++) free(store->batch_topics[i]);
     for (int i = 0; i < 2; i++) free(store->pending[i].keys);
-    /* In a forked child threads that do not exist there seem to wait on the conditions: destroying one would wait for them for ever. */
+    /* In a forked child threads that do not exist there seem to wait on the conditions: destroying one would wait for
+     * them for ever. */
     if (store->pid == getpid()) destroy_locks(store);
     free(store);
 }
@@ -279,7 +288,9 @@ cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *option
     cmq_status status = CMQ_OK;
     *store_out = NULL;
     for (int attempt = 0; again && attempt < VIEW_ATTEMPTS; attempt++) status = open_once(store_out, options, &again);
-    if (again) return cmq_fail(CMQ_ERR_CLOSED, "writers came and went each of the %d times that %s was opened; open it again", VIEW_ATTEMPTS, options->path);
+    if (again)
+        return cmq_fail(CMQ_ERR_CLOSED, "writers came and went each of the %d times that %s was opened; open it again",
+                        VIEW_ATTEMPTS, options->path);
     if (status == CMQ_OK) (*store_out)->opening.elapsed_us = monotonic_us() - began;
     return status;
 }
@@ -316,8 +327,8 @@ cmq_status cmq_store_close(cmq_store *store)
 void cmq_store_abandon(cmq_store *store)
 {
     if (store == NULL) return;
-    /* In a forked child the threads do not exist, and the mutexes may be held by ones that do not: nothing is locked or destroyed here but
-     * memory, mappings and descriptors. */
+    /* In a forked child the threads do not exist, and the mutexes may be held by ones that do not: nothing is locked or
+     * destroyed here but memory, mappings and descriptors. */
     if (store->pid == getpid()) cmq_store_stop_threads(store);
     cmq_index_abandon(store->index);
     store->index = NULL;
@@ -342,7 +353,8 @@ static cmq_status learn_writer(cmq_store *store, cmq_store_info *info_out)
     if (status == CMQ_OK) status = cmq_lock_probe(store->fs, path, &holder);
     if (status != CMQ_OK) return status;
     info_out->writer_alive = holder != CMQ_LOCK_FREE;
-    info_out->writer_is_ours = info_out->writer_alive && (store->source == CMQ_FOLLOW_SOURCE_PAGE || store->source == CMQ_FOLLOW_SOURCE_OPENING);
+    info_out->writer_is_ours = info_out->writer_alive &&
+                               (store->source == CMQ_FOLLOW_SOURCE_PAGE || store->source == CMQ_FOLLOW_SOURCE_OPENING);
     return CMQ_OK;
 }
 
@@ -393,16 +405,20 @@ cmq_status cmq_store_fail_lost(const cmq_store *store, const uint8_t *data, size
 {
     cmq_record_head head;
     size_t bytes = available < CMQ_RECORD_BYTES_MIN ? available : CMQ_RECORD_BYTES_MIN;
-    if (!cmq_map_guard_is_lost(data, bytes) && cmq_record_peek(data, available, &head) == CMQ_OK) bytes = head.record_bytes;
+    if (!cmq_map_guard_is_lost(data, bytes) && cmq_record_peek(data, available, &head) == CMQ_OK)
+        bytes = head.record_bytes;
     if (!cmq_map_guard_is_lost(data, bytes)) return CMQ_OK;
     char path[CMQ_PATH_BYTES] = "";
     const int64_t segment_bytes = cmq_log_segment_bytes(store->log);
     if (cmq_log_path_of(store->log, phy - phy % segment_bytes, path) != CMQ_OK) path[0] = '\0';
-    return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld cannot be read: a bad sector in %s, or the file was cut. Run `cometmq verify`",
+    return cmq_fail_at(CMQ_ERR_CORRUPT, phy,
+                       "the bytes at physical offset %lld cannot be read: a bad sector in %s, or the file was cut. Run "
+                       "`cometmq verify`",
                        (long long)phy, path);
 }
 
-cmq_status cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out, cmq_record_view *view_out)
+cmq_status cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out,
+                               cmq_record_view *view_out)
 {
     const uint8_t *data;
     size_t available;
@@ -429,7 +445,8 @@ bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, ui
     *bytes_out = 0;
     *crc_out = 0;
     if (phy < 0 || cmq_log_pin(store->log, phy, &segment, &data, &available) != CMQ_OK) return false;
-    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.physical_offset == phy && head.record_bytes >= FINGERPRINT_BYTES;
+    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.physical_offset == phy &&
+                       head.record_bytes >= FINGERPRINT_BYTES;
     if (sound) {
         *bytes_out = (int32_t)head.record_bytes;
         *crc_out = cmq_crc32(data, FINGERPRINT_BYTES);
@@ -459,7 +476,8 @@ static cmq_status delete_topic(cmq_store *store, cmq_slice topic)
     pthread_mutex_unlock(&store->writer_mutex);
     cmq_watches_notify(store->watches);
     /* Recovery must not read again what was appended to the topic in between: that would bring it back. */
-    if (status == CMQ_OK && more && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
+    if (status == CMQ_OK && more && !atomic_load_explicit(&store->fenced, memory_order_acquire))
+        status = cmq_store_durable_point(store, false);
     return status;
 }
 

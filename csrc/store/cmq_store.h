@@ -1,12 +1,16 @@
-/* cmq_store: a RocketMQ store directory as one handle. This header is the contract that everything above the engine is written against.
+/* cmq_store: a RocketMQ store directory as one handle. This header is the contract that everything above the engine is
+ * written against.
  *
  * Read this first
- *   - One directory, one writer. The writer holds the POSIX lock on `lock`, as a Java broker does; any number of other processes may open the
- *     directory read-only at the same time and follow it live, whether the writer is ours or a Java broker.
- *   - Under CMQ_FLUSH_SYNC (the default) a message that cmq_store_append reported is on disk, and nobody sees it before it is. Under
- *     CMQ_FLUSH_ASYNC it is in the page cache: it survives the process, not a power loss.
- *   - A failed fsync or log write fences the store: reads go on, every later append answers CMQ_ERR_FENCED until the store is opened anew.
- *   - A full disk refuses appends with CMQ_ERR_DISK_FULL before anything was assigned, and they work again when there is space.
+ *   - One directory, one writer. The writer holds the POSIX lock on `lock`, as a Java broker does; any number of other
+ *     processes may open the directory read-only at the same time and follow it live, whether the writer is ours or a
+ *     Java broker.
+ *   - Under CMQ_FLUSH_SYNC (the default) a message that cmq_store_append reported is on disk, and nobody sees it before
+ *     it is. Under CMQ_FLUSH_ASYNC it is in the page cache: it survives the process, not a power loss.
+ *   - A failed fsync or log write fences the store: reads go on, every later append answers CMQ_ERR_FENCED until the
+ *     store is opened anew.
+ *   - A full disk refuses appends with CMQ_ERR_DISK_FULL before anything was assigned, and they work again when there
+ *     is space.
  *   - After fork the child may only call cmq_store_abandon.
  *
  * Owns:    everything under the directory but config/ (which the layer above keeps).
@@ -39,7 +43,8 @@ typedef enum cmq_flush_mode {
 /* When old segments go. All zero: never. */
 typedef struct cmq_retention {
     bool enabled;
-    int64_t reserved_ms;            /* a segment older than this (by its file's modification time) is due; upstream: 72 h */
+    int64_t reserved_ms;            /* a segment older than this (by its file's modification time) is due; upstream: 72
+                                     * h */
     uint32_t delete_hours;          /* bit h: local hours in which due segments are deleted; upstream: bit 4 */
     double max_used_ratio;          /* of the disk: above it due segments go at any hour; upstream 0.75 */
     double force_ratio;             /* above it the oldest go even when not due; upstream 0.85 */
@@ -85,8 +90,8 @@ typedef struct cmq_store_options {
 
 cmq_status CMQ_MUST_CHECK cmq_store_open(cmq_store **store_out, const cmq_store_options *options);
 
-/* Flush all, leave a clean store behind, free. The handle is gone whatever is returned; a failure says what was not flushed (the store then
- * recovers at its next opening). */
+/* Flush all, leave a clean store behind, free. The handle is gone whatever is returned; a failure says what was not
+ * flushed (the store then recovers at its next opening). */
 cmq_status cmq_store_close(cmq_store *store);
 
 /* Free memory and descriptors without touching a file, as a forked child does. */
@@ -104,7 +109,8 @@ typedef struct cmq_store_opening {
     int64_t removed_records;        /* whole records among them, which were kept … */
     char removed[CMQ_PATH_BYTES];   /* … in this folder under cometmq/removed; empty: there was nothing to keep */
     int64_t gaps;                   /* filler units put where a queue missed ordinals */
-    int64_t index_missing_from;     /* keys from here on were lost with an index file (upstream does the same), at this opening or an earlier one … */
+    int64_t index_missing_from;     /* keys from here on were lost with an index file (upstream does the same), at this
+                                     * opening or an earlier one … */
     int64_t index_missing_end;      /* … to here; 0: none */
     int64_t elapsed_us;
 } cmq_store_opening;
@@ -137,8 +143,9 @@ typedef struct cmq_column {
 
 /* Messages of one topic to append in order. */
 typedef struct cmq_append {
-    cmq_record_fields common;         /* topic, flag, sys_flag, hosts, reconsume times, prepared offset, version; queue_id unless queue_ids is given;
-                                       * born_timestamp_ms 0: the store time; its slices but the topic are not used */
+    cmq_record_fields common;         /* topic, flag, sys_flag, hosts, reconsume times, prepared offset, version;
+                                       * queue_id unless queue_ids is given; born_timestamp_ms 0: the store time; its
+                                       * slices but the topic are not used */
     uint32_t count;
     cmq_column bodies;
     cmq_column tags;                  /* TAGS */
@@ -148,10 +155,12 @@ typedef struct cmq_append {
     const int32_t *queue_ids;         /* per message, or NULL */
     const int32_t *flags;             /* per message, or NULL: common's */
     const int64_t *born_timestamps;   /* per message, or NULL */
-    bool one_segment;                 /* a client's batch: all in one segment, or nothing (at most CMQ_ONE_SEGMENT_MAX messages) */
+    bool one_segment;                 /* a client's batch: all in one segment, or nothing (at most CMQ_ONE_SEGMENT_MAX
+                                       * messages) */
     bool no_wait;                     /* sync flush: do not wait for the disk (upstream's WAIT=false) */
-    bool never_wait;                  /* … and where so much waits for the disk already that this call would have to: CMQ_AGAIN;
-                                       * messages appended before it stand. For threads that serve others, too */
+    bool never_wait;                  /* … and where so much waits for the disk already that this call would have to:
+                                       * CMQ_AGAIN; messages appended before it stand. For threads that serve others,
+                                       * too */
     int64_t *queue_offsets_out;       /* count entries, or NULL */
     int64_t *physical_offsets_out;    /* count entries, or NULL */
 } cmq_append;
@@ -164,8 +173,9 @@ typedef struct cmq_appended {
     int64_t store_timestamp_ms;
 } cmq_appended;
 
-/* Append. Durable on return under sync flush unless no_wait. A failure part way leaves the first `count` messages appended (durably only if
- * cmq_store_wait(end) says so). Failures of your input (topic, sizes, separators in tags or keys) are found before the message they are about. */
+/* Append. Durable on return under sync flush unless no_wait. A failure part way leaves the first `count` messages
+ * appended (durably only if cmq_store_wait(end) says so). Failures of your input (topic, sizes, separators in tags or
+ * keys) are found before the message they are about. */
 cmq_status CMQ_MUST_CHECK cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out);
 
 /* Would cmq_store_append take every message, as far as it depends on the messages? CMQ_OK, or the failure that the
@@ -211,18 +221,20 @@ cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *in
 const cmq_queues *cmq_store_queues(const cmq_store *store);
 int64_t cmq_store_confirmed(const cmq_store *store);
 
-/* Where the store lies, and through what it reaches its files: for those who keep files of their own beside it. Live as long as it. */
+/* Where the store lies, and through what it reaches its files: for those who keep files of their own beside it. Live as
+ * long as it. */
 const char *cmq_store_root(const cmq_store *store);
 cmq_fs *cmq_store_fs(const cmq_store *store);
 
 /* messageDelayLevel, as it was given or by default; lives as long as the store. */
 const cmq_delay_levels *cmq_store_delay_levels(const cmq_store *store);
 
-/* Read-only: bring the view up to date; cheap when nothing happened. Readers do it themselves when they come to the end. */
+/* Read-only: bring the view up to date; cheap when nothing happened. Readers do it themselves when they come to the
+ * end. */
 cmq_status CMQ_MUST_CHECK cmq_store_refresh(cmq_store *store);
 
-/* Wait until more than `seen_end` is confirmed: CMQ_OK, or CMQ_AGAIN after timeout_ms. No CPU meanwhile; wakes up within microseconds. Over a
- * Java broker's store it polls. */
+/* Wait until more than `seen_end` is confirmed: CMQ_OK, or CMQ_AGAIN after timeout_ms. No CPU meanwhile; wakes up
+ * within microseconds. Over a Java broker's store it polls. */
 cmq_status CMQ_MUST_CHECK cmq_store_wait_more(cmq_store *store, int64_t seen_end, int64_t timeout_ms);
 
 /* ---- reading ---- */
@@ -235,7 +247,8 @@ typedef struct cmq_found {
     int64_t queue_offset;           /* of the message; with an inner batch, of its first */
     uint32_t record_bytes;
     int32_t count;                  /* messages in the record */
-    int32_t skip;                   /* of these, so many at the front were not asked for: a range begins inside an inner batch … */
+    int32_t skip;                   /* of these, so many at the front were not asked for: a range begins inside an inner
+                                     * batch … */
     int32_t behind;                 /* … and so many at the back */
 } cmq_found;
 
@@ -270,11 +283,12 @@ typedef struct cmq_read_start {
 typedef struct cmq_read_options {
     const cmq_slice *topics;        /* none: the whole log in physical order */
     uint32_t topic_count;
-    const cmq_read_start *starts;   /* where to begin in single queues of the topics (a consumer's progress); the others as said below.
-                                     * Not backwards */
+    const cmq_read_start *starts;   /* where to begin in single queues of the topics (a consumer's progress); the others
+                                     * as said below. Not backwards */
     uint32_t start_count;
-    bool only_starts;               /* read the starts and nothing else: without topics, queue_ids, start and end. A queue may be in several. Opening
-                                     * costs by the list, however many queues the store has */
+    bool only_starts;               /* read the starts and nothing else: without topics, queue_ids, start and end. A
+                                     * queue may be in several. Opening costs by the list, however many queues the store
+                                     * has */
     bool may_be_missing;            /* topics without a queue are no error: their queues may appear later */
     const int32_t *queue_ids;       /* none: every queue of the topics, also those that appear later */
     uint32_t queue_id_count;
@@ -287,25 +301,32 @@ typedef struct cmq_read_options {
     int64_t start_time_ms, end_time_ms;
     bool has_start_physical;        /* whole log: a record's physical offset to begin at */
     int64_t start_physical;
-    bool only_queued;               /* whole log: only what its queue has too; nothing of deleted topics, and no half or rolled back transactions */
-    bool check_crc;                 /* compare each record's body with its CRC, the record with its property CRC where it has one, and its topic with its
-                                     * queue's; without, a record's head is compared with its unit */
-    bool fetch_tails;               /* a hint: of each record not only the head will be read, but topic or properties too */
+    bool only_queued;               /* whole log: only what its queue has too; nothing of deleted topics, and no half or
+                                     * rolled back transactions */
+    bool check_crc;                 /* compare each record's body with its CRC, the record with its property CRC where
+                                     * it has one, and its topic with its queue's; without, a record's head is compared
+                                     * with its unit */
+    bool fetch_tails;               /* a hint: of each record not only the head will be read, but topic or properties
+                                     * too */
 } cmq_read_options;
 
 typedef struct cmq_reader cmq_reader;
 
-/* Open a reader: one thread at a time may use it. Messages of several queues come merged in the order in which they were stored.
- * CMQ_ERR_NOT_FOUND when none of the named topics has a queue, unless that is allowed (read-only and writable alike). */
+/* Open a reader: one thread at a time may use it. Messages of several queues come merged in the order in which they
+ * were stored. CMQ_ERR_NOT_FOUND when none of the named topics has a queue, unless that is allowed (read-only and
+ * writable alike). */
 cmq_status CMQ_MUST_CHECK cmq_reader_open(cmq_store *store, const cmq_read_options *options, cmq_reader **reader_out);
 void cmq_reader_close(cmq_reader *reader);
 
-/* Fill the batch (release it before). CMQ_OK with count 0: nothing more for now (cmq_store_wait_more, then go on) or, when *end_out, for good.
- * CMQ_ERR_CORRUPT names the offset of a record that is damaged; the next call goes on behind it. */
+/* Fill the batch (release it before). CMQ_OK with count 0: nothing more for now (cmq_store_wait_more, then go on) or,
+ * when *end_out, for good. CMQ_ERR_CORRUPT names the offset of a record that is damaged; the next call goes on behind
+ * it. */
 cmq_status CMQ_MUST_CHECK cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end_out);
 
-/* Where the reader stands in one queue: the next offset it would look at. CMQ_ERR_NOT_FOUND when it does not read that queue. */
-cmq_status CMQ_MUST_CHECK cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out);
+/* Where the reader stands in one queue: the next offset it would look at. CMQ_ERR_NOT_FOUND when it does not read that
+ * queue. */
+cmq_status CMQ_MUST_CHECK cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id,
+                                              int64_t *offset_out);
 
 /* How many messages of the reader's range had expired: offsets of given starts that are below their queues' first, and
  * messages deleted while the reader was on its way. A reader that begins at the oldest message misses none by that. */
@@ -314,12 +335,13 @@ int64_t cmq_reader_expired(const cmq_reader *reader);
 /* ---- single look-ups; each result in a batch of capacity >= 1 ---- */
 
 cmq_status CMQ_MUST_CHECK cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch);
-cmq_status CMQ_MUST_CHECK cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch);
+cmq_status CMQ_MUST_CHECK cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset,
+                                                cmq_found_batch *batch);
 
-/* Records whose KEYS hold `key` or whose UNIQ_KEY equals it, newest first, collisions removed, up to the batch's capacity or as many as have room in
- * its pins. For all of them: a search. */
-cmq_status CMQ_MUST_CHECK cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
-                                             cmq_found_batch *batch);
+/* Records whose KEYS hold `key` or whose UNIQ_KEY equals it, newest first, collisions removed, up to the batch's
+ * capacity or as many as have room in its pins. For all of them: a search. */
+cmq_status CMQ_MUST_CHECK cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms,
+                                             int64_t end_ms, cmq_found_batch *batch);
 
 /* ---- all records of a key, in steps ---- */
 
@@ -327,32 +349,35 @@ typedef struct cmq_key_search_options {
     cmq_slice topic, key;           /* copied */
     int64_t begin_ms, end_ms;       /* store times, both inclusive */
     uint64_t limit;                 /* at most so many records; 0: all */
-    uint64_t misses_max;            /* records of other keys with the same hash that may be read; 0: all. Anybody can make such keys ("Aa", "BB") */
-    bool only_queued;               /* nothing that its queue does not have any more: of a deleted topic, or of before it was made again */
+    uint64_t misses_max;            /* records of other keys with the same hash that may be read; 0: all. Anybody can
+                                     * make such keys ("Aa", "BB") */
+    bool only_queued;               /* nothing that its queue does not have any more: of a deleted topic, or of before
+                                     * it was made again */
 } cmq_key_search_options;
 
 /* It finds the messages of the time of its opening, less those that expire meanwhile; messages appended later do not
  * come. It holds nothing but some memory, the same for one record as for millions, so it may stay open for long; close
  * it before the store or after. One thread at a time. */
 typedef struct cmq_key_search cmq_key_search;
-cmq_status CMQ_MUST_CHECK cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out);
+cmq_status CMQ_MUST_CHECK cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options,
+                                              cmq_key_search **search_out);
 void cmq_key_search_close(cmq_key_search *search);   /* NULL is fine */
 
-/* Fill the batch (release it before), newest first, going on where the last call stopped. Count 0: there are no more. CMQ_ERR_LIMIT, with an empty
- * batch: misses_max records were read in vain. */
+/* Fill the batch (release it before), newest first, going on where the last call stopped. Count 0: there are no more.
+ * CMQ_ERR_LIMIT, with an empty batch: misses_max records were read in vain. */
 cmq_status CMQ_MUST_CHECK cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch);
 
 /* The queue offset for a store time (spec store 8.3), clamped to [min, max]. */
-cmq_status CMQ_MUST_CHECK cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary,
-                                              int64_t *offset_out);
+cmq_status CMQ_MUST_CHECK cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,
+                                              cmq_boundary boundary, int64_t *offset_out);
 
 /* Store time of the oldest record; CMQ_ERR_NOT_FOUND when the store is empty. */
 cmq_status CMQ_MUST_CHECK cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out);
 
 /* ---- upkeep ---- */
 
-/* Forget a topic's queues, durably. Its records stay in the log until they expire: where files of queues are lost later, so that an opening has to read
- * all of the log, they come back. */
+/* Forget a topic's queues, durably. Its records stay in the log until they expire: where files of queues are lost
+ * later, so that an opening has to read all of the log, they come back. */
 cmq_status CMQ_MUST_CHECK cmq_store_delete_topic(cmq_store *store, cmq_slice topic);
 
 /* Delete queues all of whose messages have expired; system topics stay. */
@@ -365,8 +390,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_set_batch_topic(cmq_store *store, cmq_slice 
  * retention. For stores opened without `background`, and for tests. */
 cmq_status CMQ_MUST_CHECK cmq_store_maintain(cmq_store *store, bool force_durable_point);
 
-/* One round of retention now, whatever the hour when `manual`. In a store that was opened without retention every segment is due: the caller asks
- * for exactly that (the Python surface refuses). */
+/* One round of retention now, whatever the hour when `manual`. In a store that was opened without retention every
+ * segment is due: the caller asks for exactly that (the Python surface refuses). */
 cmq_status CMQ_MUST_CHECK cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out);
 
 #endif

@@ -18,8 +18,9 @@
  *   cmq_verify*.c    everything held against everything
  *   cmq_repair*.c    what a store is made whole with
  *
- * Lock order: maintain_mutex, commit_mutex, writer_mutex, index_mutex; a watcher's own two inside the writer lock. refresh_mutex is a follower's and taken alone.
- * commit_mutex is not held while bytes are written; `leader` stands for it.
+ * Lock order: maintain_mutex, commit_mutex, writer_mutex, index_mutex; a watcher's own two inside the writer lock.
+ * refresh_mutex is a follower's and taken alone. commit_mutex is not held while bytes are written; `leader` stands for
+ * it.
  */
 #ifndef CMQ_STORE_INTERNAL_H
 #define CMQ_STORE_INTERNAL_H
@@ -41,7 +42,7 @@
 #include "store/record/cmq_tags_code.h"
 
 #define CMQ_BODY_BYTES_DEFAULT (4u << 20)
-#define CMQ_RECORD_SLACK_BYTES 65536u            /* a record may be so much larger than the largest body (spec store 2.5) */
+#define CMQ_RECORD_SLACK_BYTES 65536u /* a record may be so much larger than the largest body (spec store 2.5) */
 #define CMQ_APPEND_CHUNK_MAX 4096u               /* messages per hold of the writer lock */
 #define CMQ_BATCH_TOPICS_MAX 1024
 
@@ -67,15 +68,19 @@ struct cmq_store {
     char root[CMQ_PATH_BYTES];
     pid_t pid;                          /* the process that opened it */
     /* An opening's knowledge of the log that it finds; cmq_store_learn_bounds. */
-    int64_t acknowledged_end;           /* of the follow page: every byte below was acknowledged, or is in the page cache of this boot; 0: not known */
+    int64_t acknowledged_end;           /* of the follow page: every byte below was acknowledged, or is in the page
+                                         * cache of this boot; 0: not known */
     /* the last writer met a failed write or sync: readable bytes may be in memory alone */
     bool opening_fenced;
-    int64_t known_end;                  /* no record that begins below is torn: it was acknowledged, or is below the durable point */
+    int64_t known_end;                  /* no record that begins below is torn: it was acknowledged, or is below the
+                                         * durable point */
     /* recovery's findings are in memory for certain, but not on disk: the first durable point syncs them.
      * maintain_mutex */
     bool findings_wait;
-    _Atomic int64_t found_from;         /* … of the log from here to opened_end; -1: that is on disk. Changed with maintain_mutex */
-    int64_t marked_from;                /* records from here on carry a property CRC wherever they could be mistaken for torn; INT64_MAX: not known */
+    _Atomic int64_t found_from;         /* … of the log from here to opened_end; -1: that is on disk. Changed with
+                                         * maintain_mutex */
+    int64_t marked_from;                /* records from here on carry a property CRC wherever they could be mistaken for
+                                         * torn; INT64_MAX: not known */
 
     cmq_store_options options;          /* pointers in it are not kept, but for the strings below */
     cmq_layout_sizes sizes;
@@ -97,7 +102,8 @@ struct cmq_store {
     int64_t store_ms;                   /* of the last record; never goes back. Under the writer lock */
     int64_t last_phy;                   /* start of the last record, -1: none. Under the writer lock */
     cmq_pending_keys pending[2];        /* filled under the writer lock; the other one belongs to the commit leader */
-    uint32_t light_queues, light_seen;  /* light queues among the first `light_seen` of the queues. Under the writer lock */
+    uint32_t light_queues, light_seen;  /* light queues among the first `light_seen` of the queues. Under the writer
+                                         * lock */
     uint32_t filling_keys;              /* index of the one being filled. Under the writer lock */
     uint32_t keys_granted;              /* keys the index has room for beyond all pending. Under the writer lock */
     char *batch_topics[CMQ_BATCH_TOPICS_MAX];   /* writer_mutex */
@@ -109,7 +115,8 @@ struct cmq_store {
     pthread_cond_t group_done[2];
     pthread_cond_t leader_gone;
     bool leader;                        /* somebody is writing a group out. commit_mutex */
-    _Atomic int64_t taken;              /* the group taken last: its end * 2, and its number's last bit. Stored under the writer lock */
+    _Atomic int64_t taken;              /* the group taken last: its end * 2, and its number's last bit. Stored under
+                                         * the writer lock */
     pthread_mutex_t index_mutex;        /* one caller of the index's writer functions at a time */
 
     _Atomic bool fenced;
@@ -152,9 +159,11 @@ struct cmq_store {
     cmq_tail_watch *watch;              /* NULL: none yet */
     bool watch_taken;
     int64_t generation;                 /* of the page */
-    _Atomic bool view_ended;            /* it cannot go on and must be opened again, for the reason in view_end_error, which was written before */
+    _Atomic bool view_ended;            /* it cannot go on and must be opened again, for the reason in view_end_error,
+                                         * which was written before */
     cmq_error view_end_error;
-    bool left_unclean;                  /* a writer was killed before the view was opened, and none had recovered the log then */
+    bool left_unclean;                  /* a writer was killed before the view was opened, and none had recovered the
+                                         * log then */
     bool view_began, has_view_point;
     bool view_disturbed;                /* writers came or went while it was opened: it must be opened anew */
     cmq_durable_point view_point;               /* with has_view_point: the durable point when opening began */
@@ -187,8 +196,12 @@ typedef struct cmq_dispatch_unit {
 
 static inline cmq_dispatch_unit cmq_dispatch_unit_of(const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
-    return (cmq_dispatch_unit){.phy = view->physical_offset, .queue_offset = view->queue_offset, .base_offset = facts->base_offset,
-                               .tags_code = facts->tags_code, .store_ms = view->store_timestamp_ms, .bytes = (int32_t)view->record_bytes,
+    return (cmq_dispatch_unit){.phy = view->physical_offset,
+                               .queue_offset = view->queue_offset,
+                               .base_offset = facts->base_offset,
+                               .tags_code = facts->tags_code,
+                               .store_ms = view->store_timestamp_ms,
+                               .bytes = (int32_t)view->record_bytes,
                                .count = facts->count};
 }
 
@@ -197,23 +210,31 @@ void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq
 /* The kind of queue that a record of this topic goes to. Under the writer lock (or opening, or refresh). */
 cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_t queue_id, int32_t sys_flag);
 
-/* Put the record's units where they belong, if they are not there yet. Under the writer lock (or opening, or refresh). */
-cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+/* Put the record's units where they belong, if they are not there yet. Under the writer lock (or opening, or
+ * refresh). */
+cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view,
+                                             const cmq_dispatch_facts *facts);
 /* Its parts, for a record that is in a queue: that queue's unit, and those of light queues. */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_unit_to(cmq_queue *queue, const cmq_dispatch_unit *unit);
-cmq_status CMQ_MUST_CHECK cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+cmq_status CMQ_MUST_CHECK cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *view,
+                                                   const cmq_dispatch_facts *facts);
 /* Does the record name light queues? */
 static inline bool cmq_dispatch_names_light(const cmq_store *store, const cmq_dispatch_facts *facts)
 {
     const cmq_slice *known = facts->known.value;
-    return store->options.lmq_enabled && known[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0 && known[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET].bytes > 0;
+    return store->options.lmq_enabled && known[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0 &&
+           known[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET].bytes > 0;
 }
 
 /* Its statuses for an impossible topic, queue id or offset. The CRC covers the body alone: that was no whole record. */
-static inline bool cmq_dispatch_is_no_record(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT; }
+static inline bool cmq_dispatch_is_no_record(cmq_status status)
+{
+    return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT;
+}
 
 /* Append the record's index keys to `keys`. */
-cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts, uint32_t topic_seed, cmq_pending_keys *keys);
+cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts,
+                                            uint32_t topic_seed, cmq_pending_keys *keys);
 
 /* jhash of "topic#": the start of every index hash of this topic. */
 uint32_t cmq_topic_index_seed(cmq_slice topic);
@@ -282,7 +303,8 @@ int64_t cmq_store_page_generation(const cmq_store *store);
 /* CMQ_ERR_CLOSED for a view that has found out that it cannot go on. */
 cmq_status CMQ_MUST_CHECK cmq_store_check_view(cmq_store *store);
 
-/* The writer's side: announce a deletion to followers before its files go (under the writer lock), and say that they are gone. */
+/* The writer's side: announce a deletion to followers before its files go (under the writer lock), and say that they
+ * are gone. */
 void cmq_store_announce(cmq_store *store, const cmq_slice *topic);   /* NULL: of what has expired */
 void cmq_store_announced(cmq_store *store);
 
@@ -292,7 +314,8 @@ bool cmq_store_is_system_topic(void *context, cmq_slice topic);
 /* The durable point of this store's last writer, if that was one of ours. */
 bool cmq_store_last_point(cmq_store *store, cmq_durable_point *point_out);
 
-/* CMQ_ERR_CORRUPT when there is no segment at all, but the checkpoint or some durable point knows of messages: this is no empty store. */
+/* CMQ_ERR_CORRUPT when there is no segment at all, but the checkpoint or some durable point knows of messages: this is
+ * no empty store. */
 cmq_status CMQ_MUST_CHECK cmq_store_refuse_lost_log(cmq_store *store);
 
 /* Is the durable point of this store's last writer still true of its log? Fills *point_out either way. */
@@ -307,14 +330,18 @@ bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *poin
 /* Recover the queues of a log that ends at or before `end`; *start_out: where the log must be read from. point: shows
  * up to where they are whole; NULL: upstream's rules. unclean: their writer was killed, or runs; holes: it is gone, and
  * the power may have gone with it. */
-cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
+cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point,
+                                                   bool unclean, bool holes, int64_t *dispatched_end_out,
                                                    int64_t *start_out);
 
 /* Where recovery must begin to read, by upstream's rules. */
-cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out);
+cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end,
+                                               int64_t *start_out);
 
-/* cmq_repair_swap.c: complete a repair that was interrupted while it swapped; fine when there was none. With the lock held. */
-cmq_status CMQ_MUST_CHECK cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *commitlog_paths, uint32_t path_count, bool *finished_out);
+/* cmq_repair_swap.c: complete a repair that was interrupted while it swapped; fine when there was none. With the lock
+ * held. */
+cmq_status CMQ_MUST_CHECK cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *commitlog_paths,
+                                            uint32_t path_count, bool *finished_out);
 
 cmq_status CMQ_MUST_CHECK cmq_store_start_threads(cmq_store *store);
 void cmq_store_stop_threads(cmq_store *store);
@@ -323,9 +350,11 @@ void cmq_store_wake_thread(cmq_store *store);
 /* A durable point: log, queues, index, checkpoint and our side file, in this order. maintain_mutex held. */
 cmq_status CMQ_MUST_CHECK cmq_store_durable_point(cmq_store *store, bool clean);
 
-/* The same right before some queues are deleted: true with and without them, so that a crash in between makes nobody read the whole log, which would
- * bring back what was deleted before. `without` NULL: they go in many steps, and until the next point nobody asks which queues there are. */
-cmq_status CMQ_MUST_CHECK cmq_store_point_before(cmq_store *store, bool (*without)(void *context, const cmq_queue *queue), void *context);
+/* The same right before some queues are deleted: true with and without them, so that a crash in between makes nobody
+ * read the whole log, which would bring back what was deleted before. `without` NULL: they go in many steps, and until
+ * the next point nobody asks which queues there are. */
+cmq_status CMQ_MUST_CHECK cmq_store_point_before(cmq_store *store,
+                                                 bool (*without)(void *context, const cmq_queue *queue), void *context);
 
 /* Does the disk refuse appends? Where the last one was refused, space is asked for again. */
 bool cmq_store_is_full(cmq_store *store);
@@ -334,30 +363,37 @@ bool cmq_store_is_full(cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_store_expire_due(cmq_store *store, int64_t now_ms);
 
 /* Pin the record at `phy` and parse it up to `checks`; unpin *segment_out. CMQ_END for a blank. */
-cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out,
-                                              cmq_record_view *view_out);
+cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks,
+                                              cmq_segment **segment_out, cmq_record_view *view_out);
 
-/* CMQ_ERR_CORRUPT where the record at `data`, or the bytes that should be its head, lie in pages that were found to be lost. Its segment is pinned. */
-cmq_status CMQ_MUST_CHECK cmq_store_fail_lost(const cmq_store *store, const uint8_t *data, size_t available, int64_t phy);
-static inline cmq_status CMQ_MUST_CHECK cmq_store_check_lost(const cmq_store *store, const uint8_t *data, size_t available, int64_t phy)
+/* CMQ_ERR_CORRUPT where the record at `data`, or the bytes that should be its head, lie in pages that were found to be
+ * lost. Its segment is pinned. */
+cmq_status CMQ_MUST_CHECK cmq_store_fail_lost(const cmq_store *store, const uint8_t *data, size_t available,
+                                              int64_t phy);
+static inline cmq_status CMQ_MUST_CHECK cmq_store_check_lost(const cmq_store *store, const uint8_t *data,
+                                                             size_t available, int64_t phy)
 {
     return cmq_map_guard_any() ? cmq_store_fail_lost(store, data, available, phy) : CMQ_OK;
 }
 
-/* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no room. */
-cmq_status CMQ_MUST_CHECK cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out);
+/* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no
+ * room. */
+cmq_status CMQ_MUST_CHECK cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch,
+                                         cmq_record_view *view_out);
 
 /* Up to where the log surely reached, and from where its records carry proofs. Once log and checkpoint are loaded. */
 void cmq_store_learn_bounds(cmq_store *store);
 
-/* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which that CRC does not cover? */
+/* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which that
+ * CRC does not cover? */
 bool cmq_store_is_torn(cmq_store *store, const cmq_record_view *view);
 
 /* ---- cmq_queue_membership.c ---- */
 
 /* Where the queue's first record lies; INT64_MAX: it has none yet. A queue that cannot be read hides nothing: 0. */
 int64_t cmq_store_first_of_queue(cmq_store *store, cmq_queue *queue);
-/* The queue that takes such a record; NULL when there is none (its topic was deleted), or none takes it (a half or rolled back transaction). */
+/* The queue that takes such a record; NULL when there is none (its topic was deleted), or none takes it (a half or
+ * rolled back transaction). */
 cmq_queue *cmq_store_queue_of(cmq_store *store, const cmq_record_view *view);
 /* Does the record's queue still have it? */
 bool cmq_store_is_queued(cmq_store *store, const cmq_record_view *view);
@@ -366,18 +402,20 @@ bool cmq_store_is_queued(cmq_store *store, const cmq_record_view *view);
 /* Why the bytes that were just read are no record: the last error's text, without what every such text begins with. */
 void cmq_store_damage_reason(char into[CMQ_DAMAGE_REASON_BYTES]);
 
-/* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
- * are not valid: nothing is pinned. */
+/* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is
+ * none. Slices of *view_out are not valid: nothing is pinned. */
 bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out);
 
-/* Is the log damaged at `end`, where reading stopped, rather than torn: do whole records follow that were once flushed? The first of them. last_phy, last_ms:
- * the last whole record before, -1: none. Slices of *view_out are not valid. */
-bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out);
+/* Is the log damaged at `end`, where reading stopped, rather than torn: do whole records follow that were once flushed?
+ * The first of them. last_phy, last_ms: the last whole record before, -1: none. Slices of *view_out are not valid. */
+bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean,
+                              cmq_record_view *view_out);
 
 /* How many bytes from `end` on, to the last one of its segment that is not zero: 0 behind a log that ends cleanly. */
 int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end);
 
-/* crc32 of the first bytes of the record at `phy`: the fingerprint in a durable point. False when there is no such record. */
+/* crc32 of the first bytes of the record at `phy`: the fingerprint in a durable point. False when there is no such
+ * record. */
 bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, uint32_t *crc_out);
 
 #endif

@@ -1,7 +1,8 @@
 /* cmq_command: headers in ROCKETMQ format, and the values of fields. See cmq_command.h.
  *
  *     0  2  code          13  4  length of the remark     then  4  length of the map
- *     2  1  language      17     remark                         map: 2 length of the name, name, 4 length of the value, value, and again
+ *     2  1  language      17     remark                         map: 2 length of the name, name, 4 length of the value,
+ *                                                                    value, and again
  *     3  2  version
  *     5  4  opaque
  *     9  4  flag
@@ -13,7 +14,15 @@
 #include "base/cmq_assert.h"
 #include "wire/cmq_command_internal.h"
 
-enum { AT_LANGUAGE = 2, AT_VERSION = 3, AT_OPAQUE = 5, AT_FLAG = 9, AT_REMARK_LENGTH = 13, AT_REMARK = 17, HEADER_BYTES_MIN = AT_REMARK + 4 };
+enum {
+    AT_LANGUAGE = 2,
+    AT_VERSION = 3,
+    AT_OPAQUE = 5,
+    AT_FLAG = 9,
+    AT_REMARK_LENGTH = 13,
+    AT_REMARK = 17,
+    HEADER_BYTES_MIN = AT_REMARK + 4
+};
 
 /* ---- languages ---- */
 
@@ -35,7 +44,8 @@ int32_t cmq_command_language_of(cmq_slice name)
 
 /* ---- ROCKETMQ format ---- */
 
-/* Codes over 32,767, of which 16 bits are on the wire: the POP family (1.4). No other request has one of these numbers. */
+/* Codes over 32,767, of which 16 bits are on the wire: the POP family (1.4). No other request has one of these
+ * numbers. */
 static int32_t whole_code(int16_t code)
 {
     switch (code) {
@@ -53,21 +63,27 @@ static int32_t whole_code(int16_t code)
     }
 }
 
-/* The map's fields. A value without bytes is null, a field without a name is none; a length that leaves the map is an error. */
+/* The map's fields. A value without bytes is null, a field without a name is none; a length that leaves the map is an
+ * error. */
 static cmq_status parse_map(const uint8_t *map, size_t bytes, cmq_command *command)
 {
     size_t at = 0, dropped = 0;
     while (at < bytes) {
-        if (bytes - at < 2) return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header's map ends inside the length of a name");
+        if (bytes - at < 2)
+            return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header's map ends inside the length of a name");
         const uint32_t name_bytes = cmq_load_u16(map + at);   /* a negative length is a large one */
         at += 2;
-        if (name_bytes > bytes - at) return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a name of %u bytes in %zu", name_bytes, bytes - at);
+        if (name_bytes > bytes - at)
+            return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a name of %u bytes in %zu", name_bytes, bytes - at);
         const cmq_slice name = {.data = map + at, .bytes = name_bytes};
         at += name_bytes;
-        if (bytes - at < 4) return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header's map ends inside the length of a value");
+        if (bytes - at < 4)
+            return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header's map ends inside the length of a value");
         const uint32_t value_bytes = cmq_load_u32(map + at);
         at += 4;
-        if (value_bytes > bytes - at) return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a value of %u bytes in %zu", value_bytes, bytes - at);
+        if (value_bytes > bytes - at)
+            return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a value of %u bytes in %zu", value_bytes,
+                            bytes - at);
         const cmq_slice value = {.data = value_bytes > 0 ? map + at : NULL, .bytes = value_bytes};
         at += value_bytes;
         CMQ_ASSERT(at <= bytes);
@@ -80,14 +96,16 @@ static cmq_status parse_map(const uint8_t *map, size_t bytes, cmq_command *comma
     }
     CMQ_ASSERT(dropped == 0 || command->field_count == CMQ_COMMAND_FIELDS_MAX);
     if (dropped > 0)
-        return cmq_fail(CMQ_ERR_LIMIT, "a header has %zu fields; at most %u are taken", dropped + CMQ_COMMAND_FIELDS_MAX, CMQ_COMMAND_FIELDS_MAX);
+        return cmq_fail(CMQ_ERR_LIMIT, "a header has %zu fields; at most %u are taken",
+                        dropped + CMQ_COMMAND_FIELDS_MAX, CMQ_COMMAND_FIELDS_MAX);
     return CMQ_OK;
 }
 
 static cmq_status parse_rocketmq(cmq_slice header, cmq_command *command)
 {
     if (header.bytes < HEADER_BYTES_MIN)
-        return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has %zu bytes; %d are the least", header.bytes, HEADER_BYTES_MIN);
+        return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has %zu bytes; %d are the least", header.bytes,
+                        HEADER_BYTES_MIN);
     const uint8_t *at = header.data;
     const uint8_t language = at[AT_LANGUAGE];
     command->flag = cmq_load_i32(at + AT_FLAG);
@@ -100,13 +118,15 @@ static cmq_status parse_rocketmq(cmq_slice header, cmq_command *command)
 
     const uint32_t remark_bytes = cmq_load_u32(at + AT_REMARK_LENGTH);   /* a negative length is a large one */
     if (remark_bytes > header.bytes - HEADER_BYTES_MIN)
-        return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a remark of %u bytes in %zu", remark_bytes, header.bytes);
+        return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a remark of %u bytes in %zu", remark_bytes,
+                        header.bytes);
     if (remark_bytes > 0) command->remark = (cmq_slice){.data = at + AT_REMARK, .bytes = remark_bytes};
     const uint8_t *map = at + HEADER_BYTES_MIN + remark_bytes;
     CMQ_ASSERT(map <= header.data + header.bytes);
     const size_t map_bytes = header.bytes - HEADER_BYTES_MIN - remark_bytes;
     if (cmq_load_u32(map - 4) != map_bytes)
-        return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a map of %u bytes, and %zu left for it", cmq_load_u32(map - 4), map_bytes);
+        return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a map of %u bytes, and %zu left for it",
+                        cmq_load_u32(map - 4), map_bytes);
     command->has_fields = map_bytes > 0;
     return parse_map(map, map_bytes, command);
 }
@@ -123,7 +143,8 @@ cmq_status cmq_command_parse(const cmq_frame *frame, uint8_t *scratch, size_t sc
     command_out->has_opaque = command_out->has_fields = false;
     command_out->remark = CMQ_SLICE_NONE;
     command_out->field_count = 0;
-    if (frame->format == CMQ_HEADER_JSON) return cmq_command_parse_json(frame->header, scratch, scratch_bytes, command_out);
+    if (frame->format == CMQ_HEADER_JSON)
+        return cmq_command_parse_json(frame->header, scratch, scratch_bytes, command_out);
     return parse_rocketmq(frame->header, command_out);
 }
 
@@ -146,7 +167,8 @@ bool cmq_command_find(const cmq_command *command, const char *name, cmq_slice *v
 static bool are_digits(uint64_t eight)
 {
     const uint64_t high = UINT64_C(0xF0F0F0F0F0F0F0F0);
-    return (eight & high) == UINT64_C(0x3030303030303030) && ((eight + UINT64_C(0x0606060606060606)) & high) == UINT64_C(0x3030303030303030);
+    return (eight & high) == UINT64_C(0x3030303030303030) &&
+           ((eight + UINT64_C(0x0606060606060606)) & high) == UINT64_C(0x3030303030303030);
 }
 
 /* The value of the digits: combines two, four and eight at a time. */

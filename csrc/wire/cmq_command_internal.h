@@ -10,11 +10,13 @@
 #include "wire/cmq_command.h"
 
 /* A header in JSON; as cmq_command_parse. */
-CMQ_MUST_CHECK cmq_status cmq_command_parse_json(cmq_slice header, uint8_t *scratch, size_t scratch_bytes, cmq_command *command);
+CMQ_MUST_CHECK cmq_status cmq_command_parse_json(cmq_slice header, uint8_t *scratch, size_t scratch_bytes,
+                                                 cmq_command *command);
 
 bool cmq_number_parse_any(cmq_slice text, int64_t *number_out);
 
-/* A whole decimal number with an optional sign that fits; false, and nothing set, for anything else. Most numbers of a header are one digit. */
+/* A whole decimal number with an optional sign that fits; false, and nothing set, for anything else. Most numbers of a
+ * header are one digit. */
 static inline bool cmq_number_parse(cmq_slice text, int64_t *number_out)
 {
     if (text.bytes != 1) return cmq_number_parse_any(text, number_out);

@@ -15,7 +15,8 @@ static inline bool read_digits(cmq_json *json, int32_t *number_out)
     enum { DIGITS_MAX = 10 };
     const uint8_t *at = json->at;
     int64_t number = 0;
-    while (at < json->end && at - json->at < DIGITS_MAX && (uint8_t)(at[0] - '0') <= 9) number = 10 * number + (*at++ - '0');
+    while (at < json->end && at - json->at < DIGITS_MAX && (uint8_t)(at[0] - '0') <= 9)
+        number = 10 * number + (*at++ - '0');
     if (at == json->at || at == json->end || (at[0] != ',' && at[0] != '}') || number > INT32_MAX) return false;
     CMQ_ASSERT(number >= 0 && at < json->end);
     json->at = at;
@@ -71,8 +72,11 @@ static inline bool read_plain_field(cmq_json *json, cmq_field *field_out)
         if (looked || json->quotes.block == at) return false;
         cmq_quotes_look(&json->quotes, at);
     }
-    const int first = __builtin_ctzll(name_end), second = __builtin_ctzll(value_begin), third = __builtin_ctzll(value_end);
-    if (!CMQ_JSON_LIKELY(at[0] == '"' && at[first] == '"' && at[first + 1] == ':' && second == first + 2 && at[second] == '"')) return false;
+    const int first = __builtin_ctzll(name_end), second = __builtin_ctzll(value_begin),
+              third = __builtin_ctzll(value_end);
+    if (!CMQ_JSON_LIKELY(at[0] == '"' && at[first] == '"' && at[first + 1] == ':' && second == first + 2 &&
+                         at[second] == '"'))
+        return false;
     if (!CMQ_JSON_LIKELY(at[third] == '"')) return false;
     CMQ_ASSERT(third > second && at + third < json->end);
     field_out->name = (cmq_slice){.data = at + 1, .bytes = (size_t)first - 1};
@@ -87,7 +91,8 @@ static inline bool read_field(cmq_json *json, cmq_field *field_out)
     return cmq_json_name(json, &field_out->name) && cmq_json_text(json, &field_out->value);
 }
 
-/* The map of fields, or null. Of a map that comes twice the last counts. *dropped_out: how many fields found no place. */
+/* The map of fields, or null. Of a map that comes twice the last counts. *dropped_out: how many fields found no
+ * place. */
 static bool read_fields(cmq_json *json, cmq_command *command, size_t *dropped_out)
 {
     command->field_count = 0;
@@ -102,7 +107,8 @@ static bool read_fields(cmq_json *json, cmq_command *command, size_t *dropped_ou
     command->has_fields = true;
     bool more = !cmq_json_take(json, '}');
     while (more) {
-        cmq_field dropped;   /* a field is written to its place at once: 16 bytes read back right after two writes of 8 wait for both */
+        cmq_field dropped;   /* a field is written to its place at once: 16 bytes read back right after two writes of 8
+                              * wait for both */
         const bool has_place = command->field_count < CMQ_COMMAND_FIELDS_MAX;
         if (!read_field(json, has_place ? &command->fields[command->field_count] : &dropped)) return false;
         if (!cmq_json_separator(json, '}', &more)) return false;
@@ -153,12 +159,13 @@ static inline bool take_text(cmq_json *json, const char *text, size_t bytes)
 }
 #define TAKE_TEXT(json, text) take_text(json, text, sizeof(text) - 1)
 
-/* The two ends of what Java writes, compared as whole texts: everything up to the map of fields, and everything behind it. False, and nothing is
- * read, when they are written otherwise. */
+/* The two ends of what Java writes, compared as whole texts: everything up to the map of fields, and everything behind
+ * it. False, and nothing is read, when they are written otherwise. */
 static bool begins_like_java(cmq_json *json, cmq_command *command)
 {
     const uint8_t *begin = json->at;
-    if (TAKE_TEXT(json, "{\"code\":") && read_digits(json, &command->code) && TAKE_TEXT(json, ",\"extFields\":")) return true;
+    if (TAKE_TEXT(json, "{\"code\":") && read_digits(json, &command->code) && TAKE_TEXT(json, ",\"extFields\":"))
+        return true;
     json->at = begin;
     command->code = 0;
     return false;
@@ -168,8 +175,9 @@ static bool ends_like_java(cmq_json *json, cmq_command *command)
 {
     const uint8_t *begin = json->at;
     int32_t flag, opaque, version;
-    if (TAKE_TEXT(json, ",\"flag\":") && read_digits(json, &flag) && TAKE_TEXT(json, ",\"language\":\"JAVA\",\"opaque\":") &&
-        read_digits(json, &opaque) && TAKE_TEXT(json, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":") && read_digits(json, &version) &&
+    if (TAKE_TEXT(json, ",\"flag\":") && read_digits(json, &flag) &&
+        TAKE_TEXT(json, ",\"language\":\"JAVA\",\"opaque\":") && read_digits(json, &opaque) &&
+        TAKE_TEXT(json, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":") && read_digits(json, &version) &&
         json->end - json->at == 1 && json->at[0] == '}') {
         command->flag = flag;
         command->opaque = opaque;
@@ -207,9 +215,11 @@ cmq_status cmq_command_parse_json(cmq_slice header, uint8_t *scratch, size_t scr
     if (!read_header(&json, command, &dropped)) {
         const int64_t at = json.at - header.data;
         CMQ_ASSERT(json.wrong != NULL && at >= 0 && (size_t)at <= header.bytes);
-        return cmq_fail_at(CMQ_ERR_CORRUPT, at, "a JSON header of %zu bytes has no %s at byte %lld", header.bytes, json.wrong, (long long)at);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, at, "a JSON header of %zu bytes has no %s at byte %lld", header.bytes,
+                           json.wrong, (long long)at);
     }
     if (dropped > 0)
-        return cmq_fail(CMQ_ERR_LIMIT, "a header has %zu fields; at most %u are taken", dropped + CMQ_COMMAND_FIELDS_MAX, CMQ_COMMAND_FIELDS_MAX);
+        return cmq_fail(CMQ_ERR_LIMIT, "a header has %zu fields; at most %u are taken",
+                        dropped + CMQ_COMMAND_FIELDS_MAX, CMQ_COMMAND_FIELDS_MAX);
     return CMQ_OK;
 }

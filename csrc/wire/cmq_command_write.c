@@ -1,7 +1,7 @@
 /* cmq_command_write: headers as Java writes them; texts and numbers are cmq_text's.
  *
- * JSON has its members in alphabetical order, so the map comes second and what cmq_command_begin was given comes behind it; ROCKETMQ has the map
- * last.
+ * JSON has its members in alphabetical order, so the map comes second and what cmq_command_begin was given comes behind
+ * it; ROCKETMQ has the map last.
  *
  * Source: remoting specification 1.3, 1.4.
  */
@@ -25,8 +25,8 @@ static inline void put_u32(cmq_command_writer *writer, uint32_t number)
 
 /* ---- the header ---- */
 
-void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque,
-                       int32_t flag, cmq_slice remark)
+void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format,
+                       int32_t code, int32_t opaque, int32_t flag, cmq_slice remark)
 {
     CMQ_ASSERT(into != NULL || capacity == 0);
     CMQ_ASSERT(remark.data != NULL || remark.bytes == 0);
@@ -113,7 +113,8 @@ void cmq_command_add_text(cmq_command_writer *writer, cmq_slice name, cmq_slice 
         return;
     }
     cmq_command_begin_fields(writer);
-    const bool is_plain = cmq_text_plain_bytes(name.data, name.bytes) == name.bytes && cmq_text_plain_bytes(value.data, value.bytes) == value.bytes;
+    const bool is_plain = cmq_text_plain_bytes(name.data, name.bytes) == name.bytes &&
+                          cmq_text_plain_bytes(value.data, value.bytes) == value.bytes;
     if (!is_plain || !put_plain_field(writer, name, value)) put_json_field(writer, name, value);
 }
 

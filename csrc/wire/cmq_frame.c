@@ -17,22 +17,26 @@ cmq_status cmq_frame_next(cmq_slice buffer, uint32_t frame_bytes_max, cmq_frame 
     if (total_bytes < HEADER_WORD_BYTES)
         return cmq_fail_at(CMQ_ERR_CORRUPT, 0, "a frame of %u bytes has no room for its header's length", total_bytes);
     if (frame_bytes_max < LENGTH_WORD_BYTES || total_bytes > frame_bytes_max - LENGTH_WORD_BYTES)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, 0, "a frame says that %u bytes follow; at most %u are taken in all", total_bytes, frame_bytes_max);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, 0, "a frame says that %u bytes follow; at most %u are taken in all",
+                           total_bytes, frame_bytes_max);
     *needed_out = (size_t)total_bytes + LENGTH_WORD_BYTES;
     if (buffer.bytes < CMQ_FRAME_PREFIX_BYTES) return CMQ_AGAIN;
 
     const uint32_t header_word = cmq_load_u32(buffer.data + LENGTH_WORD_BYTES);
     const uint32_t format = header_word >> 24, header_bytes = header_word & 0x00FFFFFFu;
     if (format > CMQ_HEADER_ROCKETMQ)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, 4, "a frame has header format %u; 0 (JSON) and 1 (ROCKETMQ) are known", format);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, 4, "a frame has header format %u; 0 (JSON) and 1 (ROCKETMQ) are known",
+                           format);
     if (header_bytes > total_bytes - HEADER_WORD_BYTES)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, 4, "a frame has a header of %u bytes in %u", header_bytes, total_bytes - HEADER_WORD_BYTES);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, 4, "a frame has a header of %u bytes in %u", header_bytes,
+                           total_bytes - HEADER_WORD_BYTES);
     if (buffer.bytes < *needed_out) return CMQ_AGAIN;
 
     const uint8_t *header = buffer.data + CMQ_FRAME_PREFIX_BYTES;
     frame_out->format = (cmq_header_format)format;
     frame_out->header = (cmq_slice){.data = header, .bytes = header_bytes};
-    frame_out->body = (cmq_slice){.data = header + header_bytes, .bytes = total_bytes - HEADER_WORD_BYTES - header_bytes};
+    frame_out->body =
+        (cmq_slice){.data = header + header_bytes, .bytes = total_bytes - HEADER_WORD_BYTES - header_bytes};
     frame_out->bytes = *needed_out;
     CMQ_ASSERT(frame_out->body.data + frame_out->body.bytes == buffer.data + frame_out->bytes);
     CMQ_ASSERT(frame_out->bytes <= frame_bytes_max);

@@ -34,10 +34,11 @@ typedef struct cmq_frame {
     size_t bytes;      /* of the whole frame, length word included: step by it */
 } cmq_frame;
 
-/* The frame at the front of `buffer`; its slices are borrowed from there. CMQ_AGAIN when it is not whole yet, with the bytes that it needs in all in
- * *needed_out (CMQ_FRAME_PREFIX_BYTES while its length is not known). CMQ_ERR_CORRUPT for what no frame can be (the text says why): close the
- * connection, as the stream cannot be stepped over. */
-CMQ_MUST_CHECK cmq_status cmq_frame_next(cmq_slice buffer, uint32_t frame_bytes_max, cmq_frame *frame_out, size_t *needed_out);
+/* The frame at the front of `buffer`; its slices are borrowed from there. CMQ_AGAIN when it is not whole yet, with the
+ * bytes that it needs in all in *needed_out (CMQ_FRAME_PREFIX_BYTES while its length is not known). CMQ_ERR_CORRUPT for
+ * what no frame can be (the text says why): close the connection, as the stream cannot be stepped over. */
+CMQ_MUST_CHECK cmq_status cmq_frame_next(cmq_slice buffer, uint32_t frame_bytes_max, cmq_frame *frame_out,
+                                         size_t *needed_out);
 
 /* Write the eight bytes in front of a header. */
 void cmq_frame_write_prefix(uint8_t *into, cmq_header_format format, uint32_t header_bytes, uint32_t body_bytes);

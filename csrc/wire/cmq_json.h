@@ -32,8 +32,8 @@ typedef struct cmq_json {
     const char *wrong;       /* what is missing at json.at, once something returned false */
 } cmq_json;
 
-/* Begin. `scratch` takes what has to be unescaped: it has text.bytes at least, and lives as long as what is read; without an escape it is not
- * touched. */
+/* Begin. `scratch` takes what has to be unescaped: it has text.bytes at least, and lives as long as what is read;
+ * without an escape it is not touched. */
 static inline void cmq_json_begin(cmq_json *json, cmq_slice text, uint8_t *scratch, size_t scratch_bytes)
 {
     CMQ_ASSERT(scratch_bytes >= text.bytes);
@@ -167,7 +167,8 @@ static inline const uint8_t *cmq_json_string_mark(cmq_json *json, const uint8_t 
     return from;
 }
 
-/* Copy a run between two escapes. The scratch area has as much room left as the header has bytes, so short runs are copied as blocks. */
+/* Copy a run between two escapes. The scratch area has as much room left as the header has bytes, so short runs are
+ * copied as blocks. */
 static inline void cmq_json_copy_run(cmq_json *json, const uint8_t *to)
 {
     enum { BLOCK_BYTES = 16, BLOCKS_MAX = 8 };
@@ -181,7 +182,8 @@ static inline void cmq_json_copy_run(cmq_json *json, const uint8_t *to)
     json->at = to;
 }
 
-/* A string with an escape in it, or in single quotes, whose text begins at json->at. `mark` is where its first quote or backslash stands. */
+/* A string with an escape in it, or in single quotes, whose text begins at json->at. `mark` is where its first quote or
+ * backslash stands. */
 static inline bool cmq_json_escaped(cmq_json *json, uint8_t quote, const uint8_t *mark, cmq_slice *text_out)
 {
     uint8_t *text = json->scratch;
@@ -193,7 +195,8 @@ static inline bool cmq_json_escaped(cmq_json *json, uint8_t quote, const uint8_t
         cmq_json_copy_run(json, mark);
         if (mark[0] == quote) break;
         /* Java writes such an escape between name and value of a message's properties. */
-        if (CMQ_JSON_LIKELY(json->end - mark >= 6 && memcmp(mark, "\\u000", 5) == 0 && mark[5] >= '0' && mark[5] <= '9')) {
+        if (CMQ_JSON_LIKELY(json->end - mark >= 6 && memcmp(mark, "\\u000", 5) == 0 && mark[5] >= '0' &&
+                            mark[5] <= '9')) {
             *json->scratch++ = (uint8_t)(mark[5] - '0');
             json->at = mark + 6;
         } else if (!cmq_json_unescape(json)) {
@@ -224,7 +227,8 @@ static inline bool cmq_json_string(cmq_json *json, cmq_slice *text_out)
 
 static inline bool cmq_json_is_word_end(uint8_t byte)
 {
-    return byte <= ' ' || byte == ',' || byte == ':' || byte == '"' || byte == '\'' || byte == '{' || byte == '}' || byte == '[' || byte == ']';
+    return byte <= ' ' || byte == ',' || byte == ':' || byte == '"' || byte == '\'' || byte == '{' || byte == '}' ||
+           byte == '[' || byte == ']';
 }
 
 /* A name or literal without quotes. */

@@ -5,10 +5,15 @@
 
 #include "base/cmq_assert.h"
 
+static const char *long_name(const cmq_member *member)
+{
+    return member->meaning != NULL ? member->meaning : member->name;
+}
 
-static const char *long_name(const cmq_member *member) { return member->meaning != NULL ? member->meaning : member->name; }
-
-static const char *kind_of(const cmq_command *command) { return (command->flag & CMQ_COMMAND_RESPONSE) != 0 ? "answer" : "request"; }
+static const char *kind_of(const cmq_command *command)
+{
+    return (command->flag & CMQ_COMMAND_RESPONSE) != 0 ? "answer" : "request";
+}
 
 cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *members, uint32_t missing)
 {
@@ -28,7 +33,8 @@ cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *m
 cmq_status cmq_member_is_wrong(const cmq_command *command, const cmq_member *member, cmq_slice value)
 {
     enum { SHOWN_BYTES_MAX = 40 };
-    CMQ_ASSERT(member->kind == CMQ_MEMBER_I32 || member->kind == CMQ_MEMBER_I64);   /* texts and flags are never wrong */
+    /* texts and flags are never wrong */
+    CMQ_ASSERT(member->kind == CMQ_MEMBER_I32 || member->kind == CMQ_MEMBER_I64);
     const int shown = value.bytes < SHOWN_BYTES_MAX ? (int)value.bytes : SHOWN_BYTES_MAX;
     return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d: field %s is `%.*s`, expected %s", kind_of(command), command->code,
                     long_name(member), shown, (const char *)value.data,

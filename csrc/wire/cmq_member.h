@@ -1,10 +1,12 @@
 /* cmq_member: the fields of a command become the members of a struct, in one pass.
  *
- * A header type has a table of members and a function that guesses, from length and first letter of a name, which one it can only be; one comparison
- * says whether it is. Fields that nobody guesses are skipped: clients send more than any one broker knows.
+ * A header type has a table of members and a function that guesses, from length and first letter of a name, which one
+ * it can only be; one comparison says whether it is. Fields that nobody guesses are skipped: clients send more than any
+ * one broker knows.
  *
- * Invariant: a member is set by its last field; null sets it to zero and counts as absent (1.4). A required one that is absent, and a number that is
- *            none, gives CMQ_ERR_ARGUMENT with a text that names the member as upstream does.
+ * Invariant: a member is set by its last field; null sets it to zero and counts as absent (1.4). A required one that is
+ *            absent, and a number that is none, gives CMQ_ERR_ARGUMENT with a text that names the member as upstream
+ *            does.
  * Way:       cmq_command_parse -> [cmq_member] -> cmq_send_header, cmq_pull_header, cmq_offset_header
  * Threads:   any; pure functions.
  * Source:    remoting specification 1.5.
@@ -30,11 +32,16 @@ typedef struct cmq_member {
     uint16_t offset;       /* in the struct */
 } cmq_member;
 
-#define CMQ_MEMBER(type, field, member_kind, text, long_text) \
-    {.name = (text), .meaning = (long_text), .name_bytes = sizeof(text) - 1, .kind = (member_kind), .offset = offsetof(type, field)}
+#define CMQ_MEMBER(type, field, member_kind, text, long_text)                                                          \
+    {.name = (text),                                                                                                   \
+     .meaning = (long_text),                                                                                           \
+     .name_bytes = sizeof(text) - 1,                                                                                   \
+     .kind = (member_kind),                                                                                            \
+     .offset = offsetof(type, field)}
 
 /* The failure texts of the two mistakes. */
-CMQ_MUST_CHECK cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *members, uint32_t missing);
+CMQ_MUST_CHECK cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *members,
+                                                uint32_t missing);
 CMQ_MUST_CHECK cmq_status cmq_member_is_wrong(const cmq_command *command, const cmq_member *member, cmq_slice value);
 
 /* Set a member; false when the value is no number of its kind. */
@@ -53,7 +60,8 @@ static inline bool cmq_member_set(const cmq_member *member, cmq_slice value, voi
         return true;
     }
     case CMQ_MEMBER_I32: {
-        if (value.data != NULL && (!cmq_number_parse(value, &number) || number < INT32_MIN || number > INT32_MAX)) return false;
+        if (value.data != NULL && (!cmq_number_parse(value, &number) || number < INT32_MIN || number > INT32_MAX))
+            return false;
         const int32_t small = (int32_t)number;
         memcpy(at, &small, sizeof small);
         return true;
@@ -66,10 +74,12 @@ static inline bool cmq_member_set(const cmq_member *member, cmq_slice value, voi
     }
 }
 
-/* Read the fields of `command` into `header`, which is zeroed. `guess` gives the index of the member that a name can only be, or -1. Bit i of
- * *seen_out: members[i] is there. `required` has the bits that must be. Inlined, so that a header type's guess is, too. */
-static inline cmq_status cmq_members_read(const cmq_command *command, const cmq_member *members, int (*guess)(cmq_slice name), uint32_t required,
-                                          void *header, uint32_t *seen_out)
+/* Read the fields of `command` into `header`, which is zeroed. `guess` gives the index of the member that a name can
+ * only be, or -1. Bit i of *seen_out: members[i] is there. `required` has the bits that must be. Inlined, so that a
+ * header type's guess is, too. */
+static inline cmq_status cmq_members_read(const cmq_command *command, const cmq_member *members,
+                                          int (*guess)(cmq_slice name), uint32_t required, void *header,
+                                          uint32_t *seen_out)
 {
     uint32_t seen = 0;
     CMQ_ASSERT(command->field_count <= CMQ_COMMAND_FIELDS_MAX);
@@ -79,7 +89,8 @@ static inline cmq_status cmq_members_read(const cmq_command *command, const cmq_
         if (index < 0) continue;
         CMQ_ASSERT(index < 32);   /* bits of `seen` */
         const cmq_member *member = &members[index];
-        if (field->name.bytes != member->name_bytes || memcmp(field->name.data, member->name, member->name_bytes) != 0) continue;
+        if (field->name.bytes != member->name_bytes || memcmp(field->name.data, member->name, member->name_bytes) != 0)
+            continue;
         if (!cmq_member_set(member, field->value, header)) return cmq_member_is_wrong(command, member, field->value);
         const uint32_t bit = UINT32_C(1) << index;
         seen = field->value.data != NULL ? seen | bit : seen & ~bit;

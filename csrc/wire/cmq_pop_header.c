@@ -5,7 +5,21 @@
 #include "wire/cmq_member.h"
 
 enum {
-    GROUP, TOPIC, QUEUE_ID, MAX_MESSAGES, INVISIBLE, POLL, BORN, INIT, EXPRESSION_TYPE, EXPRESSION, ORDER, ATTEMPT, HANDLE, OFFSET, MEMBER_COUNT
+    GROUP,
+    TOPIC,
+    QUEUE_ID,
+    MAX_MESSAGES,
+    INVISIBLE,
+    POLL,
+    BORN,
+    INIT,
+    EXPRESSION_TYPE,
+    EXPRESSION,
+    ORDER,
+    ATTEMPT,
+    HANDLE,
+    OFFSET,
+    MEMBER_COUNT
 };
 
 #define NAME(field, kind, name) CMQ_MEMBER(cmq_pop_header, field, kind, name, NULL)

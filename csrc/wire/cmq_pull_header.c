@@ -5,7 +5,18 @@
 #include "wire/cmq_member.h"
 
 enum {
-    GROUP, TOPIC, QUEUE_ID, QUEUE_OFFSET, MAX_MESSAGES, SYS_FLAG, COMMIT_OFFSET, SUSPEND, SUB_VERSION, SUBSCRIPTION, EXPRESSION_TYPE, MAX_BYTES,
+    GROUP,
+    TOPIC,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    MAX_MESSAGES,
+    SYS_FLAG,
+    COMMIT_OFFSET,
+    SUSPEND,
+    SUB_VERSION,
+    SUBSCRIPTION,
+    EXPRESSION_TYPE,
+    MAX_BYTES,
     MEMBER_COUNT
 };
 
@@ -68,7 +79,8 @@ void cmq_pull_header_write(cmq_command_writer *writer, const cmq_pull_header *he
     cmq_command_add_i64(writer, name_of(SUSPEND), header->suspend_ms);
     if (header->subscription.bytes > 0) cmq_command_add_text(writer, name_of(SUBSCRIPTION), header->subscription);
     cmq_command_add_i64(writer, name_of(SUB_VERSION), header->sub_version);
-    if (header->expression_type.bytes > 0) cmq_command_add_text(writer, name_of(EXPRESSION_TYPE), header->expression_type);
+    if (header->expression_type.bytes > 0)
+        cmq_command_add_text(writer, name_of(EXPRESSION_TYPE), header->expression_type);
     if (header->max_bytes != 0) cmq_command_add_i64(writer, name_of(MAX_BYTES), header->max_bytes);
     if (header->broker_name.bytes > 0) cmq_command_add_text(writer, CMQ_NAME("bname"), header->broker_name);
 }

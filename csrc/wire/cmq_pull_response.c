@@ -31,14 +31,16 @@ static inline int guess(cmq_slice name)
 
 static inline bool has_offsets(int32_t code)
 {
-    return code == CMQ_RESPONSE_SUCCESS || (code >= CMQ_RESPONSE_PULL_NOT_FOUND && code <= CMQ_RESPONSE_PULL_OFFSET_MOVED);
+    return code == CMQ_RESPONSE_SUCCESS ||
+           (code >= CMQ_RESPONSE_PULL_NOT_FOUND && code <= CMQ_RESPONSE_PULL_OFFSET_MOVED);
 }
 
 cmq_status cmq_pull_response_read(const cmq_command *command, cmq_pull_response *response_out)
 {
     uint32_t seen = 0;
     *response_out = (cmq_pull_response){0};
-    const cmq_status status = cmq_members_read(command, members, guess, has_offsets(command->code) ? REQUIRED : 0, response_out, &seen);
+    const cmq_status status =
+        cmq_members_read(command, members, guess, has_offsets(command->code) ? REQUIRED : 0, response_out, &seen);
     response_out->has_offset_delta = (seen >> DELTA & 1) != 0;
     return status;
 }

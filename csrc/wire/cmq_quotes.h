@@ -1,10 +1,10 @@
 /* cmq_quotes: where the quotes and backslashes of a text are, 64 bytes at a time.
  *
- * A JSON header is mostly short strings, so what costs in reading it is to find their ends. One look at a block gives a bit per byte; every string
- * that ends in the block is then found by counting zeros.
+ * A JSON header is mostly short strings, so what costs in reading it is to find their ends. One look at a block gives a
+ * bit per byte; every string that ends in the block is then found by counting zeros.
  *
- * Invariant: cmq_quotes_next gives the first `"` or `\` at or behind `from`, else the end; not a byte outside the text is read. Both ways of
- *            looking at a block give the same bits.
+ * Invariant: cmq_quotes_next gives the first `"` or `\` at or behind `from`, else the end; not a byte outside the text
+ *            is read. Both ways of looking at a block give the same bits.
  * Way:       header of a frame -> [cmq_quotes] -> strings of cmq_command_json
  * Threads:   any; state of the caller over borrowed bytes.
  * Source:    measurements in native.md, section 4.
@@ -32,7 +32,8 @@ static inline uint64_t cmq_quotes_mask_portable(const uint8_t *block)
         memcpy(&word, block + 8 * i, sizeof word);
         const uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
         const uint64_t others = (((quote & low) + low) | quote) & (((backslash & low) + low) | backslash);
-        const uint64_t found = ~(others | low) >> 7;                               /* 1 in each byte that is one of the two */
+        /* 1 in each byte that is one of the two */
+        const uint64_t found = ~(others | low) >> 7;
         mask |= (found * UINT64_C(0x0102040810204080) >> 56) << 8 * i;             /* byte i becomes bit i */
     }
     return mask;
@@ -42,14 +43,15 @@ static inline uint64_t cmq_quotes_mask_portable(const uint8_t *block)
 static inline uint64_t cmq_quotes_mask16_sse2(const uint8_t *at)
 {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
-    const __m128i found = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
+    const __m128i found =
+        _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
     return (uint64_t)(uint32_t)_mm_movemask_epi8(found);
 }
 
 static inline uint64_t cmq_quotes_mask_sse2(const uint8_t *block)
 {
-    return cmq_quotes_mask16_sse2(block) | cmq_quotes_mask16_sse2(block + 16) << 16 | cmq_quotes_mask16_sse2(block + 32) << 32 |
-           cmq_quotes_mask16_sse2(block + 48) << 48;
+    return cmq_quotes_mask16_sse2(block) | cmq_quotes_mask16_sse2(block + 16) << 16 |
+           cmq_quotes_mask16_sse2(block + 32) << 32 | cmq_quotes_mask16_sse2(block + 48) << 48;
 }
 #endif
 
@@ -68,7 +70,8 @@ typedef struct cmq_quotes {
     uint64_t mask;          /* its bits; none for bytes behind the end */
 } cmq_quotes;
 
-/* Look at the block that begins at `from`. The last, short one is read as the tail of the 64 bytes that end the text. */
+/* Look at the block that begins at `from`. The last, short one is read as the tail of the 64 bytes that end the
+ * text. */
 static inline void cmq_quotes_look(cmq_quotes *quotes, const uint8_t *from)
 {
     quotes->block = from;
@@ -90,7 +93,8 @@ static inline void cmq_quotes_begin(cmq_quotes *quotes, const uint8_t *text, siz
     cmq_quotes_look(quotes, text);
 }
 
-/* The bits of what is known from `from` on, bit 0 its own; none when nothing is. `from` is never before that of an earlier call. */
+/* The bits of what is known from `from` on, bit 0 its own; none when nothing is. `from` is never before that of an
+ * earlier call. */
 static inline uint64_t cmq_quotes_known(const cmq_quotes *quotes, const uint8_t *from)
 {
     const size_t at = (size_t)(from - quotes->block);

@@ -6,8 +6,20 @@
 
 /* In the order of the letters a to m. */
 enum {
-    GROUP, TOPIC, DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES, QUEUE_ID, SYS_FLAG, BORN, FLAG, PROPERTIES, RECONSUME_TIMES, UNIT_MODE, MAX_RECONSUME_TIMES,
-    BATCH, MEMBER_COUNT
+    GROUP,
+    TOPIC,
+    DEFAULT_TOPIC,
+    DEFAULT_TOPIC_QUEUES,
+    QUEUE_ID,
+    SYS_FLAG,
+    BORN,
+    FLAG,
+    PROPERTIES,
+    RECONSUME_TIMES,
+    UNIT_MODE,
+    MAX_RECONSUME_TIMES,
+    BATCH,
+    MEMBER_COUNT
 };
 
 #define MEMBERS(NAME)                                                                                  \
@@ -37,7 +49,8 @@ enum { REQUIRED = (1 << (FLAG + 1)) - 1 };   /* from the group to the flag */
 
 static inline int guess_letter(cmq_slice name)
 {
-    return name.bytes == 1 && name.data[0] >= 'a' && name.data[0] <= 'm' ? name.data[0] - 'a' : -1;   /* n is a broker's name */
+    /* n is a broker's name */
+    return name.bytes == 1 && name.data[0] >= 'a' && name.data[0] <= 'm' ? name.data[0] - 'a' : -1;
 }
 
 static inline int guess_name(cmq_slice name)
@@ -57,14 +70,18 @@ static inline int guess_name(cmq_slice name)
     }
 }
 
-static inline bool is_by_name(int32_t code) { return code == CMQ_REQUEST_SEND_MESSAGE || code == CMQ_REQUEST_SEND_REPLY_MESSAGE; }
+static inline bool is_by_name(int32_t code)
+{
+    return code == CMQ_REQUEST_SEND_MESSAGE || code == CMQ_REQUEST_SEND_REPLY_MESSAGE;
+}
 
 cmq_status cmq_send_header_read(const cmq_command *command, cmq_send_header *header_out)
 {
     uint32_t seen = 0;
     *header_out = (cmq_send_header){0};
-    const cmq_status status = is_by_name(command->code) ? cmq_members_read(command, named, guess_name, REQUIRED, header_out, &seen)
-                                                        : cmq_members_read(command, lettered, guess_letter, REQUIRED, header_out, &seen);
+    const cmq_status status = is_by_name(command->code)
+                                  ? cmq_members_read(command, named, guess_name, REQUIRED, header_out, &seen)
+                                  : cmq_members_read(command, lettered, guess_letter, REQUIRED, header_out, &seen);
     header_out->has_max_reconsume_times = (seen >> MAX_RECONSUME_TIMES & 1) != 0;
     return status;
 }
@@ -89,7 +106,9 @@ void cmq_send_header_write(cmq_command_writer *writer, int32_t code, const cmq_s
     cmq_command_add_text(writer, name_of(&members[PROPERTIES]), header->properties);
     cmq_command_add_i64(writer, name_of(&members[RECONSUME_TIMES]), header->reconsume_times);
     cmq_command_add_bool(writer, name_of(&members[UNIT_MODE]), header->unit_mode);
-    if (header->has_max_reconsume_times) cmq_command_add_i64(writer, name_of(&members[MAX_RECONSUME_TIMES]), header->max_reconsume_times);
+    if (header->has_max_reconsume_times)
+        cmq_command_add_i64(writer, name_of(&members[MAX_RECONSUME_TIMES]), header->max_reconsume_times);
     cmq_command_add_bool(writer, name_of(&members[BATCH]), header->batch);
-    if (header->broker_name.bytes > 0) cmq_command_add_text(writer, by_name ? CMQ_NAME("bname") : CMQ_NAME("n"), header->broker_name);
+    if (header->broker_name.bytes > 0)
+        cmq_command_add_text(writer, by_name ? CMQ_NAME("bname") : CMQ_NAME("n"), header->broker_name);
 }

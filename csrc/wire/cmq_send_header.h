@@ -27,7 +27,8 @@ typedef struct cmq_send_header {
     bool has_max_reconsume_times;     /* only for retry topics */
     int32_t max_reconsume_times;
     bool batch;
-    cmq_slice broker_name;            /* written where it is not empty; reading leaves it out, as no broker looks at it */
+    cmq_slice broker_name;            /* written where it is not empty; reading leaves it out, as no broker looks at
+                                       * it */
 } cmq_send_header;
 
 /* CMQ_ERR_ARGUMENT when a required field is missing or a number is malformed; the text names the field. Answered with

@@ -4,7 +4,17 @@
 #include "wire/cmq_codes.h"
 #include "wire/cmq_member.h"
 
-enum { MESSAGE_ID, QUEUE_ID, QUEUE_OFFSET, TRANSACTION_ID, REGION_ID, TRACE_ON, BATCH_UNIQUE_ID, RECALL_HANDLE, MEMBER_COUNT };
+enum {
+    MESSAGE_ID,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    TRANSACTION_ID,
+    REGION_ID,
+    TRACE_ON,
+    BATCH_UNIQUE_ID,
+    RECALL_HANDLE,
+    MEMBER_COUNT
+};
 
 #define NAME(field, kind, name) CMQ_MEMBER(cmq_send_response, field, kind, name, NULL)
 
@@ -37,12 +47,14 @@ static inline int guess(cmq_slice name)
 
 bool cmq_send_response_is_stored(int32_t code)
 {
-    return code == CMQ_RESPONSE_SUCCESS || (code >= CMQ_RESPONSE_FLUSH_DISK_TIMEOUT && code <= CMQ_RESPONSE_FLUSH_SLAVE_TIMEOUT);
+    return code == CMQ_RESPONSE_SUCCESS ||
+           (code >= CMQ_RESPONSE_FLUSH_DISK_TIMEOUT && code <= CMQ_RESPONSE_FLUSH_SLAVE_TIMEOUT);
 }
 
 cmq_status cmq_send_response_read(const cmq_command *command, cmq_send_response *response_out)
 {
     uint32_t seen;
     *response_out = (cmq_send_response){0};
-    return cmq_members_read(command, members, guess, cmq_send_response_is_stored(command->code) ? REQUIRED : 0, response_out, &seen);
+    return cmq_members_read(command, members, guess, cmq_send_response_is_stored(command->code) ? REQUIRED : 0,
+                            response_out, &seen);
 }

@@ -1,9 +1,10 @@
 /* cmq_text: text put together in memory of the caller: constants, numbers, and strings with fastjson's escapes.
  *
- * The escapes are the short ones, and \uXXXX with capital digits for other control characters, U+007F to U+009F and the two line separators.
+ * The escapes are the short ones, and \uXXXX with capital digits for other control characters, U+007F to U+009F and the
+ * two line separators.
  *
- * Invariant: nothing is written behind the capacity, and once something did not fit nothing more is written at all; used counts on, so that it says
- *            how much it would have been.
+ * Invariant: nothing is written behind the capacity, and once something did not fit nothing more is written at all;
+ *            used counts on, so that it says how much it would have been.
  * Way:       cmq_command_write, cmq_pop_handle, cmq_pop_record -> [cmq_text] -> connection, log
  * Threads:   any; memory of the caller.
  * Source:    remoting specification 1.3; the escapes were tried with fastjson 1.2.83.
@@ -84,13 +85,15 @@ static inline void cmq_text_put_slice(cmq_text *out, cmq_slice text) { cmq_text_
 
 /* ---- text in JSON: the escapes are fastjson's ---- */
 
-/* Whether a byte may begin something that is escaped. Of the lead bytes of UTF-8 only C2 (U+0080 to U+00BF) and E2 (U+2000 to U+2FFF) do. */
+/* Whether a byte may begin something that is escaped. Of the lead bytes of UTF-8 only C2 (U+0080 to U+00BF) and E2
+ * (U+2000 to U+2FFF) do. */
 static inline bool cmq_text_is_suspect(uint8_t byte)
 {
     return byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F || byte == 0xC2 || byte == 0xE2;
 }
 
-/* Whether none of eight bytes is suspect, or above 0x7F. It may say no where the answer is yes, not the other way round. */
+/* Whether none of eight bytes is suspect, or above 0x7F. It may say no where the answer is yes, not the other way
+ * round. */
 static inline bool cmq_text_are_plain(const uint8_t *eight)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = UINT64_C(0x8080808080808080);
@@ -105,7 +108,8 @@ static inline size_t cmq_text_plain_bytes(const uint8_t *text, size_t bytes)
 {
     size_t at = 0;
     while (bytes - at >= 8 && cmq_text_are_plain(text + at)) at += 8;
-    if (bytes >= 8 && bytes - at < 8 && cmq_text_are_plain(text + bytes - 8)) return bytes;   /* the end, with some bytes before it again */
+    /* the end, with some bytes before it again */
+    if (bytes >= 8 && bytes - at < 8 && cmq_text_are_plain(text + bytes - 8)) return bytes;
     while (at < bytes && !cmq_text_is_suspect(text[at])) at++;
     return at;
 }

@@ -3,7 +3,8 @@
  * message, of this round and of those before, at the acknowledged place. Under either flush mode: an acknowledged
  * message survives the process.
  *
- * CMQ_CRASH_ROUNDS: how many kills; without it a dozen, with CMQ_LONG hundreds. CMQ_SEED repeats the choices, though not the moments.
+ * CMQ_CRASH_ROUNDS: how many kills; without it a dozen, with CMQ_LONG hundreds. CMQ_SEED repeats the choices, though
+ * not the moments.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -64,8 +65,8 @@ static void send_some(sender *s)
         snprintf(number, sizeof number, "%" PRId64, which);
         snprintf(queue, sizeof queue, "%d", (int)(which % 4));
         snprintf(properties, sizeof properties, "TAGS\x01%s\x02UNIQ_KEY\x01%s\x02", queue, number);
-        const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", queue}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {"i", properties},
-                                    {NULL, NULL}};
+        const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"},        {"e", queue},
+                                    {"f", "0"}, {"g", "1"}, {"h", "0"}, {"i", properties}, {NULL, NULL}};
         if (!kit_try_request(s->socket, 310, (int32_t)s->next, fields, number, strlen(number))) return;
         s->next++;
     }
@@ -84,7 +85,8 @@ static bool take_answers(sender *s)
     for (;;) {
         cmq_frame frame;
         size_t needed;
-        const cmq_status status = cmq_frame_next((cmq_slice){.data = s->in + at, .bytes = s->used - at}, CMQ_FRAME_BYTES_MAX, &frame, &needed);
+        const cmq_status status = cmq_frame_next((cmq_slice){.data = s->in + at, .bytes = s->used - at},
+                                                 CMQ_FRAME_BYTES_MAX, &frame, &needed);
         if (status == CMQ_AGAIN) break;
         CHECK_OK(status);
         CHECK_OK(cmq_command_parse(&frame, scratch, sizeof scratch, &answer.command));
@@ -129,9 +131,11 @@ static void check_store(const cmq_store_options *options)
         char expected[24];
         const int bytes = snprintf(expected, sizeof expected, "%" PRId64, told[i].number);
         cmq_found_batch_release(&found->batch);
-        const cmq_status status = cmq_store_read_offset(store, cmq_slice_of_text("T"), told[i].queue_id, told[i].queue_offset, &found->batch);
+        const cmq_status status =
+            cmq_store_read_offset(store, cmq_slice_of_text("T"), told[i].queue_id, told[i].queue_offset, &found->batch);
         if (status != CMQ_OK)
-            cmq_test_fail(__FILE__, __LINE__, "message %" PRId64 " was acknowledged and is lost: %s", told[i].number, cmq_last_error()->text);
+            cmq_test_fail(__FILE__, __LINE__, "message %" PRId64 " was acknowledged and is lost: %s", told[i].number,
+                          cmq_last_error()->text);
         const cmq_record_view view = kit_view(&found->items[0]);
         CHECK_BYTES(view.body.data, view.body.bytes, expected, (size_t)bytes);
     }

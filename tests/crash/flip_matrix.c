@@ -1,10 +1,11 @@
-/* flip_matrix: every byte of small stores is damaged in turn, and every message is read in every way afterwards: it comes whole, or an error names the
- * damage. Never silence, never foreign bytes, never a crash or a hang.
+/* flip_matrix: every byte of small stores is damaged in turn, and every message is read in every way afterwards: it
+ * comes whole, or an error names the damage. Never silence, never foreign bytes, never a crash or a hang.
  *
- * The kinds of damage: a bit flips; a sector of 512 bytes reads as zeros, or a page of 4 KiB; a sector repeats the one before; a sector was written to this
- * file that belongs to another of its kind; the file ends there; the file is missing. Each
- * damage is read by a read-only opening and then by a writer, on a copy of the store: the log, each queue, tag, offset, key, time, and place in the log; as
- * Arrow, by key through the index and without it; and, beside the writer, by the view that was there before it.
+ * The kinds of damage: a bit flips; a sector of 512 bytes reads as zeros, or a page of 4 KiB; a sector repeats the one
+ * before; a sector was written to this file that belongs to another of its kind; the file ends there; the file is
+ * missing. Each damage is read by a read-only opening and then by a writer, on a copy of the store: the log, each
+ * queue, tag, offset, key, time, and place in the log; as Arrow, by key through the index and without it; and, beside
+ * the writer, by the view that was there before it.
  *
  * The stores lie in memory; one damage in sixteen is done to the system's files.
  *
@@ -12,7 +13,8 @@
  * the defect; `cometmq verify` runs before, and damage that it names counts as reported, in a column of its own. In the
  * long form a line of `known` that nothing matched fails.
  *
- * CMQ_FLIPS: how many damages are drawn; without it some hundred, and with CMQ_LONG every one. CMQ_SEED repeats a draw. Missing files are always tried.
+ * CMQ_FLIPS: how many damages are drawn; without it some hundred, and with CMQ_LONG every one. CMQ_SEED repeats a draw.
+ * Missing files are always tried.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -82,10 +84,13 @@ static void append_message(base *of, cmq_store *store, int i)
     kept->tag = i % 4 == 3 ? NULL : tags[i % 4];
     kept->queue_id = batch || of->summed ? 0 : i / 3 % 2;
     const cmq_append append = {
-        .common = {.topic = kit_slice(kept->topic), .queue_id = kept->queue_id, .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
+        .common = {.topic = kit_slice(kept->topic),
+                   .queue_id = kept->queue_id,
+                   .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
         .count = 1,
         .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = (const uint8_t *)body, .bytes = (size_t)bytes}},
-        .tags = {.kind = kept->tag != NULL ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE, .one = kit_slice(kept->tag != NULL ? kept->tag : "")},
+        .tags = {.kind = kept->tag != NULL ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE,
+                 .one = kit_slice(kept->tag != NULL ? kept->tag : "")},
         .keys = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(kept->key)},
         .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(properties)},
     };
@@ -149,16 +154,48 @@ typedef enum kind { FLIP, ZERO, PAGE, REPEAT, MISDIRECT, CUT, REMOVE, KINDS } ki
 static const char *const kind_names[KINDS] = {"flip", "zero", "page", "repeat", "misdirect", "cut", "remove"};
 
 typedef enum area { LOG, QUEUE, BATCH, EXT, INDEX, CHECKPOINT, SUMS, OURS, OTHER, AREAS } area;
-static const char *const area_names[AREAS] = {"commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "cometmq/sums", "cometmq", "other"};
+static const char *const area_names[AREAS] = {"commitlog",        "consumequeue", "batchconsumequeue",
+                                              "consumequeue_ext", "index",        "checkpoint",
+                                              "cometmq/sums",     "cometmq",      "other"};
 
 /* The field that a byte of the log belongs to. */
-typedef enum field { LENGTHS, CRC, QUEUE_ID, FLAG, QUEUE_OFFSET, PHYSICAL, SYS_FLAG, BORN, STORED, HOSTS, RECONSUME, PREPARED, BODY, TOPIC, PROPERTIES, PROOF,
-                     NONE,
-                     FIELDS } field;
-static const char *const field_names[FIELDS] = {"lengths and magic", "body CRC", "queue id", "flag", "queue offset", "physical offset", "system flag",
+typedef enum field {
+    LENGTHS,
+    CRC,
+    QUEUE_ID,
+    FLAG,
+    QUEUE_OFFSET,
+    PHYSICAL,
+    SYS_FLAG,
+    BORN,
+    STORED,
+    HOSTS,
+    RECONSUME,
+    PREPARED,
+    BODY,
+    TOPIC,
+    PROPERTIES,
+    PROOF,
+    NONE,
+    FIELDS
+} field;
+static const char *const field_names[FIELDS] = {"lengths and magic",
+                                                "body CRC",
+                                                "queue id",
+                                                "flag",
+                                                "queue offset",
+                                                "physical offset",
+                                                "system flag",
                                                 "born time",
-                                                "store time", "hosts", "reconsume times", "prepared offset", "body", "topic", "properties",
-                                                "property CRC", "-"};
+                                                "store time",
+                                                "hosts",
+                                                "reconsume times",
+                                                "prepared offset",
+                                                "body",
+                                                "topic",
+                                                "properties",
+                                                "property CRC",
+                                                "-"};
 
 static struct {
     char paths[FILES_MAX][CMQ_PATH_BYTES];
@@ -183,7 +220,9 @@ static void take_file(void *context, const char *path, int64_t bytes)
 {
     const base *of = context;
     const char *root = of->path;
-    if (strcmp(strrchr(path, '/'), "/lock") == 0 || (of->summed && strstr(path, "/consumequeue/") == NULL && strstr(path, "/sums/") == NULL)) return;
+    if (strcmp(strrchr(path, '/'), "/lock") == 0 ||
+        (of->summed && strstr(path, "/consumequeue/") == NULL && strstr(path, "/sums/") == NULL))
+        return;
     CHECK(files.count < FILES_MAX);
     snprintf(files.paths[files.count], sizeof files.paths[0], "%s", path + strlen(root) + 1);
     files.bytes[files.count++] = bytes;
@@ -205,9 +244,12 @@ static area area_of(const char *name)
 static field field_in(const message *kept, int64_t at)
 {
     cmq_record_view view;
-    static const struct { int64_t end; field field; } places[] = {{8, LENGTHS}, {12, CRC}, {16, QUEUE_ID}, {20, FLAG}, {28, QUEUE_OFFSET}, {36, PHYSICAL},
-                                                                  {40, SYS_FLAG}, {48, BORN}, {56, HOSTS}, {64, STORED}, {72, HOSTS}, {76, RECONSUME},
-                                                                  {84, PREPARED}, {88, LENGTHS}};
+    static const struct {
+        int64_t end;
+        field field;
+    } places[] = {{8, LENGTHS},   {12, CRC},       {16, QUEUE_ID}, {20, FLAG},   {28, QUEUE_OFFSET},
+                  {36, PHYSICAL}, {40, SYS_FLAG},  {48, BORN},     {56, HOSTS},  {64, STORED},
+                  {72, HOSTS},    {76, RECONSUME}, {84, PREPARED}, {88, LENGTHS}};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (at < places[i].end) return places[i].field;
     CHECK_OK(cmq_record_parse(kept->record, kept->bytes, kept->phy, 0, &view));
@@ -216,7 +258,8 @@ static field field_in(const message *kept, int64_t at)
     if (at < topic) return LENGTHS;
     if (at < topic + (int64_t)view.topic.bytes) return TOPIC;
     if (at < properties) return LENGTHS;
-    return now.of->options.property_crc && at >= (int64_t)kept->bytes - CMQ_RECORD_PROPERTY_CRC_BYTES - 1 ? PROOF : PROPERTIES;
+    return now.of->options.property_crc && at >= (int64_t)kept->bytes - CMQ_RECORD_PROPERTY_CRC_BYTES - 1 ? PROOF
+                                                                                                          : PROPERTIES;
 }
 
 static field field_of(const base *of, const char *name, int64_t at)
@@ -270,7 +313,8 @@ static cmq_file *open_copy(const char *name, cmq_open_mode mode)
 }
 
 /* The bytes that the damage puts in the place of `sector`; false where there are none. */
-static bool damaged_bytes(size_t file, cmq_file *copy, const uint8_t *sector, size_t length, unsigned bit, uint8_t *into)
+static bool damaged_bytes(size_t file, cmq_file *copy, const uint8_t *sector, size_t length, unsigned bit,
+                          uint8_t *into)
 {
     memset(into, 0, length);
     if (now.kind == FLIP) into[0] = (uint8_t)(sector[0] ^ 1u << bit);
@@ -294,7 +338,10 @@ static bool strike(size_t file, unsigned bit)
     if (now.kind == CUT) {
         CHECK_OK(cmq_file_resize(copy, (uint64_t)now.at));
     } else {
-        const int64_t unit = now.kind == FLIP ? 1 : now.kind == PAGE ? PAGE_BYTES : SECTOR, left = files.bytes[file] - now.at;
+        const int64_t unit = now.kind == FLIP   ? 1
+                             : now.kind == PAGE ? PAGE_BYTES
+                                                : SECTOR,
+                      left = files.bytes[file] - now.at;
         const size_t length = (size_t)(left < unit ? left : unit);
         CHECK_OK(cmq_file_read(copy, (uint64_t)now.at, sector, length));
         changes = damaged_bytes(file, copy, sector, length, bit, after) && memcmp(after, sector, length) != 0;
@@ -306,8 +353,22 @@ static bool strike(size_t file, unsigned bit)
 
 /* ---- reading ---- */
 
-typedef enum way { WHOLE_LOG, BY_QUEUE, BY_TAG, BY_TIME, BY_OFFSET, BY_KEY, BY_PLACE, ARROW, KEY_QUERY, NO_INDEX, FOLLOWER, WAYS } way;
-static const char *const way_names[WAYS] = {"log", "queue", "tag", "time", "offset", "key", "place", "arrow", "query", "no index", "follower"};
+typedef enum way {
+    WHOLE_LOG,
+    BY_QUEUE,
+    BY_TAG,
+    BY_TIME,
+    BY_OFFSET,
+    BY_KEY,
+    BY_PLACE,
+    ARROW,
+    KEY_QUERY,
+    NO_INDEX,
+    FOLLOWER,
+    WAYS
+} way;
+static const char *const way_names[WAYS] = {"log",   "queue", "tag",   "time",     "offset",  "key",
+                                            "place", "arrow", "query", "no index", "follower"};
 
 enum { READ_ONLY = 1, WRITER = 2 };
 
@@ -324,14 +385,16 @@ static answers got;
 
 static bool is_typed(cmq_status status)
 {
-    return status == CMQ_ERR_CORRUPT || status == CMQ_ERR_NOT_STORE || status == CMQ_ERR_AMBIGUOUS || status == CMQ_ERR_SETTING ||
-           status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_OFFSET || status == CMQ_ERR_IO || status == CMQ_ERR_CLOSED;
+    return status == CMQ_ERR_CORRUPT || status == CMQ_ERR_NOT_STORE || status == CMQ_ERR_AMBIGUOUS ||
+           status == CMQ_ERR_SETTING || status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_OFFSET ||
+           status == CMQ_ERR_IO || status == CMQ_ERR_CLOSED;
 }
 
 static void must_be_typed(const char *what, cmq_status status)
 {
     if (status != CMQ_OK && !is_typed(status))
-        cmq_test_fail(__FILE__, __LINE__, "%s: %s gave %s (%s)", now_text, what, cmq_status_name(status), cmq_last_error()->text);
+        cmq_test_fail(__FILE__, __LINE__, "%s: %s gave %s (%s)", now_text, what, cmq_status_name(status),
+                      cmq_last_error()->text);
 }
 
 static void hear(way by, const char *what, cmq_status status)
@@ -372,7 +435,8 @@ static void look_at(way by, const cmq_found *item, int asked)
         return;
     }
     const message *kept = &now.of->messages[i];
-    const bool same = kept->bytes == item->record_bytes && memcmp(kept->record, item->record, kept->bytes) == 0 && kept->queue_offset == item->queue_offset;
+    const bool same = kept->bytes == item->record_bytes && memcmp(kept->record, item->record, kept->bytes) == 0 &&
+                      kept->queue_offset == item->queue_offset;
     if (same) got.seen[by][i] = true;
     else got.changed[by]++;
 }
@@ -410,7 +474,8 @@ static void read_queues(way by, cmq_store *store, kit_found *found)
     for (int t = 0; t < 3; t++) {
         const cmq_slice topic = kit_slice(topics[t]);
         for (int32_t queue = 0; queue < (t < 2 ? 2 : 1); queue++) {
-            const cmq_read_options one = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .queue_ids = &queue, .queue_id_count = 1};
+            const cmq_read_options one = {
+                .topics = &topic, .topic_count = 1, .may_be_missing = true, .queue_ids = &queue, .queue_id_count = 1};
             read_with(by, store, &one, found);
         }
     }
@@ -420,12 +485,16 @@ static void read_topics(cmq_store *store, kit_found *found)
 {
     for (int t = 0; t < 3; t++) {
         const cmq_slice topic = kit_slice(topics[t]);
-        const cmq_read_options later = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .has_start_time = true,
+        const cmq_read_options later = {.topics = &topic,
+                                        .topic_count = 1,
+                                        .may_be_missing = true,
+                                        .has_start_time = true,
                                         .start_time_ms = now.of->messages[now.of->count / 2].store_ms};
         read_with(BY_TIME, store, &later, found);
         for (int i = 0; i < 3; i++) {
             const cmq_slice tag = kit_slice(tags[i]);
-            const cmq_read_options tagged = {.topics = &topic, .topic_count = 1, .may_be_missing = true, .tags = &tag, .tag_count = 1};
+            const cmq_read_options tagged = {
+                .topics = &topic, .topic_count = 1, .may_be_missing = true, .tags = &tag, .tag_count = 1};
             read_with(BY_TAG, store, &tagged, found);
         }
     }
@@ -438,7 +507,8 @@ static cmq_slice text_at(const struct ArrowArray *column, int64_t row)
     const uint8_t *bits = column->buffers[0];
     const int32_t *offsets = column->buffers[1];
     if (bits != NULL && (bits[row / 8] >> row % 8 & 1) == 0) return CMQ_SLICE_NONE;
-    return (cmq_slice){.data = (const uint8_t *)column->buffers[2] + offsets[row], .bytes = (size_t)(offsets[row + 1] - offsets[row])};
+    return (cmq_slice){.data = (const uint8_t *)column->buffers[2] + offsets[row],
+                       .bytes = (size_t)(offsets[row + 1] - offsets[row])};
 }
 
 static void look_at_rows(way by, const struct ArrowArray *batch)
@@ -451,9 +521,10 @@ static void look_at_rows(way by, const struct ArrowArray *batch)
             continue;
         }
         const message *kept = &now.of->messages[i];
-        const bool same = offsets[row] == kept->queue_offset && cmq_slice_equal(text_at(batch->children[2], row), kept->body) &&
-                          cmq_slice_equal(text_at(batch->children[3], row), kit_slice(kept->tag != NULL ? kept->tag : "")) &&
-                          cmq_slice_equal(text_at(batch->children[4], row), kit_slice(kept->key));
+        const bool same =
+            offsets[row] == kept->queue_offset && cmq_slice_equal(text_at(batch->children[2], row), kept->body) &&
+            cmq_slice_equal(text_at(batch->children[3], row), kit_slice(kept->tag != NULL ? kept->tag : "")) &&
+            cmq_slice_equal(text_at(batch->children[4], row), kit_slice(kept->key));
         if (same) got.seen[by][i] = true;
         else got.changed[by]++;
     }
@@ -461,12 +532,19 @@ static void look_at_rows(way by, const struct ArrowArray *batch)
 
 static void scan_with(way by, cmq_store *store, const cmq_slice *keys, uint32_t key_count)
 {
-    static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_PHYSICAL_OFFSET, .name = "place"}, {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "offset"},
-                                              {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "body"}, {.kind = CMQ_SCAN_TAGS, .name = "tags"},
+    static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_PHYSICAL_OFFSET, .name = "place"},
+                                              {.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "offset"},
+                                              {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "body"},
+                                              {.kind = CMQ_SCAN_TAGS, .name = "tags"},
                                               {.kind = CMQ_SCAN_KEYS, .name = "keys"}};
     const cmq_slice names[] = {kit_slice(topics[0]), kit_slice(topics[1]), kit_slice(topics[2])};
-    const cmq_scan_options options = {.read = {.topics = names, .topic_count = 3, .may_be_missing = true}, .keys = keys, .key_count = key_count,
-                                      .columns = columns, .column_count = 5, .raw_bodies = true, .check_crc = true};
+    const cmq_scan_options options = {.read = {.topics = names, .topic_count = 3, .may_be_missing = true},
+                                      .keys = keys,
+                                      .key_count = key_count,
+                                      .columns = columns,
+                                      .column_count = 5,
+                                      .raw_bodies = true,
+                                      .check_crc = true};
     cmq_scan *scan;
     cmq_status status = cmq_scan_open(store, &options, &scan);
     hear(by, "opening a scan", status);
@@ -527,7 +605,8 @@ static void scan_without_index(void)
     must_be_typed("closing", cmq_store_close(view));
 }
 
-/* By the view that was opened before the writer, or by a new one where that says that it cannot go on, or there was none. */
+/* By the view that was opened before the writer, or by a new one where that says that it cannot go on, or there was
+ * none. */
 static void read_as_follower(cmq_store **view, kit_found *found)
 {
     if (*view != NULL) read_queues(FOLLOWER, *view, found);
@@ -544,12 +623,14 @@ static void look_each_up(cmq_store *store, kit_found *found)
 {
     for (int i = 0; i < now.of->count; i++) {
         const message *kept = &now.of->messages[i];
-        hear(BY_OFFSET, "reading an offset", cmq_store_read_offset(store, kit_slice(kept->topic), kept->queue_id, kept->queue_offset, &found->batch));
+        hear(BY_OFFSET, "reading an offset",
+             cmq_store_read_offset(store, kit_slice(kept->topic), kept->queue_id, kept->queue_offset, &found->batch));
         look_at_all(BY_OFFSET, &found->batch, i);
         if (now.of->summed) continue;   /* neither log nor index is damaged */
         hear(BY_PLACE, "reading a place", cmq_store_read_physical(store, kept->phy, &found->batch));
         look_at_all(BY_PLACE, &found->batch, i);
-        hear(BY_KEY, "finding a key", cmq_store_find_key(store, kit_slice(kept->topic), kit_slice(kept->key), 0, INT64_MAX, &found->batch));
+        hear(BY_KEY, "finding a key",
+             cmq_store_find_key(store, kit_slice(kept->topic), kit_slice(kept->key), 0, INT64_MAX, &found->batch));
         look_at_all(BY_KEY, &found->batch, i);
     }
 }
@@ -580,13 +661,16 @@ static void read_in_every_way(cmq_store *store, unsigned mode, cmq_store **view)
 /* ---- judging ---- */
 
 typedef enum outcome { INTACT, REFUSED, OPENING_TOLD, READER_TOLD, VERIFY_TOLD, KNOWN, OUTCOMES } outcome;
-static const char *const outcome_names[OUTCOMES] = {"all whole", "refused", "opening told", "reader told", "verify told", "not told"};
+static const char *const outcome_names[OUTCOMES] = {"all whole",   "refused",     "opening told",
+                                                    "reader told", "verify told", "not told"};
 static uint64_t counts[AREAS][KINDS][OUTCOMES], damages, silent;
-static uint64_t left_to_verify[AREAS][WAYS];   /* openings in which the way left messages out, and only the opening or verify says so */
+static uint64_t left_to_verify[AREAS][WAYS];   /* openings in which the way left messages out, and only the opening or
+                                                * verify says so */
 
 #define ANY 0xFFFFFFFFu
 #define BIT(of) (1u << (of))
-enum { PLAIN = 1, WITH_CRC = 2, CLOSED = 4, KILLED = 8, FIRST = 16, LAST = 32, NOT_LAST = 64 };   /* the store, and the file in its folder */
+/* the store, and the file in its folder */
+enum { PLAIN = 1, WITH_CRC = 2, CLOSED = 4, KILLED = 8, FIRST = 16, LAST = 32, NOT_LAST = 64 };
 typedef enum fault { MISSING = 1, CHANGED = 2, UNCHECKED = 4, FOREIGN = 8 } fault;
 
 /* Undetectable damage, and damage that nothing detects yet. The first line that matches takes the case. */
@@ -595,17 +679,24 @@ static struct known {
     uint32_t wrongs, areas, kinds, fields, ways, modes, stores;   /* sets of bits; stores: all of those named */
     uint64_t count;
 } known[] = {
-    {"record, but its body", "RocketMQ's CRC covers the body alone; `enabledAppendPropCRC` adds one over the whole record", CHANGED, BIT(LOG), ANY,
-     ~(BIT(LENGTHS) | BIT(PHYSICAL) | BIT(CRC) | BIT(BODY)), ANY, ANY, PLAIN, 0},
-    {"tag, key, queue or time of a record, read by it", "the same; behind the durable point recovery takes queue and tag from the record", MISSING, BIT(LOG),
-     BIT(FLIP), BIT(PROPERTIES) | BIT(QUEUE_ID) | BIT(QUEUE_OFFSET) | BIT(STORED) | BIT(TOPIC) | BIT(SYS_FLAG), ANY, ANY, PLAIN, 0},
-    {"queue or offset of a record of a killed store, read by offset", "the same: recovery gives the record the offset that it names", FOREIGN, BIT(LOG),
-     BIT(FLIP), BIT(QUEUE_ID) | BIT(QUEUE_OFFSET) | BIT(TOPIC), BIT(BY_OFFSET), ANY, PLAIN | KILLED, 0},
-    {"first segment, missing", "a store whose oldest messages have expired looks the same", MISSING, BIT(LOG), BIT(REMOVE), ANY, ANY, ANY, FIRST, 0},
-    {"last segment of a killed store, missing", "all of it lay behind the durable point, and a copy's follow page proves nothing; the writer tells",
-     MISSING, BIT(LOG), BIT(REMOVE), ANY, ANY, READ_ONLY, LAST | KILLED, 0},
-    {"last segment of a killed store, all zeros", "the same: a power loss before the first flush leaves it so, and a copy's follow page proves nothing",
-     MISSING, BIT(LOG), BIT(PAGE), ANY, ANY, ANY, LAST | KILLED, 0},
+    {"record, but its body",
+     "RocketMQ's CRC covers the body alone; `enabledAppendPropCRC` adds one over the whole record", CHANGED, BIT(LOG),
+     ANY, ~(BIT(LENGTHS) | BIT(PHYSICAL) | BIT(CRC) | BIT(BODY)), ANY, ANY, PLAIN, 0},
+    {"tag, key, queue or time of a record, read by it",
+     "the same; behind the durable point recovery takes queue and tag from the record", MISSING, BIT(LOG), BIT(FLIP),
+     BIT(PROPERTIES) | BIT(QUEUE_ID) | BIT(QUEUE_OFFSET) | BIT(STORED) | BIT(TOPIC) | BIT(SYS_FLAG), ANY, ANY, PLAIN,
+     0},
+    {"queue or offset of a record of a killed store, read by offset",
+     "the same: recovery gives the record the offset that it names", FOREIGN, BIT(LOG), BIT(FLIP),
+     BIT(QUEUE_ID) | BIT(QUEUE_OFFSET) | BIT(TOPIC), BIT(BY_OFFSET), ANY, PLAIN | KILLED, 0},
+    {"first segment, missing", "a store whose oldest messages have expired looks the same", MISSING, BIT(LOG),
+     BIT(REMOVE), ANY, ANY, ANY, FIRST, 0},
+    {"last segment of a killed store, missing",
+     "all of it lay behind the durable point, and a copy's follow page proves nothing; the writer tells", MISSING,
+     BIT(LOG), BIT(REMOVE), ANY, ANY, READ_ONLY, LAST | KILLED, 0},
+    {"last segment of a killed store, all zeros",
+     "the same: a power loss before the first flush leaves it so, and a copy's follow page proves nothing", MISSING,
+     BIT(LOG), BIT(PAGE), ANY, ANY, ANY, LAST | KILLED, 0},
 };
 
 static bool is_known(unsigned mode, way by, fault what)
@@ -614,9 +705,11 @@ static bool is_known(unsigned mode, way by, fault what)
                             (now.first ? FIRST : 0) | (now.last ? LAST : NOT_LAST);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct known *line = &known[i];
-        if ((line->wrongs & what) == 0 || (line->areas & BIT(now.area)) == 0 || (line->kinds & BIT(now.kind)) == 0) continue;
+        if ((line->wrongs & what) == 0 || (line->areas & BIT(now.area)) == 0 || (line->kinds & BIT(now.kind)) == 0)
+            continue;
         if ((line->fields & BIT(now.field)) == 0) continue;
-        if ((line->ways & BIT(by)) == 0 || (line->modes & mode) == 0 || (line->stores & stores) != line->stores) continue;
+        if ((line->ways & BIT(by)) == 0 || (line->modes & mode) == 0 || (line->stores & stores) != line->stores)
+            continue;
         line->count++;
         return true;
     }
@@ -636,7 +729,8 @@ static bool verify_tells(cmq_store *store, unsigned mode)
 static void complain(unsigned mode, way by, const char *what, uint32_t many)
 {
     silent++;
-    fprintf(stderr, "%s; %s; %s, by %s: %u %s\n", now_text, field_names[now.field], mode == WRITER ? "writer" : "read-only", way_names[by], many, what);
+    fprintf(stderr, "%s; %s; %s, by %s: %u %s\n", now_text, field_names[now.field],
+            mode == WRITER ? "writer" : "read-only", way_names[by], many, what);
 }
 
 static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
@@ -647,7 +741,8 @@ static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
         lost = lost || got.missing[by] > 0;
         if (got.foreign[by] > 0 && !is_known(mode, by, FOREIGN)) complain(mode, by, "foreign", got.foreign[by]);
         if (got.changed[by] > 0 && !is_known(mode, by, CHANGED)) complain(mode, by, "changed", got.changed[by]);
-        if (got.unchecked[by] > 0 && !is_known(mode, by, UNCHECKED)) complain(mode, by, "with a wrong CRC", got.unchecked[by]);
+        if (got.unchecked[by] > 0 && !is_known(mode, by, UNCHECKED))
+            complain(mode, by, "with a wrong CRC", got.unchecked[by]);
         wrong = wrong || got.changed[by] > 0 || got.unchecked[by] > 0 || got.foreign[by] > 0;
     }
     const bool verify_told = lost && !opening_told && verify_tells(store, mode);
@@ -673,7 +768,8 @@ static outcome try_mode(unsigned mode, cmq_store **view)
     must_be_typed("opening", status);
     if (status != CMQ_OK) return REFUSED;
     cmq_store_opening_of(store, &opening);
-    const bool opening_told = opening.cut_bytes > 0 || opening.removed_records > 0 || opening.gaps > 0 || opening.index_missing_end > 0;
+    const bool opening_told =
+        opening.cut_bytes > 0 || opening.removed_records > 0 || opening.gaps > 0 || opening.index_missing_end > 0;
     read_in_every_way(store, mode, view);
     const outcome result = judge(store, mode, opening_told);
     if (mode == READ_ONLY) *view = store;
@@ -715,7 +811,8 @@ static void say_hang(int number)
 {
     (void)number;
     static const char text[] = "hangs: ";
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0 || write(STDERR_FILENO, now_text, strlen(now_text)) < 0) _exit(2);
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0 || write(STDERR_FILENO, now_text, strlen(now_text)) < 0)
+        _exit(2);
     _exit(1);
 }
 
@@ -801,7 +898,8 @@ static void print_matrix(void)
         for (way by = 0; by < WAYS; by++) printf(" %" PRIu64 " |", left_to_verify[a][by]);
         printf("\n");
     }
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) printf("| %s | %s | %" PRIu64 " |\n", known[i].what, known[i].why, known[i].count);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        printf("| %s | %s | %" PRIu64 " |\n", known[i].what, known[i].why, known[i].count);
     printf("%" PRIu64 " damages, seed %" PRIu64 "\n", damages, cmq_test_seed());
 }
 

@@ -2,7 +2,8 @@
  * while it recovers; its store is read by a follower, then recovered and checked by the next child, which goes on
  * appending. Under either flush mode: messages survive the process once append has returned.
  *
- * CMQ_CRASH_ROUNDS: how many kills; without it a few dozen, with CMQ_LONG many. CMQ_SEED repeats the choices, though not the moments.
+ * CMQ_CRASH_ROUNDS: how many kills; without it a few dozen, with CMQ_LONG many. CMQ_SEED repeats the choices, though
+ * not the moments.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -189,7 +190,8 @@ static void killed(void)
         live_follower_check(follower);
     }
     end_store();
-    printf("killed: %" PRIu32 " times over %" PRIu64 " messages, seed %" PRIu64 "\n", rounds, messages + acknowledged, cmq_test_seed());
+    printf("killed: %" PRIu32 " times over %" PRIu64 " messages, seed %" PRIu64 "\n", rounds, messages + acknowledged,
+           cmq_test_seed());
     ledger_free(&book);
 }
 

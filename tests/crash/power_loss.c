@@ -1,12 +1,13 @@
-/* Power loss, and disks that fail: random work on a tiny store over the twin of the file system (tests/crash/FAULTS.md), crash images at random calls,
- * each opened again and compared with what was promised.
+/* Power loss, and disks that fail: random work on a tiny store over the twin of the file system
+ * (tests/crash/FAULTS.md), crash images at random calls, each opened again and compared with what was promised.
  *
  * A session works on one store. At chosen calls its hook takes an image; after the operation each image becomes a
  * session of its own (with images of its own, also of the recovery), or is opened with the system's files. Expected
  * after each: acknowledged messages are there once and in order, queues, light queues and keys agree with the log,
  * nothing was invented, and the store goes on.
  *
- * Cases: power_loss (images only), failing_disk (errors at chosen calls, then images), without_syncs_it_fails (the checks' own proof).
+ * Cases: power_loss (images only), failing_disk (errors at chosen calls, then images), without_syncs_it_fails (the
+ *        checks' own proof).
  * CMQ_CRASH_IMAGES: how many images; without it a few hundred, with CMQ_LONG a million. CMQ_SEED repeats a run.
  */
 #include <errno.h>
@@ -25,7 +26,8 @@
 
 #define LEVEL_MAX 2          /* an image of an image is only opened and checked */
 #define PENDING_MAX 4
-#define REAL_ONE_IN 16       /* sessions that work on the system's files: four times slower, but with real mappings and locks */
+#define REAL_ONE_IN                                                                                                    \
+    16 /* sessions that work on the system's files: four times slower, but with real mappings and locks */
 
 typedef struct image {
     char path[CMQ_PATH_BYTES];
@@ -71,8 +73,9 @@ static bool __attribute__((format(printf, 2, 3))) violated(const session *s, con
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (all.why[0] == '\0')
-        snprintf(all.why, sizeof all.why, "level %d, %.200s, %s flush, segments of %" PRId64 ", during %s: %s", s->level, s->root,
-                 s->options.flush == CMQ_FLUSH_SYNC ? "sync" : "async", s->options.segment_bytes, s->doing, what);
+        snprintf(all.why, sizeof all.why, "level %d, %.200s, %s flush, segments of %" PRId64 ", during %s: %s",
+                 s->level, s->root, s->options.flush == CMQ_FLUSH_SYNC ? "sync" : "async", s->options.segment_bytes,
+                 s->doing, what);
     return false;
 }
 
@@ -118,7 +121,8 @@ static void at_call(void *context, const cmq_twin_call *call)
     if (all.images_left == 0 || s->pending_count == PENDING_MAX || cmq_test_random_below(s->one_in) != 0) return;
     char text[300];
     const char *path = strlen(call->path) > strlen(s->root) ? call->path + strlen(s->root) : call->path;
-    snprintf(text, sizeof text, "%s %.80s at %" PRIu64 ", %" PRIu64 " bytes, while %.60s", cmq_file_twin_kind_name(call->kind), path, call->offset, call->bytes, s->doing);
+    snprintf(text, sizeof text, "%s %.80s at %" PRIu64 ", %" PRIu64 " bytes, while %.60s",
+             cmq_file_twin_kind_name(call->kind), path, call->offset, call->bytes, s->doing);
     take_image(s, text);
 }
 
@@ -143,10 +147,19 @@ static void set_places(session *s)
     s->options.commitlog_path_count = 2;
 }
 
-/* Options for opening `root` again; sizes are found in the files where there are any, but a store without files needs them. */
-static session session_on(const session *like, int level, const char *root, const ledger *book, const ledger_expected *expected)
+/* Options for opening `root` again; sizes are found in the files where there are any, but a store without files needs
+ * them. */
+static session session_on(const session *like, int level, const char *root, const ledger *book,
+                          const ledger_expected *expected)
 {
-    session s = {.level = level, .fs = like->fs, .options = like->options, .expected = *expected, .retention = like->retention, .two_paths = like->two_paths, .one_in = 20, .doing = "opening"};
+    session s = {.level = level,
+                 .fs = like->fs,
+                 .options = like->options,
+                 .expected = *expected,
+                 .retention = like->retention,
+                 .two_paths = like->two_paths,
+                 .one_in = 20,
+                 .doing = "opening"};
     snprintf(s.root, sizeof s.root, "%.4000s", root);
     ledger_copy(&s.ledger, book);
     s.options.fs = like->fs;
@@ -154,7 +167,8 @@ static session session_on(const session *like, int level, const char *root, cons
     return s;
 }
 
-/* Check a store that is open; under sync flush what survived is durable from now on, under async flush with the next flush. */
+/* Check a store that is open; under sync flush what survived is durable from now on, under async flush with the next
+ * flush. */
 static bool check_store(session *s, const char *when)
 {
     char why[LEDGER_WHY_BYTES];
@@ -204,7 +218,8 @@ static bool finish_with_files(session *s)
             const uint32_t count = 1 + (uint32_t)cmq_test_random_below(ledger_group_left(&s->ledger));
             good = fine(s, "append", ledger_append(&s->ledger, s->store, count, &(ledger_call){0}, &appended));
         }
-        if (good && cmq_test_random_below(2) == 0) good = fine(s, "maintain", cmq_store_maintain(s->store, cmq_test_random_below(2) == 0));
+        if (good && cmq_test_random_below(2) == 0)
+            good = fine(s, "maintain", cmq_store_maintain(s->store, cmq_test_random_below(2) == 0));
         s->expected.acknowledged = s->ledger.count;
         if (!good) return false;
         if (cmq_test_random_below(2) == 0) good = fine(s, "close", close_store(s));
@@ -229,8 +244,11 @@ static bool follow_up(const session *parent, image *of)
     ledger_free(&s.ledger);
     if (!good && strlen(all.why) < 900) {
         char text[400];
-        snprintf(text, sizeof text, "; image of level %d, %s, taken at %s", s.level, of->style == CMQ_TWIN_NOTHING ? "nothing unsynced kept" :
-                 of->style == CMQ_TWIN_EVERYTHING ? "all kept" : "a mix", of->call);
+        snprintf(text, sizeof text, "; image of level %d, %s, taken at %s", s.level,
+                 of->style == CMQ_TWIN_NOTHING      ? "nothing unsynced kept"
+                 : of->style == CMQ_TWIN_EVERYTHING ? "all kept"
+                                                    : "a mix",
+                 of->call);
         strcat(all.why, text);
     }
     return good;
@@ -258,7 +276,8 @@ static bool do_append(session *s)
     const bool sync = s->options.flush == CMQ_FLUSH_SYNC;
     const int64_t more_bytes = s->ledger.hostile ? 2600 : 400;   /* of head and properties, which may be mostly zeros */
     const bool fits = count * (s->ledger.body_bytes_max + more_bytes) < s->options.segment_bytes;
-    const ledger_call call = {.no_wait = cmq_test_random_below(5) == 0, .one_segment = fits && cmq_test_random_below(4) == 0};
+    const ledger_call call = {.no_wait = cmq_test_random_below(5) == 0,
+                              .one_segment = fits && cmq_test_random_below(4) == 0};
     cmq_appended appended;
     s->doing = call.no_wait ? "append without waiting" : call.one_segment ? "append of a batch" : "append";
     if (!fine(s, s->doing, ledger_append(&s->ledger, s->store, count, &call, &appended))) return false;
@@ -335,7 +354,10 @@ static bool do_reopen(session *s)
  * there are no later ones. The next process recovers them, and a later power loss takes the unsynced bytes of both. */
 static bool do_kill_inside(session *s)
 {
-    const cmq_twin_fault death = {.kind = CMQ_TWIN_ANY_CHANGE, .nth = 1 + cmq_test_random_below(25), .sys_errno = EIO, .dead = true,
+    const cmq_twin_fault death = {.kind = CMQ_TWIN_ANY_CHANGE,
+                                  .nth = 1 + cmq_test_random_below(25),
+                                  .sys_errno = EIO,
+                                  .dead = true,
                                   .halfway = cmq_test_random_below(2) == 0};
     const uint64_t dice = cmq_test_random_below(4);
     const bool async = s->options.flush == CMQ_FLUSH_ASYNC;
@@ -352,7 +374,8 @@ static bool do_kill_inside(session *s)
     } else if (dice == 1) {
         status = cmq_store_maintain(s->store, true);
     } else {
-        const uint32_t left = ledger_group_left(&s->ledger), count = 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24);
+        const uint32_t left = ledger_group_left(&s->ledger),
+                       count = 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24);
         const uint32_t before = s->ledger.count;
         cmq_appended appended;
         status = ledger_append(&s->ledger, s->store, count, &(ledger_call){0}, &appended);
@@ -384,7 +407,8 @@ static bool do_check(session *s)
 {
     char why[LEDGER_WHY_BYTES];
     uint32_t found;
-    ledger_expected now = {.acknowledged = s->options.flush == CMQ_FLUSH_ASYNC ? s->ledger.count : s->expected.acknowledged,
+    ledger_expected now = {.acknowledged =
+                               s->options.flush == CMQ_FLUSH_ASYNC ? s->ledger.count : s->expected.acknowledged,
                            .expired_below = s->expected.expired_below};
     s->doing = "reading";
     return ledger_check(&s->ledger, s->store, &now, &found, why) || violated(s, "the open store: %s", why);
@@ -470,7 +494,8 @@ static session new_session(void)
     s.ledger.body_bytes_max = bodies[cmq_test_random_below(s.options.segment_bytes > 4096 ? 3 : 2)];
     s.ledger.light = s.options.lmq_enabled;
     s.ledger.prepared = true;
-    /* Upstream's property CRC of a batch follows properties that are not closed without a separator, and so becomes a part of the last one's value. */
+    /* Upstream's property CRC of a batch follows properties that are not closed without a separator, and so becomes a
+     * part of the last one's value. */
     s.ledger.hostile = !s.options.property_crc && cmq_test_random_below(2) == 0;
     s.ledger.inner = s.options.batch_topic_count > 0;
     s.ledger.keys_of = (uint32_t)cmq_test_random_below(17);
@@ -521,7 +546,8 @@ static void begin(uint64_t images)
     kit_set_clock();
 }
 
-/* Sessions until all images are taken. What lies in memory when one fails is copied to the real directory of the same name. */
+/* Sessions until all images are taken. What lies in memory when one fails is copied to the real directory of the same
+ * name. */
 static void run_all(const char *name, uint64_t images, bool (*run_one)(void))
 {
     begin(images);
@@ -529,10 +555,12 @@ static void run_all(const char *name, uint64_t images, bool (*run_one)(void))
         if (run_one()) continue;
         cmq_fs *memory = cmq_memory_fs_fs(all.memory);
         cmq_file_info info;
-        if (cmq_fs_stat(memory, all.directory, &info) == CMQ_OK) kit_copy_tree_to(memory, all.directory, cmq_fs_posix(), all.directory);
+        if (cmq_fs_stat(memory, all.directory, &info) == CMQ_OK)
+            kit_copy_tree_to(memory, all.directory, cmq_fs_posix(), all.directory);
         cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
     }
-    printf("%s: %" PRIu64 " images in %" PRIu64 " sessions, seed %" PRIu64 "\n", name, all.images_taken, all.sessions, cmq_test_seed());
+    printf("%s: %" PRIu64 " images in %" PRIu64 " sessions, seed %" PRIu64 "\n", name, all.images_taken, all.sessions,
+           cmq_test_seed());
     cmq_memory_fs_destroy(all.memory);
 }
 
@@ -549,19 +577,24 @@ static void power_loss_beside_threads(void)
 static void arm(session *s)
 {
     static const int errors[] = {EIO, ENOSPC, EIO, EDQUOT};
-    static const cmq_twin_kind likely[] = {CMQ_TWIN_SYNC, CMQ_TWIN_WRITE, CMQ_TWIN_RESERVE, CMQ_TWIN_SYNC_MAPPED, CMQ_TWIN_ANY_CHANGE, CMQ_TWIN_SYNC_DIRECTORY};
+    static const cmq_twin_kind likely[] = {CMQ_TWIN_SYNC,        CMQ_TWIN_WRITE,      CMQ_TWIN_RESERVE,
+                                           CMQ_TWIN_SYNC_MAPPED, CMQ_TWIN_ANY_CHANGE, CMQ_TWIN_SYNC_DIRECTORY};
     for (uint64_t i = 1 + cmq_test_random_below(2); i > 0; i--) {
         cmq_twin_kind kind = likely[cmq_test_random_below(6)];
         if (cmq_test_random_below(3) == 0) kind = (cmq_twin_kind)cmq_test_random_below(CMQ_TWIN_KINDS);
-        const cmq_twin_fault fault = {.kind = kind, .nth = 1 + cmq_test_random_below(5), .times = 1 + cmq_test_random_below(4),
-                                      .sys_errno = errors[cmq_test_random_below(4)], .halfway = cmq_test_random_below(2) == 0};
+        const cmq_twin_fault fault = {.kind = kind,
+                                      .nth = 1 + cmq_test_random_below(5),
+                                      .times = 1 + cmq_test_random_below(4),
+                                      .sys_errno = errors[cmq_test_random_below(4)],
+                                      .halfway = cmq_test_random_below(2) == 0};
         cmq_file_twin_fail(s->twin, &fault);
     }
 }
 
 static bool is_disk_error(cmq_status status)
 {
-    return status == CMQ_ERR_IO || status == CMQ_ERR_DISK_FULL || status == CMQ_ERR_FENCED || status == CMQ_ERR_PERMISSION;
+    return status == CMQ_ERR_IO || status == CMQ_ERR_DISK_FULL || status == CMQ_ERR_FENCED ||
+           status == CMQ_ERR_PERMISSION;
 }
 
 static bool is_fenced(session *s)
@@ -581,8 +614,10 @@ static cmq_status work_on_bad_disk(session *s)
     s->doing = "work on a bad disk";
     if (dice < 6) {
         const bool no_wait = cmq_test_random_below(5) == 0;
-        status = ledger_append(&s->ledger, s->store, 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24), &(ledger_call){.no_wait = no_wait}, &appended);
-        if (status == CMQ_OK && !no_wait && s->options.flush == CMQ_FLUSH_SYNC) s->expected.acknowledged = s->ledger.count;
+        status = ledger_append(&s->ledger, s->store, 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24),
+                               &(ledger_call){.no_wait = no_wait}, &appended);
+        if (status == CMQ_OK && !no_wait && s->options.flush == CMQ_FLUSH_SYNC)
+            s->expected.acknowledged = s->ledger.count;
         return status;
     }
     status = dice < 7 ? cmq_store_flush(s->store) : cmq_store_maintain(s->store, dice < 9);
@@ -599,16 +634,19 @@ static bool go_on_after(session *s)
     const bool fenced = is_fenced(s);
     cmq_file_twin_clear_faults(s->twin);
     s->doing = fenced ? "work behind the fence" : "work after a failure";
-    if (!ledger_check(&s->ledger, s->store, &s->expected, &found, why)) return violated(s, "reading after a failure: %s", why);
+    if (!ledger_check(&s->ledger, s->store, &s->expected, &found, why))
+        return violated(s, "reading after a failure: %s", why);
     const cmq_status status = ledger_append(&s->ledger, s->store, 1, &(ledger_call){0}, &appended);
     if (fenced) return status == CMQ_ERR_FENCED || violated(s, "a fenced store appended: %s", cmq_status_name(status));
-    if (!fine(s, "append on the mended disk", status) || !fine(s, "flush on the mended disk", cmq_store_flush(s->store))) return false;
+    if (!fine(s, "append on the mended disk", status) ||
+        !fine(s, "flush on the mended disk", cmq_store_flush(s->store)))
+        return false;
     s->expected.acknowledged = s->ledger.count;
     return fine(s, "upkeep on the mended disk", cmq_store_maintain(s->store, true));
 }
 
-/* Close or die, perhaps under faults, and open again on a mended disk. A process that dies of the disk is looked at through what a power loss leaves, and
- * through what the next process sees. */
+/* Close or die, perhaps under faults, and open again on a mended disk. A process that dies of the disk is looked at
+ * through what a power loss leaves, and through what the next process sees. */
 static bool reopen_after(session *s)
 {
     const uint64_t dice = cmq_test_random_below(4);
@@ -622,7 +660,8 @@ static bool reopen_after(session *s)
         const cmq_status status = close_store(s);
         if (status == CMQ_OK && fenced) return violated(s, "a fenced store closed well");
         if (status == CMQ_OK) s->expected.acknowledged = s->ledger.count;
-        else if (!is_disk_error(status)) return violated(s, "close gave %s (%s)", cmq_status_name(status), cmq_last_error()->text);
+        else if (!is_disk_error(status))
+            return violated(s, "close gave %s (%s)", cmq_status_name(status), cmq_last_error()->text);
     }
     s->doing = "opening on a bad disk";
     for (int attempt = 0; attempt < 3; attempt++) {
@@ -630,7 +669,8 @@ static bool reopen_after(session *s)
         else arm(s);
         const cmq_status status = cmq_store_open(&s->store, &s->options);
         if (status == CMQ_OK) break;
-        if (attempt == 2 || !is_disk_error(status)) return violated(s, "open gave %s (%s)", cmq_status_name(status), cmq_last_error()->text);
+        if (attempt == 2 || !is_disk_error(status))
+            return violated(s, "open gave %s (%s)", cmq_status_name(status), cmq_last_error()->text);
     }
     cmq_file_twin_clear_faults(s->twin);
     return check_store(s, "opening after a failure");
@@ -650,7 +690,8 @@ static bool run_faulty_session(void)
         if (cmq_test_random_below(3) == 0) arm(&s);
         cmq_status status = CMQ_OK;
         for (int j = 0; j < 6 && status == CMQ_OK; j++) status = work_on_bad_disk(&s);
-        if (status != CMQ_OK && !is_disk_error(status)) good = violated(&s, "%s (%s)", cmq_status_name(status), cmq_last_error()->text);
+        if (status != CMQ_OK && !is_disk_error(status))
+            good = violated(&s, "%s (%s)", cmq_status_name(status), cmq_last_error()->text);
         const bool fenced = good && is_fenced(&s);
         if (good && status != CMQ_OK) good = go_on_after(&s);
         if (good) good = follow_up_all(&s);
@@ -675,7 +716,10 @@ static bool run_faulty_session(void)
     return good;
 }
 
-static void failing_disk(void) { run_all("failing_disk", kit_amount("CMQ_CRASH_IMAGES", 125, 100000), run_faulty_session); }
+static void failing_disk(void)
+{
+    run_all("failing_disk", kit_amount("CMQ_CRASH_IMAGES", 125, 100000), run_faulty_session);
+}
 
 /* ---- the checks themselves: a build whose syncs are left out must not pass ---- */
 
@@ -685,7 +729,9 @@ static void without(unsigned kinds, const char *what)
     all.ignored_syncs = kinds;
     bool good = true;
     while (good && all.images_left > 0) good = run_new_session();
-    if (good) cmq_test_fail(__FILE__, __LINE__, "without %s nothing was lost in %" PRIu64 " images: these tests see nothing", what, all.images_taken);
+    if (good)
+        cmq_test_fail(__FILE__, __LINE__, "without %s nothing was lost in %" PRIu64 " images: these tests see nothing",
+                      what, all.images_taken);
     printf("without %s: found after %" PRIu64 " images\n", what, all.images_taken);
     cmq_memory_fs_destroy(all.memory);
 }
@@ -696,7 +742,9 @@ static void without_syncs_it_fails(void)
     without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC), "fdatasync");
     without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_MAPPED), "msync");
     without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_DIRECTORY), "syncs of directories");
-    if (getenv("CMQ_LONG") != NULL) without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_ALL), "syncfs after a kill");   /* takes a thousand images */
+    /* takes a thousand images */
+    if (getenv("CMQ_LONG") != NULL) without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_ALL), "syncfs after a kill");
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(power_loss), CMQ_TEST(power_loss_beside_threads), CMQ_TEST(failing_disk), CMQ_TEST(without_syncs_it_fails))
+CMQ_TEST_MAIN(CMQ_TEST(power_loss), CMQ_TEST(power_loss_beside_threads), CMQ_TEST(failing_disk),
+              CMQ_TEST(without_syncs_it_fails))

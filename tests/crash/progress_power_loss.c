@@ -1,4 +1,5 @@
-/* Power loss, kill -9 and a Java broker in between, for a store, its `config/` and its journal of commits together in one twin.
+/* Power loss, kill -9 and a Java broker in between, for a store, its `config/` and its journal of commits together in
+ * one twin.
  *
  * A group consumes a queue and commits. The JSON of its progress is written as src/cometmq/store_config/config_file.py
  * does, behind a flush of the log, and the journal begins anew with it. At random calls the power goes; between two
@@ -27,7 +28,8 @@
 
 /* The offsets that may be found. */
 typedef struct expected {
-    int64_t acknowledged;   /* the last commit that was as durable as the flush mode promises; sync: at least the newest commit's, or this */
+    int64_t acknowledged;   /* the last commit that was as durable as the flush mode promises; sync: at least the newest
+                             * commit's, or this */
     int64_t written;        /* the last commit that is in a JSON, durably */
     int64_t appended;       /* messages that sync flush acknowledged, or that were flushed */
 } expected;
@@ -63,8 +65,8 @@ static bool is_sync(void) { return run.options.flush == CMQ_FLUSH_SYNC; }
 static void violated(const char *what, int64_t is, int64_t bound)
 {
     if (!run.violated)
-        snprintf(run.why, sizeof run.why, "%s flush, after %" PRIu64 " images: %s: %" PRId64 " against %" PRId64, is_sync() ? "sync" : "async", run.number, what,
-                 is, bound);
+        snprintf(run.why, sizeof run.why, "%s flush, after %" PRIu64 " images: %s: %" PRId64 " against %" PRId64,
+                 is_sync() ? "sync" : "async", run.number, what, is, bound);
     run.violated = true;
 }
 
@@ -159,7 +161,9 @@ static void commit(void)
 {
     const int64_t max = kit_max(run.store, "T", 0);
     if (run.committed >= max) return;
-    if (run.log == NULL) CHECK_OK(cmq_offset_journal_create(run.fs, run.root, &run.basis, atomic_load(&kit_now_ms), is_sync(), &run.log));
+    if (run.log == NULL)
+        CHECK_OK(
+            cmq_offset_journal_create(run.fs, run.root, &run.basis, atomic_load(&kit_now_ms), is_sync(), &run.log));
     run.committed += 1 + (int64_t)cmq_test_random_below((uint64_t)(max - run.committed));
     const cmq_offset_journal_entry entry = {.topic = kit_slice("T"), .offset = run.committed};
     uint64_t end;
@@ -198,11 +202,13 @@ static void check_image(const image *of)
     options.path = of->path;
     options.fs = NULL;
     CHECK_OK(cmq_store_open(&store, &options));
-    const int64_t max = kit_max(store, "T", 0), raw = find_progress(cmq_fs_posix(), of->path, &basis, &json), progress = raw < max ? raw : max;
+    const int64_t max = kit_max(store, "T", 0), raw = find_progress(cmq_fs_posix(), of->path, &basis, &json),
+                  progress = raw < max ? raw : max;
     if (max < of->expected.appended) violated("messages were lost", max, of->expected.appended);
     if (json > max) violated("the JSON is past the queue's end", json, max);
     if (is_sync() && raw > max) violated("the journal is past the queue's end", raw, max);
-    if (is_sync() && progress < of->expected.acknowledged) violated("an acknowledged commit is lost", progress, of->expected.acknowledged);
+    if (is_sync() && progress < of->expected.acknowledged)
+        violated("an acknowledged commit is lost", progress, of->expected.acknowledged);
     if (progress < of->expected.written) violated("progress is before the JSON", progress, of->expected.written);
     kit_close(store);
 }
@@ -225,7 +231,8 @@ static void append(void)
     if (is_sync()) run.expected.appended = kit_max(run.store, "T", 0);
 }
 
-/* A writer's end: in order, or killed; in between perhaps a broker that knows nothing of the journal. Then the next opening. */
+/* A writer's end: in order, or killed; in between perhaps a broker that knows nothing of the journal. Then the next
+ * opening. */
 static void reopen(void)
 {
     const bool clean = cmq_test_random_below(3) == 0, java = cmq_test_random_below(3) == 0;
@@ -247,7 +254,8 @@ static void reopen(void)
     }
     CHECK_OK(cmq_store_open(&run.store, &run.options));
     const int64_t found = find_progress(run.fs, run.root, &run.basis, &json);
-    if (found != must_be) violated(java ? "a Java broker's progress was overruled" : "a kill lost a commit", found, must_be);
+    if (found != must_be)
+        violated(java ? "a Java broker's progress was overruled" : "a kill lost a commit", found, must_be);
     run.committed = found;
     persist();
     CHECK_OK(cmq_offset_journal_forget(run.fs, run.root));

@@ -29,7 +29,8 @@ static int64_t now(void) { return atomic_load(&kit_now_ms); }
 static cmq_timer *make_timer(cmq_store *store)
 {
     cmq_timer *timer;
-    const cmq_timer_options options = {.store = store, .clock = kit_clock(), .manual = true, .precision_ms = 100, .log_file_bytes = LOG_FILE_BYTES};
+    const cmq_timer_options options = {
+        .store = store, .clock = kit_clock(), .manual = true, .precision_ms = 100, .log_file_bytes = LOG_FILE_BYTES};
     CHECK_OK(cmq_timer_create(&timer, &options));
     CHECK_OK(cmq_timer_start(timer));
     return timer;
@@ -119,7 +120,9 @@ static void check_delivered(cmq_store *store, uint64_t round)
     kit_found_free(found);
     cmq_reader_close(reader);
     for (uint32_t i = 0; i < run.acknowledged_then; i++)
-        if (!seen[i]) cmq_test_fail(__FILE__, __LINE__, "round %" PRIu64 ": timer %u of %u was acknowledged, and is lost", round, i, run.acknowledged_then);
+        if (!seen[i])
+            cmq_test_fail(__FILE__, __LINE__, "round %" PRIu64 ": timer %u of %u was acknowledged, and is lost", round,
+                          i, run.acknowledged_then);
 }
 
 static void power_goes(void)

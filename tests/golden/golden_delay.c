@@ -1,8 +1,11 @@
-/* golden_delay STORE EXPECTED: deliver what a real RocketMQ had parked in this store once more, and compare with what it delivered itself.
+/* golden_delay STORE EXPECTED: deliver what a real RocketMQ had parked in this store once more, and compare with what
+ * it delivered itself.
  *
- * Checks: for each of our deliveries that the broker had made, too, a record with the same bytes but for the queue offset, the physical offset and
- * the store time; that there are EXPECTED such records, which is all of the broker's; that cmq_delay_recover recognizes each of the broker's and of ours.
- * The store is changed: give it a copy. Exit 0: equal; 1: not, with the first difference.
+ * Checks: for each of our deliveries that the broker had made, too, a record with the same bytes but for the queue
+ *         offset, the physical offset and
+ * the store time; that there are EXPECTED such records, which is all of the broker's; that cmq_delay_recover recognizes
+ * each of the broker's and of ours. The store is changed: give it a copy. Exit 0: equal; 1: not, with the first
+ * difference.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -53,8 +56,9 @@ static uint32_t find_deliveries(cmq_store *store, int64_t from, int64_t to, deli
         for (uint32_t i = 0; i < batch.count; i++) {
             cmq_record_view view;
             if (items[i].physical_offset >= to) continue;
-            must(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view), "no record",
-                 items[i].physical_offset);
+            must(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset,
+                                  CMQ_RECORD_CHECK_BODY_CRC, &view),
+                 "no record", items[i].physical_offset);
             if (cmq_delay_delivered_level(cmq_store_delay_levels(store), &view) == 0) continue;
             if (count == DELIVERIES_MAX) fail("more deliveries than foreseen", items[i].physical_offset);
             delivery *of = &into[count++];
@@ -76,7 +80,8 @@ static bool equal(const delivery *a, const delivery *b)
     const int64_t store_at = CMQ_RECORD_AT_STORE_TIMESTAMP + (a->view.born_host.ipv6 ? CMQ_RECORD_IPV6_MORE : 0);
     if (a->size != b->size) return false;
     for (uint32_t i = 0; i < a->size; i++) {
-        const bool own = (i >= CMQ_RECORD_AT_QUEUE_OFFSET && i < CMQ_RECORD_AT_SYS_FLAG) || (i >= store_at && i < store_at + 8);
+        const bool own =
+            (i >= CMQ_RECORD_AT_QUEUE_OFFSET && i < CMQ_RECORD_AT_SYS_FLAG) || (i >= store_at && i < store_at + 8);
         if (!own && a->bytes[i] != b->bytes[i]) return false;
     }
     return true;
@@ -122,7 +127,8 @@ int main(int argc, char **argv)
     const uint32_t our_count = find_deliveries(store, info.log_end, INT64_MAX, ours);
     cmq_delay_counters counters;
     cmq_delay_count(delay, &counters);
-    if (counters.delivered != our_count || counters.skipped != 0) fail("deliveries that cannot be found", (int64_t)counters.delivered);
+    if (counters.delivered != our_count || counters.skipped != 0)
+        fail("deliveries that cannot be found", (int64_t)counters.delivered);
     bool *used = calloc(our_count + 1, sizeof *used);
     for (uint32_t i = 0; i < their_count; i++) {
         uint32_t k = 0;

@@ -1,8 +1,9 @@
-/* golden_pop STORE: read every checkpoint and ack that a real RocketMQ stored there, write it anew, and compare: bodies byte for byte, keys, deliver
- * times, and of timer messages the properties byte for byte.
- * Prints how many there were, timer messages and delivered ones together: "checkpoints N acks M".
+/* golden_pop STORE: read every checkpoint and ack that a real RocketMQ stored there, write it anew, and compare: bodies
+ * byte for byte, keys, deliver times, and of timer messages the properties byte for byte. Prints how many there were,
+ * timer messages and delivered ones together: "checkpoints N acks M".
  *
- * golden_pop: the same for texts of frames, one a line on the standard input: "handle TEXT", "start TEXT", "offsets TEXT". Prints "texts N".
+ * golden_pop: the same for texts of frames, one a line on the standard input: "handle TEXT", "start TEXT", "offsets
+ * TEXT". Prints "texts N".
  *
  * Exit 0: equal; 1: not, with the first difference.
  */
@@ -35,7 +36,8 @@ static void must(cmq_status status, const char *what, int64_t at)
 static void must_equal(cmq_text *out, cmq_slice expected, const char *what, int64_t at)
 {
     if (!cmq_text_fits(out) || !cmq_slice_equal((cmq_slice){.data = out->begin, .bytes = out->used}, expected)) {
-        fprintf(stderr, "%.*s\n%.*s\n", (int)expected.bytes, (const char *)expected.data, (int)out->used, (const char *)out->begin);
+        fprintf(stderr, "%.*s\n%.*s\n", (int)expected.bytes, (const char *)expected.data, (int)out->used,
+                (const char *)out->begin);
         fail(what, at);
     }
     out->used = 0;
@@ -47,7 +49,8 @@ static void must_deliver_at(const cmq_record_view *view, int64_t deliver_ms)
 {
     cmq_slice text;
     int64_t number;
-    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text)) fail("no deliver time", view->physical_offset);
+    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text))
+        fail("no deliver time", view->physical_offset);
     must(cmq_field_i64(text, &number), "the deliver time is no number", view->physical_offset);
     if (number != deliver_ms) fail("another deliver time", view->physical_offset);
 }
@@ -57,7 +60,8 @@ static int64_t invisible_of(const cmq_record_view *view, int64_t pop_ms)
 {
     cmq_slice text;
     int64_t number;
-    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text)) fail("no deliver time", view->physical_offset);
+    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text))
+        fail("no deliver time", view->physical_offset);
     must(cmq_field_i64(text, &number), "the deliver time is no number", view->physical_offset);
     return number - pop_ms;
 }
@@ -80,12 +84,15 @@ static void check_timer(const cmq_record_view *view, const cmq_pop_checkpoint *c
     const cmq_pop_log log = {.revive_topic = must_have(view, "REAL_TOPIC"), .host = view->store_host, .timer = &timer};
     must(cmq_field_i32(must_have(view, "REAL_QID"), &queue_id), "no revive queue", view->physical_offset);
     const int64_t now_ms = view->born_timestamp_ms;
-    if (checkpoint != NULL) must(cmq_pop_checkpoint_append(&log, queue_id, checkpoint, now_ms, &room, &append), "no append", view->physical_offset);
+    if (checkpoint != NULL)
+        must(cmq_pop_checkpoint_append(&log, queue_id, checkpoint, now_ms, &room, &append), "no append",
+             view->physical_offset);
     else must(cmq_pop_ack_append(&log, queue_id, ack, now_ms, &room, &append), "no append", view->physical_offset);
     const cmq_slice properties = append.properties.one;
     cmq_text out = {.begin = (uint8_t *)properties.data, .capacity = properties.bytes, .used = properties.bytes};
     must_equal(&out, view->properties, "other properties", view->physical_offset);
-    if (!cmq_slice_equal(append.common.topic, view->topic) || append.common.queue_id != view->queue_id) fail("another queue", view->physical_offset);
+    if (!cmq_slice_equal(append.common.topic, view->topic) || append.common.queue_id != view->queue_id)
+        fail("another queue", view->physical_offset);
 }
 
 static void check_record(const cmq_record_view *view, uint64_t *checkpoints, uint64_t *acks)
@@ -93,7 +100,9 @@ static void check_record(const cmq_record_view *view, uint64_t *checkpoints, uin
     static cmq_pop_room room;
     cmq_text out = {.begin = bytes, .capacity = sizeof bytes};
     cmq_slice tag, key;
-    if (!cmq_property_find(view->properties, CMQ_NAME("TAGS"), &tag) || !cmq_property_find(view->properties, CMQ_NAME("UNIQ_KEY"), &key)) return;
+    if (!cmq_property_find(view->properties, CMQ_NAME("TAGS"), &tag) ||
+        !cmq_property_find(view->properties, CMQ_NAME("UNIQ_KEY"), &key))
+        return;
     if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_CHECKPOINT))) {
         cmq_pop_checkpoint checkpoint;
         must(cmq_pop_checkpoint_parse(view->body, &room, &checkpoint), "no checkpoint", view->physical_offset);
@@ -136,7 +145,8 @@ static void check_store(const char *path)
         end |= batch.count == 0;
         for (uint32_t i = 0; i < batch.count; i++) {
             cmq_record_view view;
-            must(cmq_record_parse(items[i].record, items[i].record_bytes, -1, 0, &view), "no record", items[i].physical_offset);
+            must(cmq_record_parse(items[i].record, items[i].record_bytes, -1, 0, &view), "no record",
+                 items[i].physical_offset);
             check_record(&view, &checkpoints, &acks);
         }
         cmq_found_batch_release(&batch);
@@ -163,7 +173,8 @@ static void rewrite_info(char *text, bool is_start, cmq_text *out, int64_t line)
         int kind, queue_id, numbers_at;
         uint32_t count = 0;
         if (sscanf(entry, "%d %d %n", &kind, &queue_id, &numbers_at) != 2) fail("no entry of an info string", line);
-        for (char *numbers = entry + numbers_at, *number; (number = strsep(&numbers, ",")) != NULL && count < OFFSETS_MAX;)
+        for (char *numbers = entry + numbers_at, *number;
+             (number = strsep(&numbers, ",")) != NULL && count < OFFSETS_MAX;)
             offsets[count++] = strtoll(number, NULL, 10);
         if (is_start) cmq_pop_info_start(out, (cmq_pop_retry)kind, queue_id, offsets[0]);
         else cmq_pop_info_offsets(out, (cmq_pop_retry)kind, queue_id, offsets, count);

@@ -1,10 +1,14 @@
-/* golden_rewrite SOURCE TARGET: append every message of a store that a real RocketMQ wrote to a new store of ours, and compare.
+/* golden_rewrite SOURCE TARGET: append every message of a store that a real RocketMQ wrote to a new store of ours, and
+ * compare.
  *
- * Checks: for the same fields our commit log has the same bytes, record by record and at the same places; our queues have the same units.
- * (test_golden_rewrite.py compares the files.) Messages with a property whose place in the string is
- * the hash map's (INNER_BASE, INNER_MULTI_QUEUE_OFFSET) must be equal field by field instead. The store makes the latter itself, for light queues.
+ * Checks: for the same fields our commit log has the same bytes, record by record and at the same places; our queues
+ *         have the same units.
+ * (test_golden_rewrite.py compares the files.) Messages with a property whose place in the string is the hash map's
+ * (INNER_BASE, INNER_MULTI_QUEUE_OFFSET) must be equal field by field instead. The store makes the latter itself, for
+ * light queues.
  *
- * Needs a store that begins at offset 0. Exit 0: equal; 1: not, with the first difference; 77: the source does not begin at 0.
+ * Needs a store that begins at offset 0. Exit 0: equal; 1: not, with the first difference; 77: the source does not
+ * begin at 0.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -62,7 +66,8 @@ static void append_again(cmq_store *target, const cmq_record_view *view, bool cr
         .properties = {.kind = CMQ_COLUMN_ONE, .one = without_crc(view->properties, crc)},
     };
     must(cmq_store_append(target, &append, &appended), "append", view->physical_offset);
-    if (appended.first_physical_offset != view->physical_offset) fail("our record lies elsewhere", view->physical_offset);
+    if (appended.first_physical_offset != view->physical_offset)
+        fail("our record lies elsewhere", view->physical_offset);
 }
 
 /* ---- comparing ---- */
@@ -80,8 +85,9 @@ static bool pairs_in(cmq_slice a, cmq_slice b)
 
 static bool equal_fields(const cmq_record_view *a, const cmq_record_view *b)
 {
-    return a->record_bytes == b->record_bytes && a->queue_id == b->queue_id && a->queue_offset == b->queue_offset && a->sys_flag == b->sys_flag &&
-           a->flag == b->flag && a->body_crc == b->body_crc && cmq_slice_equal(a->body, b->body) && cmq_slice_equal(a->topic, b->topic) &&
+    return a->record_bytes == b->record_bytes && a->queue_id == b->queue_id && a->queue_offset == b->queue_offset &&
+           a->sys_flag == b->sys_flag && a->flag == b->flag && a->body_crc == b->body_crc &&
+           cmq_slice_equal(a->body, b->body) && cmq_slice_equal(a->topic, b->topic) &&
            pairs_in(a->properties, b->properties) && pairs_in(b->properties, a->properties);
 }
 
@@ -91,10 +97,13 @@ static void compare_record(cmq_store *target, const cmq_found *found, const cmq_
     cmq_found_batch batch = {.items = &ours, .capacity = 1};
     cmq_record_view our_view;
     must(cmq_store_read_physical(target, found->physical_offset, &batch), "our record", found->physical_offset);
-    must(cmq_record_parse(ours.record, ours.record_bytes, found->physical_offset, CMQ_RECORD_CHECK_IF_PROPERTY_CRC, &our_view), "our record",
-         found->physical_offset);
-    const bool same = ours.record_bytes == found->record_bytes && memcmp(ours.record, found->record, found->record_bytes) == 0;
-    const bool free_order = has_property(view->properties, "INNER_BASE") || has_property(view->properties, "INNER_MULTI_QUEUE_OFFSET");
+    must(cmq_record_parse(ours.record, ours.record_bytes, found->physical_offset, CMQ_RECORD_CHECK_IF_PROPERTY_CRC,
+                          &our_view),
+         "our record", found->physical_offset);
+    const bool same =
+        ours.record_bytes == found->record_bytes && memcmp(ours.record, found->record, found->record_bytes) == 0;
+    const bool free_order =
+        has_property(view->properties, "INNER_BASE") || has_property(view->properties, "INNER_MULTI_QUEUE_OFFSET");
     if (!same && !(free_order && equal_fields(view, &our_view))) fail("the bytes differ", found->physical_offset);
     cmq_found_batch_release(&batch);
 }
@@ -115,7 +124,8 @@ static void compare_units(cmq_store *source, cmq_store *target)
             int64_t next;
             must(cmq_queue_read(theirs, at, cmq_store_confirmed(source), &a, 1, &a_count, &next), "their unit", at);
             must(cmq_queue_read(ours, at, cmq_store_confirmed(target), &b, 1, &b_count, &next), "our unit", at);
-            if (a_count != 1 || b_count != 1 || a.phy != b.phy || a.bytes != b.bytes || a.tags_code != b.tags_code || a.count != b.count)
+            if (a_count != 1 || b_count != 1 || a.phy != b.phy || a.bytes != b.bytes || a.tags_code != b.tags_code ||
+                a.count != b.count)
                 fail(cmq_queue_topic(theirs), at);
             at = next;
         }
@@ -138,8 +148,9 @@ static int64_t copy(cmq_store *source, cmq_store *target, bool crc)
         if (batch.count == 0) break;
         for (uint32_t i = 0; i < batch.count; i++, records++) {
             cmq_record_view view;
-            must(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view), "parse",
-                 items[i].physical_offset);
+            must(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset,
+                                  CMQ_RECORD_CHECK_BODY_CRC, &view),
+                 "parse", items[i].physical_offset);
             append_again(target, &view, crc);
             compare_record(target, &items[i], &view);
         }

@@ -1,7 +1,8 @@
-/* golden_timer STORE NOW_MS: let the timers of this store, which a real RocketMQ left, go on at that time, and stop cleanly.
+/* golden_timer STORE NOW_MS: let the timers of this store, which a real RocketMQ left, go on at that time, and stop
+ * cleanly.
  *
- * Prints how many were entered, delivered, skipped and are pending. tests/golden/test_golden_timer.py compares what it left with what the broker had. The
- * store is changed: give it a copy. Exit 0: done.
+ * Prints how many were entered, delivered, skipped and are pending. tests/golden/test_golden_timer.py compares what it
+ * left with what the broker had. The store is changed: give it a copy. Exit 0: done.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
     must(cmq_timer_stop(timer), "cannot stop");
     cmq_timer_destroy(timer);
     must(cmq_store_close(store), "cannot close");
-    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 "\n", counters.entered, counters.delivered, counters.skipped, counters.pending);
+    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 "\n", counters.entered, counters.delivered, counters.skipped,
+           counters.pending);
     return 0;
 }

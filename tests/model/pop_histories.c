@@ -5,7 +5,8 @@
  * A history is a list of steps, each with random numbers of its own, so that steps can be left out and the others stay
  * the same. One that fails is shrunk to the steps that it needs, and printed with its seed.
  *
- * CMQ_HISTORIES: how many; without it 60, always the same, with CMQ_LONG 30,000. CMQ_SEED repeats a run, CMQ_HISTORY=n one history by its own seed.
+ * CMQ_HISTORIES: how many; without it 60, always the same, with CMQ_LONG 30,000. CMQ_SEED repeats a run, CMQ_HISTORY=n
+ * one history by its own seed.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -23,7 +24,8 @@
 
 enum { POP = 200050, ACK = 200051, CHANGE = 200053, BATCH_ACK = 200151, NOTHING = 210 };
 enum { STEPS = 70, STEPS_MAX = 128, REVIVE_QUEUES = 8, DRAINS_MAX = 16 };
-enum { SLACK_MS = 12000, TOPIC_SLACK_MS = 120000 };   /* a retry topic that was not made for long: put again, 10 s or 20 s later */
+enum { SLACK_MS = 12000, TOPIC_SLACK_MS = 120000 };   /* a retry topic that was not made for long: put again, 10 s or 20
+                                                       * s later */
 
 #define START_MS INT64_C(1700000000000)
 #define REVIVE_TOPIC CMQ_POP_REVIVE_TOPIC_PREFIX "C"
@@ -31,12 +33,31 @@ enum { SLACK_MS = 12000, TOPIC_SLACK_MS = 120000 };   /* a retry topic that was 
 /* ---- a history ---- */
 
 typedef enum step_kind {
-    SEND, GIVE, ORDERED_GIVE, ACK_ONE, ACK_MANY, ACK_ORDERED, CHANGE_ONE, CHANGE_ORDERED, PASS_LITTLE, PASS_MUCH, PERSIST, FLUSH, RESTART, KILL, POWER, CLOCK_ON,
-    CLOCK_BACK, TOPICS, STEP_KINDS
+    SEND,
+    GIVE,
+    ORDERED_GIVE,
+    ACK_ONE,
+    ACK_MANY,
+    ACK_ORDERED,
+    CHANGE_ONE,
+    CHANGE_ORDERED,
+    PASS_LITTLE,
+    PASS_MUCH,
+    PERSIST,
+    FLUSH,
+    RESTART,
+    KILL,
+    POWER,
+    CLOCK_ON,
+    CLOCK_BACK,
+    TOPICS,
+    STEP_KINDS
 } step_kind;
 
-static const char *const step_names[STEP_KINDS] = {"send", "pop", "ordered pop", "ack", "batch ack", "ordered ack", "change", "ordered change", "pass",
-                                                   "pass much", "persist", "flush", "restart", "kill", "power loss", "clock forward", "clock back", "topics"};
+static const char *const step_names[STEP_KINDS] = {
+    "send",           "pop",           "ordered pop", "ack",     "batch ack", "ordered ack", "change",
+    "ordered change", "pass",          "pass much",   "persist", "flush",     "restart",     "kill",
+    "power loss",     "clock forward", "clock back",  "topics"};
 /* Of 200. */
 static const uint8_t step_weights[STEP_KINDS] = {22, 32, 10, 34, 12, 10, 16, 4, 22, 14, 6, 4, 3, 3, 3, 2, 1, 2};
 
@@ -59,7 +80,10 @@ static uint64_t throw_dice(dice *of, uint64_t bound)
     return (mixed ^ mixed >> 31) % bound;
 }
 
-static dice dice_of(uint64_t seed, uint64_t step) { return (dice){.state = seed * UINT64_C(0xD1342543DE82EF95) + step * UINT64_C(0x2545F4914F6CDD1D)}; }
+static dice dice_of(uint64_t seed, uint64_t step)
+{
+    return (dice){.state = seed * UINT64_C(0xD1342543DE82EF95) + step * UINT64_C(0x2545F4914F6CDD1D)};
+}
 
 /* ---- the world ---- */
 
@@ -119,7 +143,8 @@ static int64_t offset_of(const char *group, const char *topic, int32_t queue)
     return cmq_offsets_query(world.kit.offsets, &key);
 }
 
-/* Serve the store at root, with what the control plane wrote down last. A life begins a millisecond after the one before ended, at least. */
+/* Serve the store at root, with what the control plane wrote down last. A life begins a millisecond after the one
+ * before ended, at least. */
 static void begin_life(int64_t ended_ms)
 {
     const int64_t at_ms = ended_ms + 1;
@@ -142,7 +167,8 @@ static void begin_life(int64_t ended_ms)
                 commit_offset(reference_groups[g], topic, q, now_known.persisted.offsets[g][retry][q]);
             }
     }
-    for (int q = 0; q < REVIVE_QUEUES; q++) commit_offset(CMQ_POP_REVIVE_GROUP, REVIVE_TOPIC, q, now_known.persisted.revive[q]);
+    for (int q = 0; q < REVIVE_QUEUES; q++)
+        commit_offset(CMQ_POP_REVIVE_GROUP, REVIVE_TOPIC, q, now_known.persisted.revive[q]);
     for (uint32_t i = 0; i < now_known.persisted.order_count; i++) {
         cmq_pop_fifo_table_item item = now_known.persisted.orders[i];
         item.group = kit_slice(reference_groups[REFERENCE_ORDERED]);
@@ -176,7 +202,8 @@ static void write_down(void)
                 into->offsets[g][retry][q] = offset_of(reference_groups[g], topic, q);
             }
     for (int q = 0; q < REVIVE_QUEUES; q++) into->revive[q] = offset_of(CMQ_POP_REVIVE_GROUP, REVIVE_TOPIC, q);
-    for (into->order_count = 0; into->order_count < REFERENCE_QUEUES && cmq_pop_fifo_table_next(world.kit.order, &cursor, &into->orders[into->order_count]);)
+    for (into->order_count = 0; into->order_count < REFERENCE_QUEUES &&
+                                cmq_pop_fifo_table_next(world.kit.order, &cursor, &into->orders[into->order_count]);)
         into->order_count++;
     reference_persisted(&now_known);
 }
@@ -199,12 +226,16 @@ static void look(void)
         while (now_known.copy_count[g] < max) {
             cmq_slice first;
             char body[16] = "", first_text[24] = "";
-            CHECK_OK(cmq_store_read_offset(world.kit.store, kit_slice(topic), 0, now_known.copy_count[g], &found->batch));
+            CHECK_OK(
+                cmq_store_read_offset(world.kit.store, kit_slice(topic), 0, now_known.copy_count[g], &found->batch));
             const cmq_record_view view = kit_view(&found->items[0]);
-            CHECK(view.body.bytes < sizeof body && cmq_property_find(view.properties, kit_slice("1ST_POP_TIME"), &first) && first.bytes < sizeof first_text);
+            CHECK(view.body.bytes < sizeof body &&
+                  cmq_property_find(view.properties, kit_slice("1ST_POP_TIME"), &first) &&
+                  first.bytes < sizeof first_text);
             memcpy(body, view.body.data, view.body.bytes);
             memcpy(first_text, first.data, first.bytes);
-            tell("        revived: %s of %s, the %d. time, to offset %d\n", body, reference_groups[g], view.reconsume_times, now_known.copy_count[g]);
+            tell("        revived: %s of %s, the %d. time, to offset %d\n", body, reference_groups[g],
+                 view.reconsume_times, now_known.copy_count[g]);
             reference_revived(&now_known, g, atoi(body), view.reconsume_times, strtoll(first_text, NULL, 10), now());
             cmq_found_batch_release(&found->batch);
         }
@@ -246,7 +277,8 @@ static void pass(dice *of, int64_t ms)
         world.kit.now_ns += chunk * INT64_C(1000000);
         set_clock(now() + chunk);
         ms -= chunk;
-        for (uint64_t rounds = 1 + throw_dice(of, 4); rounds > 0; rounds--) serve_once();   /* a group commit takes less than any of these steps */
+        /* a group commit takes less than any of these steps */
+        for (uint64_t rounds = 1 + throw_dice(of, 4); rounds > 0; rounds--) serve_once();
     }
 }
 
@@ -274,14 +306,17 @@ static const kit_answer *ask(int32_t code, const kit_field *fields, const char *
 /* Report delivered messages to the reference, a queue's at a time. Returns how many there were. */
 static uint32_t take_messages(int group, const kit_answer *answer, bool ordered)
 {
-    given batch = {.group = group, .pop_ms = kit_number(answer, "popTime"), .invisible_ms = kit_number(answer, "invisibleTime"),
+    given batch = {.group = group,
+                   .pop_ms = kit_number(answer, "popTime"),
+                   .invisible_ms = kit_number(answer, "invisibleTime"),
                    .revive_queue = (int32_t)kit_number(answer, "reviveQid")};
     uint32_t count = 0;
     for (size_t at = 0; at < answer->body.bytes; count++) {
         cmq_record_view view;
         cmq_slice handle;
         char body[16] = "";
-        CHECK_OK(cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        CHECK_OK(
+            cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
         CHECK(view.body.bytes < sizeof body && cmq_slice_equal(view.topic, kit_slice(REFERENCE_TOPIC)));
         memcpy(body, view.body.data, view.body.bytes);
         const bool retry = cmq_property_find(view.properties, kit_slice("POP_CK"), &handle);
@@ -318,8 +353,15 @@ static uint32_t give(int group, int32_t queue, uint32_t most, int64_t invisible_
     snprintf(most_text, sizeof most_text, "%u", most);
     snprintf(invisible, sizeof invisible, "%" PRId64, invisible_ms);
     snprintf(born, sizeof born, "%" PRId64, now());
-    const kit_field fields[] = {{"consumerGroup", reference_groups[group]}, {"topic", REFERENCE_TOPIC}, {"queueId", queue_text}, {"maxMsgNums", most_text},
-                                {"invisibleTime", invisible}, {"pollTime", "0"}, {"bornTime", born}, {"initMode", "0"}, {"order", ordered ? "true" : "false"},
+    const kit_field fields[] = {{"consumerGroup", reference_groups[group]},
+                                {"topic", REFERENCE_TOPIC},
+                                {"queueId", queue_text},
+                                {"maxMsgNums", most_text},
+                                {"invisibleTime", invisible},
+                                {"pollTime", "0"},
+                                {"bornTime", born},
+                                {"initMode", "0"},
+                                {"order", ordered ? "true" : "false"},
                                 {NULL, NULL}};
     look();
     tell("pop by %s of queue %d, %u for %" PRId64 " ms:", reference_groups[group], queue, most, invisible_ms);
@@ -341,8 +383,8 @@ static const char *handle_of(const handed *of, int64_t offset)
 {
     static char text[256];
     const int retry = !of->retry ? 0 : world.pops.retry_v2 ? 2 : 1;
-    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %d %d broker-a %d %" PRId64, of->offsets[0], of->pop_ms, of->invisible_ms, of->revive_queue,
-             retry, of->queue_id, offset);
+    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %d %d broker-a %d %" PRId64, of->offsets[0],
+             of->pop_ms, of->invisible_ms, of->revive_queue, retry, of->queue_id, offset);
     return text;
 }
 
@@ -353,15 +395,20 @@ static const kit_answer *settle(int32_t code, const handed *of, uint32_t index, 
     snprintf(queue, sizeof queue, "%d", of->queue_id);
     snprintf(offset, sizeof offset, "%" PRId64, of->offsets[index]);
     snprintf(invisible, sizeof invisible, "%" PRId64, invisible_ms);
-    const kit_field fields[] = {{"consumerGroup", reference_groups[of->group]}, {"topic", topic}, {"queueId", queue}, {"offset", offset},
-                                {"extraInfo", handle_of(of, of->offsets[index])}, {"invisibleTime", invisible}, {NULL, NULL}};
+    const kit_field fields[] = {{"consumerGroup", reference_groups[of->group]},
+                                {"topic", topic},
+                                {"queueId", queue},
+                                {"offset", offset},
+                                {"extraInfo", handle_of(of, of->offsets[index])},
+                                {"invisibleTime", invisible},
+                                {NULL, NULL}};
     return ask(code, fields, "");
 }
 
 static void ack_one(handed *of, uint32_t index)
 {
-    tell("ack %d by %s, popped %" PRId64 " ms ago for %" PRId64 "\n", reference_message(&now_known, of, index), reference_groups[of->group], now() - of->pop_ms,
-         of->invisible_ms);
+    tell("ack %d by %s, popped %" PRId64 " ms ago for %" PRId64 "\n", reference_message(&now_known, of, index),
+         reference_groups[of->group], now() - of->pop_ms, of->invisible_ms);
     look();
     CHECK_INT(settle(ACK, of, index, 0)->command.code, 0);
     reference_acked(&now_known, of, index, now(), true);
@@ -374,16 +421,19 @@ static void ack_many(handed *of, uint32_t bits)
     char text[17], body[600];
     const int retry = !of->retry ? 0 : world.pops.retry_v2 ? 2 : 1;
     for (uint32_t i = 0; i < of->count; i++)
-        if ((bits >> i & 1) != 0) bytes[(of->offsets[i] - of->offsets[0]) / 8] |= (uint8_t)(1u << (of->offsets[i] - of->offsets[0]) % 8);
+        if ((bits >> i & 1) != 0)
+            bytes[(of->offsets[i] - of->offsets[0]) / 8] |= (uint8_t)(1u << (of->offsets[i] - of->offsets[0]) % 8);
     for (int i = 0; i < 4; i++) {
         const uint32_t word = (uint32_t)bytes[3 * i] << 16 | (uint32_t)bytes[3 * i + 1] << 8 | bytes[3 * i + 2];
         for (int k = 0; k < 4; k++) text[4 * i + k] = digits[word >> (18 - 6 * k) & 63];
     }
     text[16] = 0;
     snprintf(body, sizeof body,
-             "{\"acks\":[{\"b\":\"%s\",\"c\":\"%s\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":%d,\"r\":\"%d\",\"rq\":%d,\"so\":%" PRId64
-             ",\"t\":\"" REFERENCE_TOPIC "\"}],\"brokerName\":\"broker-a\"}",
-             text, reference_groups[of->group], of->invisible_ms, of->pop_ms, of->queue_id, retry, of->revive_queue, of->offsets[0]);
+             "{\"acks\":[{\"b\":\"%s\",\"c\":\"%s\",\"it\":%" PRId64 ",\"pt\":%" PRId64
+             ",\"q\":%d,\"r\":\"%d\",\"rq\":%d,\"so\":%" PRId64 ",\"t\":\"" REFERENCE_TOPIC
+             "\"}],\"brokerName\":\"broker-a\"}",
+             text, reference_groups[of->group], of->invisible_ms, of->pop_ms, of->queue_id, retry, of->revive_queue,
+             of->offsets[0]);
     tell("batch ack by %s of", reference_groups[of->group]);
     look();
     CHECK_INT(ask(BATCH_ACK, (const kit_field[]){{NULL, NULL}}, body)->command.code, 0);
@@ -397,8 +447,9 @@ static void ack_many(handed *of, uint32_t bits)
 
 static void change_one(handed *of, uint32_t index, int64_t invisible_ms)
 {
-    tell("change %d by %s, popped %" PRId64 " ms ago for %" PRId64 ", to %" PRId64 "\n", reference_message(&now_known, of, index), reference_groups[of->group],
-         now() - of->pop_ms, of->invisible_ms, invisible_ms);
+    tell("change %d by %s, popped %" PRId64 " ms ago for %" PRId64 ", to %" PRId64 "\n",
+         reference_message(&now_known, of, index), reference_groups[of->group], now() - of->pop_ms, of->invisible_ms,
+         invisible_ms);
     look();
     const kit_answer *answer = settle(CHANGE, of, index, invisible_ms);
     CHECK_INT(answer->command.code, 0);
@@ -409,7 +460,8 @@ static void change_one(handed *of, uint32_t index, int64_t invisible_ms)
 
 static void change_ordered(handed *of, uint32_t index, int64_t invisible_ms)
 {
-    tell("ordered change of offset %" PRId64 " of queue %d to %" PRId64 "\n", of->offsets[index], of->queue_id, invisible_ms);
+    tell("ordered change of offset %" PRId64 " of queue %d to %" PRId64 "\n", of->offsets[index], of->queue_id,
+         invisible_ms);
     CHECK_INT(settle(CHANGE, of, index, invisible_ms)->command.code, 0);
     reference_ordered_changed(&now_known, of, index, invisible_ms, now());
 }
@@ -552,8 +604,12 @@ static void take_step(step_kind kind, dice *of)
     if (any == NULL && kind >= ACK_ONE && kind <= CHANGE_ORDERED) return;
     switch (kind) {
     case SEND: send_some(of); return;
-    case GIVE: give((int)throw_dice(of, REFERENCE_UNORDERED), queue, 1 + (uint32_t)throw_dice(of, REFERENCE_BATCH_MAX), any_invisible(of)); return;
-    case ORDERED_GIVE: give(REFERENCE_ORDERED, queue, 1 + (uint32_t)throw_dice(of, 4), 1 + any_invisible(of)); return;   /* 0: the next pop's */
+    case GIVE:
+        give((int)throw_dice(of, REFERENCE_UNORDERED), queue, 1 + (uint32_t)throw_dice(of, REFERENCE_BATCH_MAX),
+             any_invisible(of));
+        return;
+    /* 0: the next pop's */
+    case ORDERED_GIVE: give(REFERENCE_ORDERED, queue, 1 + (uint32_t)throw_dice(of, 4), 1 + any_invisible(of)); return;
     case ACK_ONE: ack_one(any, index); return;
     case ACK_MANY: ack_many(any, 1 + (uint32_t)throw_dice(of, (UINT64_C(1) << any->count) - 1)); return;
     case ACK_ORDERED: ack_ordered(any, index); return;
@@ -603,7 +659,8 @@ static void drain(dice *of)
     for (uint32_t i = 0; i < now_known.checkpoint_count; i++) now_known.checkpoints[i].fresh = false;
     for (int round = 0; more; round++) {
         CHECK(round < DRAINS_MAX);
-        const int64_t horizon_ms = reference_horizon_ms(&now_known, now()) + (now_known.puts_again ? TOPIC_SLACK_MS : SLACK_MS);
+        const int64_t horizon_ms =
+            reference_horizon_ms(&now_known, now()) + (now_known.puts_again ? TOPIC_SLACK_MS : SLACK_MS);
         tell("everything comes back: %" PRId64 " ms\n", horizon_ms - now());
         pass(of, horizon_ms - now());
         for (int rounds = 0; rounds < 4; rounds++) serve_once();
@@ -627,7 +684,8 @@ static void run_history(const history *of)
     reference_begin(&now_known, world.pops.retry_v2);
     CHECK_OK(cmq_path_join(world.root, world.directory, "life-0"));
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), world.root));
-    tell("history %" PRIu64 ": %s, %s, %s\n", of->seed, world.sync ? "sync" : "async", world.merge ? "merged" : "stored", world.pops.retry_v2 ? "v2" : "v1");
+    tell("history %" PRIu64 ": %s, %s, %s\n", of->seed, world.sync ? "sync" : "async",
+         world.merge ? "merged" : "stored", world.pops.retry_v2 ? "v2" : "v1");
     begin_life(START_MS);
     for (uint32_t i = 0; i < STEPS; i++) {
         dice step = dice_of(of->seed, i);
@@ -687,11 +745,14 @@ static void pops_keep_their_promises(void)
     for (uint64_t i = 0; i < count; i++) {
         history of = {.seed = one != NULL ? strtoull(one, NULL, 10) : fixed ? i : cmq_test_random() >> 16};
         if (succeeds(&of, true)) continue;
-        fprintf(stderr, "a history fails; CMQ_HISTORY=%" PRIu64 " repeats it. It is shrunk now, to the steps that it needs:\n", of.seed);
+        fprintf(stderr,
+                "a history fails; CMQ_HISTORY=%" PRIu64 " repeats it. It is shrunk now, to the steps that it needs:\n",
+                of.seed);
         shrink(&of);
         of.told = true;
         const bool again = succeeds(&of, false);
-        cmq_test_fail(__FILE__, __LINE__, "history %" PRIu64 " (%" PRIu64 " of %" PRIu64 ")%s", of.seed, i + 1, count, again ? ", though not always" : "");
+        cmq_test_fail(__FILE__, __LINE__, "history %" PRIu64 " (%" PRIu64 " of %" PRIu64 ")%s", of.seed, i + 1, count,
+                      again ? ", though not always" : "");
     }
     printf("%" PRIu64 " histories\n", count);
 }

@@ -1,16 +1,19 @@
 /* pop_reference: the promises of POP, as simply as they can be stated. A test reports its actions and observations; a
  * forbidden one fails the test.
  *
- *   - A queue is handed out in order, each message once, from where the group stands: after a stop where it was, after a kill where the offset stood that was
- *     written down last.
- *   - A message that is handed out has a checkpoint. When its time is over and it was not acknowledged, it comes to the retry topic: once, not before its time,
- *     reconsumed once more, with 1ST_POP_TIME. When it was acknowledged in time, or made invisible for another time, this checkpoint brings it no more.
+ *   - A queue is handed out in order, each message once, from where the group stands: after a stop where it was, after
+ *     a kill where the offset stood that was written down last.
+ *   - A message that is handed out has a checkpoint. When its time is over and it was not acknowledged, it comes to the
+ *     retry topic: once, not before its time, reconsumed once more, with 1ST_POP_TIME. When it was acknowledged in
+ *     time, or made invisible for another time, this checkpoint brings it no more.
  *   - A kill may undo: acks that were merged in memory; offsets, also of the revive, that were not written down (so its
  *   work of since then is done again).
  *     A power loss, or a kill under sync flush, may also undo all of the log that nobody waited for. Neither undoes
  *     messages that a written offset has passed.
- *   - An ack behind its time may count, or come too late. Once the clock was set back, none need count, and messages may come early, or again.
- *   - An ordered queue gives nothing while a message of its batch is out and invisible; then it gives again what is not acknowledged, from the first on.
+ *   - An ack behind its time may count, or come too late. Once the clock was set back, none need count, and messages
+ *     may come early, or again.
+ *   - An ordered queue gives nothing while a message of its batch is out and invisible; then it gives again what is not
+ *     acknowledged, from the first on.
  *
  * So nothing is lost: at the end each message has been acknowledged by each group.
  */
@@ -55,7 +58,8 @@ typedef struct handed {
     int group;
     bool retry;                          /* from the group's retry topic */
     bool alone;                          /* of a change: in the log at once */
-    bool sure;                           /* it must bring back what is OUT; else a crash may have lost it, and its messages are given by the queue again */
+    bool sure;                           /* it must bring back what is OUT; else a crash may have lost it, and its
+                                          * messages are given by the queue again */
     bool fresh;                          /* for the test */
     int32_t queue_id, revive_queue;
     int64_t pop_ms, invisible_ms;
@@ -96,7 +100,8 @@ typedef struct persisted {
 typedef struct reference {
     bool retry_v2;
     bool set_back;                       /* the clock was */
-    bool puts_again;                     /* a retry topic was not made at once, so checkpoints may have been put again, often */
+    bool puts_again;                     /* a retry topic was not made at once, so checkpoints may have been put again,
+                                          * often */
     uint32_t at;                         /* rises with everything that happens */
     uint32_t persisted_at, flushed_at;
     bool retry_made[REFERENCE_GROUPS];
@@ -139,17 +144,23 @@ void reference_ordered_changed(reference *r, const handed *of, uint32_t index, i
 void reference_set_back(reference *r);           /* the clock */
 void reference_stopped(reference *r);            /* cleanly, and everything written down */
 void reference_crashed(reference *r, bool log_cut, bool merged, int64_t now_ms);
-void reference_copies_left(reference *r, int group, int64_t max);   /* after a power loss: the retry topic has so many */
+void reference_copies_left(reference *r, int group, int64_t max);   /* after a power loss: the retry topic has so
+                                                                     * many */
 
 /* ---- what was seen ---- */
 void reference_given(reference *r, const given *batch, bool ordered, int64_t now_ms);
-void reference_revived(reference *r, int group, int32_t message, int32_t reconsumed, int64_t first_pop_ms, int64_t now_ms);
-void reference_went_to(const reference *r, int group, bool retry, int32_t queue, int64_t max);   /* a pop that had room left found no more than that */
-void reference_ordered_look(reference *r, int32_t queue);           /* before it: a pop looked at the queue, or -1 at all, and so the group stands there */
-void reference_ordered_none(const reference *r, int32_t queue, int64_t now_ms, const int64_t max[REFERENCE_QUEUES]);   /* it found nothing; -1: in all */
+void reference_revived(reference *r, int group, int32_t message, int32_t reconsumed, int64_t first_pop_ms,
+                       int64_t now_ms);
+/* a pop that had room left found no more than that */
+void reference_went_to(const reference *r, int group, bool retry, int32_t queue, int64_t max);
+void reference_ordered_look(reference *r, int32_t queue);           /* before it: a pop looked at the queue, or -1 at
+                                                                     * all, and so the group stands there */
+/* it found nothing; -1: in all */
+void reference_ordered_none(const reference *r, int32_t queue, int64_t now_ms, const int64_t max[REFERENCE_QUEUES]);
 
 /* ---- the end ---- */
-int64_t reference_horizon_ms(const reference *r, int64_t now_ms);   /* when all that is out has come back, or is being brought */
+int64_t reference_horizon_ms(const reference *r, int64_t now_ms);   /* when all that is out has come back, or is being
+                                                                     * brought */
 void reference_all_came_back(const reference *r, int64_t now_ms);
 void reference_all_done(const reference *r);
 

@@ -1,4 +1,5 @@
-/* cmq_alarm: see cmq_alarm.h. A timer of the wall clock, which also fires when somebody sets the clock, and an eventfd. */
+/* cmq_alarm: see cmq_alarm.h. A timer of the wall clock, which also fires when somebody sets the clock, and an
+ * eventfd. */
 #include "broker/delay/cmq_alarm.h"
 
 #include <errno.h>
@@ -15,7 +16,8 @@ cmq_status cmq_alarm_open(cmq_alarm *alarm, bool timed)
     alarm->timed = timed;
     alarm->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     alarm->timer_fd = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (alarm->event_fd < 0 || alarm->timer_fd < 0) return cmq_fail_errno(errno, "cannot make the timer of a service of the broker");
+    if (alarm->event_fd < 0 || alarm->timer_fd < 0)
+        return cmq_fail_errno(errno, "cannot make the timer of a service of the broker");
     return CMQ_OK;
 }
 
@@ -38,7 +40,8 @@ void cmq_alarm_sleep(const cmq_alarm *alarm, int64_t until_ms)
     const bool timed = alarm->timed && until_ms != CMQ_ALARM_NEVER;
     const int64_t at_ms = until_ms > 0 ? until_ms : 1;   /* 0 would mean never */
     struct itimerspec until = {0};
-    if (timed) until.it_value = (struct timespec){.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000};
+    if (timed)
+        until.it_value = (struct timespec){.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000};
     const int set = timerfd_settime(alarm->timer_fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &until, NULL);
     CMQ_ASSERT(set == 0 || errno == ECANCELED);
     struct pollfd ready[2] = {{.fd = alarm->event_fd, .events = POLLIN}, {.fd = alarm->timer_fd, .events = POLLIN}};

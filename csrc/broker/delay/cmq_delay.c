@@ -1,7 +1,8 @@
 /* cmq_delay: see cmq_delay.h. Records are cmq_delay_record's.
  *
- * A level's messages become due in the order in which they were parked, as all wait equally long; so only the first of each level counts, and a look
- * over the levels says when to look again. A level that has nothing to come is watched (cmq_watch).
+ * A level's messages become due in the order in which they were parked, as all wait equally long; so only the first of
+ * each level counts, and a look over the levels says when to look again. A level that has nothing to come is watched
+ * (cmq_watch).
  *
  * The thread sleeps on a cmq_alarm until the first is due, something is parked, stop, or poke.
  *
@@ -22,7 +23,7 @@
 #include "broker/tables/cmq_system_topics.h"
 #include "store/follow/cmq_watch.h"
 
-#define BATCH_UNITS 2048u          /* delivered before the disk is waited for: 256 left it waiting nine tenths of the time */
+#define BATCH_UNITS 2048u /* delivered before the disk is waited for: 256 left it waiting nine tenths of the time */
 #define RETRY_MS 1000
 #define VERSION_STEP 200           /* updates per version: upstream's delayOffsetUpdateVersionStep */
 #define RECOVER_RECORDS 256u       /* per step of a walk over the log */
@@ -130,8 +131,10 @@ void cmq_delay_mark_of(cmq_delay *delay, cmq_delay_mark *mark_out)
 cmq_status cmq_delay_set_progress(cmq_delay *delay, int32_t level, int64_t offset)
 {
     if (level < 1 || level > delay->levels->level_max)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "there is no delay level %d; messageDelayLevel has %d", (int)level, (int)delay->levels->level_max);
-    if (offset < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "offset %lld of delay level %d is negative", (long long)offset, (int)level);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "there is no delay level %d; messageDelayLevel has %d", (int)level,
+                        (int)delay->levels->level_max);
+    if (offset < 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "offset %lld of delay level %d is negative", (long long)offset, (int)level);
     pthread_mutex_lock(&delay->mutex);
     delay->next[level] = offset;
     delay->seen[level] = true;
@@ -155,7 +158,8 @@ static void note_undelivered(cmq_delay *delay)
     pthread_mutex_unlock(&delay->mutex);
 }
 
-/* Deliver one unit's record, without waiting for the disk. *end_out: of its delivery; not touched when it was passed over. */
+/* Deliver one unit's record, without waiting for the disk. *end_out: of its delivery; not touched when it was passed
+ * over. */
 static cmq_status CMQ_MUST_CHECK deliver(cmq_delay *delay, const cmq_unit *unit, int64_t *end_out, bool *passed_out)
 {
     cmq_parked_record parked;
@@ -187,14 +191,16 @@ typedef struct look {
     bool more;                  /* there is more that is due now */
 } look;
 
-/* When a unit is due. One that is further away than its level waits was parked under other levels or another clock, and is due now. */
+/* When a unit is due. One that is further away than its level waits was parked under other levels or another clock, and
+ * is due now. */
 static int64_t due_of(const cmq_delay *delay, int32_t level, const cmq_unit *unit, int64_t now_ms)
 {
     return unit->tags_code > now_ms + delay->levels->delay_ms[level] ? now_ms : unit->tags_code;
 }
 
 /* The next units of the level from where its progress, moved into the queue, stands. */
-static cmq_status CMQ_MUST_CHECK read_units(cmq_delay *delay, int32_t level, cmq_queue *queue, int64_t *from_out, uint32_t *count_out)
+static cmq_status CMQ_MUST_CHECK read_units(cmq_delay *delay, int32_t level, cmq_queue *queue, int64_t *from_out,
+                                            uint32_t *count_out)
 {
     const int64_t confirmed = cmq_store_confirmed(delay->store);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
@@ -256,7 +262,8 @@ static cmq_status CMQ_MUST_CHECK deliver_batch(cmq_delay *delay, int32_t level, 
 }
 
 /* Nothing left: watch the queue, then look once more. */
-static cmq_status CMQ_MUST_CHECK watch_level(cmq_delay *delay, int32_t level, cmq_queue *queue, int64_t *from_out, uint32_t *count_out)
+static cmq_status CMQ_MUST_CHECK watch_level(cmq_delay *delay, int32_t level, cmq_queue *queue, int64_t *from_out,
+                                             uint32_t *count_out)
 {
     const cmq_status status = cmq_watcher_add(delay->watcher, queue);
     return status == CMQ_OK ? read_units(delay, level, queue, from_out, count_out) : status;
@@ -285,7 +292,8 @@ static look look_at_level(cmq_delay *delay, int32_t level)
 static void forget_arrivals(cmq_delay *delay)
 {
     cmq_queue *queues[64];
-    while (cmq_watcher_take(delay->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;   /* every level is looked at anyway */
+    /* every level is looked at anyway */
+    while (cmq_watcher_take(delay->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;
 }
 
 /* A batch of each level in turn until nothing is due. A failure in one level (a damaged queue) does not stop the
@@ -316,7 +324,9 @@ cmq_status cmq_delay_step(cmq_delay *delay, int64_t *next_due_ms_out)
     if (status == CMQ_ERR_FENCED) *next_due_ms_out = NEVER;
     else if (status != CMQ_OK) *next_due_ms_out = cmq_clock_now_ms(&delay->clock) + RETRY_MS;
     pthread_mutex_lock(&delay->mutex);
-    delay->counters.state = status == CMQ_OK ? CMQ_DELAY_RUNNING : status == CMQ_ERR_FENCED ? CMQ_DELAY_FENCED : CMQ_DELAY_RETRYING;
+    delay->counters.state = status == CMQ_OK           ? CMQ_DELAY_RUNNING
+                            : status == CMQ_ERR_FENCED ? CMQ_DELAY_FENCED
+                                                       : CMQ_DELAY_RETRYING;
     delay->counters.status = status;
     delay->counters.rounds++;
     pthread_mutex_unlock(&delay->mutex);
@@ -366,8 +376,10 @@ void cmq_delay_stop(cmq_delay *delay)
 
 /* ---- recovery ---- */
 
-/* Does the first parked record at or behind *at that can be delivered at all have this delivery? Then *at is moved behind it. */
-static cmq_status CMQ_MUST_CHECK match(const cmq_delay *delay, cmq_queue *queue, const cmq_record_view *record, int64_t *at, bool *found_out)
+/* Does the first parked record at or behind *at that can be delivered at all have this delivery? Then *at is moved
+ * behind it. */
+static cmq_status CMQ_MUST_CHECK match(const cmq_delay *delay, cmq_queue *queue, const cmq_record_view *record,
+                                       int64_t *at, bool *found_out)
 {
     const int64_t confirmed = cmq_store_confirmed(delay->store);
     int64_t from = *at, next;
@@ -390,7 +402,8 @@ static cmq_status CMQ_MUST_CHECK match(const cmq_delay *delay, cmq_queue *queue,
     }
 }
 
-static cmq_status CMQ_MUST_CHECK recover_record(const cmq_delay *delay, const cmq_found *found, int64_t next[], int64_t *deliveries)
+static cmq_status CMQ_MUST_CHECK recover_record(const cmq_delay *delay, const cmq_found *found, int64_t next[],
+                                                int64_t *deliveries)
 {
     cmq_record_view view;
     bool matched;
@@ -412,7 +425,8 @@ cmq_status cmq_delay_recover(cmq_delay *delay, int64_t log_end, int64_t *deliver
     *deliveries_out = 0;
     cmq_status status = cmq_store_info_of(delay->store, &info);
     if (status == CMQ_OK && (log_end < info.log_min || log_end > info.log_end))
-        status = cmq_fail_at(CMQ_ERR_OFFSET, log_end, "the log holds [%lld, %lld), and the mark of the delay levels is at %lld",
+        status = cmq_fail_at(CMQ_ERR_OFFSET, log_end,
+                             "the log holds [%lld, %lld), and the mark of the delay levels is at %lld",
                              (long long)info.log_min, (long long)info.log_end, (long long)log_end);
     const cmq_read_options options = {.has_start_physical = true, .start_physical = log_end};
     if (status == CMQ_OK) status = cmq_reader_open(delay->store, &options, &reader);
@@ -425,7 +439,8 @@ cmq_status cmq_delay_recover(cmq_delay *delay, int64_t log_end, int64_t *deliver
         status = cmq_reader_next(reader, &batch, &end);
         if (status == CMQ_ERR_CORRUPT) status = CMQ_OK;   /* goes on behind the damage */
         else if (batch.count == 0) end = true;
-        for (uint32_t i = 0; i < batch.count && status == CMQ_OK; i++) status = recover_record(delay, &items[i], next, &deliveries);
+        for (uint32_t i = 0; i < batch.count && status == CMQ_OK; i++)
+            status = recover_record(delay, &items[i], next, &deliveries);
         cmq_found_batch_release(&batch);
     }
     cmq_reader_close(reader);

@@ -23,11 +23,12 @@ static void add_number(cmq_delay_parked *parked, cmq_slice name, int32_t number)
     char digits[16];
     const int bytes = snprintf(digits, sizeof digits, "%d", (int)number);
     const cmq_slice value = {.data = (const uint8_t *)digits, .bytes = (size_t)bytes};
-    parked->extra.bytes = (size_t)(cmq_property_write(parked->bytes + parked->extra.bytes, name, value) - parked->bytes);
+    parked->extra.bytes =
+        (size_t)(cmq_property_write(parked->bytes + parked->extra.bytes, name, value) - parked->bytes);
 }
 
-cmq_status cmq_delay_park(const cmq_delay_levels *levels, cmq_slice topic, int32_t queue_id, int32_t sys_flag, cmq_slice delay,
-                          cmq_delay_parked *parked_out)
+cmq_status cmq_delay_park(const cmq_delay_levels *levels, cmq_slice topic, int32_t queue_id, int32_t sys_flag,
+                          cmq_slice delay, cmq_delay_parked *parked_out)
 {
     const int32_t transaction = sys_flag & CMQ_SYS_TRANSACTION_MASK, level = cmq_delay_level(levels, delay);
     parked_out->level = 0;
@@ -52,13 +53,15 @@ cmq_status cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out,
 {
     cmq_slice text;
     *queue_id_out = -1;
-    if (!cmq_property_find(parked->properties, name_topic, topic_out) || !cmq_property_find(parked->properties, name_queue, &text))
+    if (!cmq_property_find(parked->properties, name_topic, topic_out) ||
+        !cmq_property_find(parked->properties, name_queue, &text))
         return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "the parked record lacks REAL_TOPIC or REAL_QID");
     if (cmq_field_i32(text, queue_id_out) != CMQ_OK || *queue_id_out < 0)
         return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "REAL_QID of the parked record is not a queue id");
-    if (cmq_slice_equal(*topic_out, cmq_slice_of_text(TOPIC_HALF)) || cmq_slice_equal(*topic_out, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE)))
-        return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %.*s", (int)topic_out->bytes,
-                           (const char *)topic_out->data);
+    if (cmq_slice_equal(*topic_out, cmq_slice_of_text(TOPIC_HALF)) ||
+        cmq_slice_equal(*topic_out, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE)))
+        return cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %.*s",
+                           (int)topic_out->bytes, (const char *)topic_out->data);
     return CMQ_OK;
 }
 
@@ -77,8 +80,8 @@ static cmq_status CMQ_MUST_CHECK without_crc(cmq_slice *properties, uint8_t scra
     return CMQ_OK;
 }
 
-cmq_status cmq_delay_make_append(const cmq_record_view *parked, cmq_slice topic, int32_t queue_id, uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES],
-                                 cmq_append *append_out)
+cmq_status cmq_delay_make_append(const cmq_record_view *parked, cmq_slice topic, int32_t queue_id,
+                                 uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES], cmq_append *append_out)
 {
     cmq_slice properties = parked->properties;
     const cmq_status status = without_crc(&properties, scratch);
@@ -107,7 +110,9 @@ int32_t cmq_delay_delivered_level(const cmq_delay_levels *levels, const cmq_reco
 {
     cmq_slice topic, delay;
     int32_t queue_id;
-    if (!cmq_property_find(record->properties, name_delay, &delay) || cmq_delay_target(record, &topic, &queue_id) != CMQ_OK) return 0;
+    if (!cmq_property_find(record->properties, name_delay, &delay) ||
+        cmq_delay_target(record, &topic, &queue_id) != CMQ_OK)
+        return 0;
     if (queue_id != record->queue_id || !cmq_slice_equal(topic, record->topic)) return 0;
     return cmq_delay_level(levels, delay);
 }
@@ -134,8 +139,11 @@ bool cmq_delay_is_delivery(const cmq_record_view *parked, const cmq_record_view 
 {
     cmq_slice topic;
     int32_t queue_id;
-    if (cmq_delay_target(parked, &topic, &queue_id) != CMQ_OK || queue_id != record->queue_id || !cmq_slice_equal(topic, record->topic)) return false;
-    return parked->body_crc == record->body_crc && parked->born_timestamp_ms == record->born_timestamp_ms && parked->flag == record->flag &&
-           parked->reconsume_times == record->reconsume_times && same_host(&parked->born_host, &record->born_host) &&
-           cmq_slice_equal(parked->body, record->body) && same_properties(parked->properties, record->properties);
+    if (cmq_delay_target(parked, &topic, &queue_id) != CMQ_OK || queue_id != record->queue_id ||
+        !cmq_slice_equal(topic, record->topic))
+        return false;
+    return parked->body_crc == record->body_crc && parked->born_timestamp_ms == record->born_timestamp_ms &&
+           parked->flag == record->flag && parked->reconsume_times == record->reconsume_times &&
+           same_host(&parked->born_host, &record->born_host) && cmq_slice_equal(parked->body, record->body) &&
+           same_properties(parked->properties, record->properties);
 }

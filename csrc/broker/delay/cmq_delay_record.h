@@ -1,10 +1,12 @@
 /* cmq_delay_record: the delivery target of a parked record, and whether a record is its delivery.
  *
- * A delivery has everything of the parked record but its topic, queue, offsets and store time: body and body CRC as stored, properties (DELAY,
- * REAL_TOPIC and REAL_QID among them) in their order, flags, hosts, born time, reconsume times.
+ * A delivery has everything of the parked record but its topic, queue, offsets and store time: body and body CRC as
+ * stored, properties (DELAY, REAL_TOPIC and REAL_QID among them) in their order, flags, hosts, born time, reconsume
+ * times.
  *
  * Threads: any; pure functions over borrowed bytes.
- * Source:  specification store 9.3; upstream's ScheduleMessageService.messageTimeUp. Held against records that brokers 4.9.7 and 5.3.3 wrote.
+ * Source:  specification store 9.3; upstream's ScheduleMessageService.messageTimeUp. Held against records that brokers
+ *          4.9.7 and 5.3.3 wrote.
  */
 #ifndef CMQ_DELAY_RECORD_H
 #define CMQ_DELAY_RECORD_H
@@ -21,8 +23,8 @@
  * deliveries. */
 cmq_status CMQ_MUST_CHECK cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out, int32_t *queue_id_out);
 
-/* Fill the append of its delivery, which does not wait for the disk. `scratch` takes the properties where they have to be written anew; it, the
- * record and the target outlive the append. */
+/* Fill the append of its delivery, which does not wait for the disk. `scratch` takes the properties where they have to
+ * be written anew; it, the record and the target outlive the append. */
 #define CMQ_DELAY_SCRATCH_BYTES (CMQ_PROPERTY_BYTES_MAX + 1)
 cmq_status CMQ_MUST_CHECK cmq_delay_make_append(const cmq_record_view *parked, cmq_slice topic, int32_t queue_id,
                                                 uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES], cmq_append *append_out);

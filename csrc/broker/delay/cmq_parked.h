@@ -1,4 +1,5 @@
-/* cmq_parked: a record that waits in a system topic for its time, read by its queue's unit; for the delay levels and the timers.
+/* cmq_parked: a record that waits in a system topic for its time, read by its queue's unit; for the delay levels and
+ * the timers.
  *
  * Threads: any.
  */
@@ -17,8 +18,8 @@ typedef struct cmq_parked_record {
     cmq_record_view view;
 } cmq_parked_record;
 
-/* The record at `phy`. CMQ_ERR_CORRUPT, CMQ_ERR_OFFSET, CMQ_ERR_NOT_FOUND, CMQ_END: there is no such record, and there will be none. Release it in any
- * case. */
+/* The record at `phy`. CMQ_ERR_CORRUPT, CMQ_ERR_OFFSET, CMQ_ERR_NOT_FOUND, CMQ_END: there is no such record, and there
+ * will be none. Release it in any case. */
 cmq_status CMQ_MUST_CHECK cmq_parked_read(cmq_store *store, int64_t phy, cmq_parked_record *record_out);
 void cmq_parked_release(cmq_parked_record *record);
 

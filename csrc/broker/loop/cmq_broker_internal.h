@@ -62,7 +62,8 @@ typedef struct cmq_send_batch {
 typedef struct cmq_loop_counters {
     _Atomic uint64_t sends, send_failures, messages_in, message_bytes_in;
     _Atomic uint64_t pulls, pulls_found, messages_out, message_bytes_out;
-    _Atomic uint64_t pops, pops_found, pop_acks, pop_acks_refused, pop_changes, pops_held, pop_wakes, pop_timeouts, pops_refused, pops_held_now;
+    _Atomic uint64_t pops, pops_found, pop_acks, pop_acks_refused, pop_changes, pops_held, pop_wakes, pop_timeouts,
+        pops_refused, pops_held_now;
     _Atomic uint64_t held, hold_wakes, hold_timeouts, hold_refused, holds_now, waiting_for_disk, control;
 } cmq_loop_counters;
 
@@ -129,18 +130,20 @@ struct cmq_broker {
     int64_t flush_end;                    /* wait for this; under flush_mutex */
     bool flush_running, flush_stop;
 
-    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups, of pops' notes and of tallies, and the list of loops */
+    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups, of pops' notes and of tallies, and the list
+                                           * of loops */
     _Atomic uint32_t pops_waiting;        /* held, of all loops */
 };
 
 /* ---- cmq_send.c ---- */
-cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again);
+cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body,
+                                 bool again);
 void cmq_send_flush_run(cmq_broker_loop *l);
 
 /* ---- cmq_send_reply_write.c ---- */
 /* Answer with success (or 10), now or, under sync flush, when the disk has it. */
-void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t queue_offset, const int64_t *physical_offsets, uint32_t count, int64_t end,
-                      bool inner_batch);
+void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t queue_offset,
+                      const int64_t *physical_offsets, uint32_t count, int64_t end, bool inner_batch);
 /* Answer what the store said: reads the thread's last error. */
 void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status status);
 /* An answer of the send family: with MSG_REGION and TRACE_ON. */
@@ -174,20 +177,27 @@ typedef struct cmq_transfer_place {
 } cmq_transfer_place;
 
 /* How many of the units found fit into an answer: the first always. At least one was found. */
-cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max, int64_t bytes_max, int64_t confirmed);
-/* Leave the units whose records could be ones, up to the first that could not; *next is lowered to that. CMQ_ERR_CORRUPT where the first is such a one. */
+cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max,
+                              int64_t bytes_max, int64_t confirmed);
+/* Leave the units whose records could be ones, up to the first that could not; *next is lowered to that.
+ * CMQ_ERR_CORRUPT where the first is such a one. */
 cmq_status CMQ_MUST_CHECK cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next);
-/* Copy the records of the queue's units. Returns how many were copied: all, or those before one that cmq_transfer_reach fails for. */
-uint32_t CMQ_MUST_CHECK cmq_transfer_copy(cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count, uint8_t *into);
-/* Where the unit's record lies, all of it readable: in the place, or in another one that is pinned in its stead. CMQ_ERR_OFFSET when it was deleted
- * meanwhile, CMQ_ERR_CORRUPT when the record there is not the unit's or cannot be read. */
-cmq_status CMQ_MUST_CHECK cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit, const uint8_t **record_out);
+/* Copy the records of the queue's units. Returns how many were copied: all, or those before one that cmq_transfer_reach
+ * fails for. */
+uint32_t CMQ_MUST_CHECK cmq_transfer_copy(cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count,
+                                          uint8_t *into);
+/* Where the unit's record lies, all of it readable: in the place, or in another one that is pinned in its stead.
+ * CMQ_ERR_OFFSET when it was deleted meanwhile, CMQ_ERR_CORRUPT when the record there is not the unit's or cannot be
+ * read. */
+cmq_status CMQ_MUST_CHECK cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue,
+                                             const cmq_unit *unit, const uint8_t **record_out);
 static inline bool cmq_transfer_has(const cmq_transfer_place *place, const cmq_unit *unit)
 {
     return unit->phy >= place->start && unit->phy + unit->bytes <= place->end;
 }
 void cmq_transfer_leave(cmq_transfer_place *place);
-/* How many units of a queue are looked at for so many messages: upstream's max(16000, maxMsgNums * 20) bytes of index. */
+/* How many units of a queue are looked at for so many messages: upstream's max(16000, maxMsgNums * 20) bytes of
+ * index. */
 static inline uint64_t cmq_transfer_examine(uint32_t wanted) { return wanted > 800u ? wanted : 800u; }
 
 /* ---- cmq_wake.c: ending holds ---- */
@@ -228,7 +238,8 @@ void cmq_pop_poll_count_go_on(cmq_broker_loop *l);
 void cmq_pop_poll_count_free(cmq_pop_poll_count *first);   /* and those behind it */
 
 /* ---- cmq_offset_requests.c ---- */
-/* Is the queue young: its first message there, and not long ago? A group that begins there begins at 0, as its consumers were probably started first. */
+/* Is the queue young: its first message there, and not long ago? A group that begins there begins at 0, as its
+ * consumers were probably started first. */
 bool cmq_broker_is_young(const cmq_broker *broker, cmq_slice topic, int32_t queue_id);
 cmq_net_verdict cmq_offset_requests_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 
@@ -241,7 +252,8 @@ static inline cmq_tables_reader *cmq_broker_tables(cmq_broker_loop *l)
     return l->reader;
 }
 /* Answer with a text of ours; formatted, so not for hot paths. */
-void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* The asking connection for cmq_offsets; a closed one has no network, and so no share. */
 static inline cmq_offset_asker cmq_broker_asker(const cmq_broker_loop *l, cmq_conn_id id)
 {
@@ -253,7 +265,8 @@ static inline cmq_offset_asker cmq_broker_asker(const cmq_broker_loop *l, cmq_co
 static inline int32_t cmq_broker_code_of(cmq_status status)
 {
     if (status == CMQ_AGAIN) return CMQ_RESPONSE_SYSTEM_BUSY;
-    const bool is_store = status == CMQ_ERR_DISK_FULL || status == CMQ_ERR_FENCED || status == CMQ_ERR_CLOSED || status == CMQ_ERR_IO;
+    const bool is_store =
+        status == CMQ_ERR_DISK_FULL || status == CMQ_ERR_FENCED || status == CMQ_ERR_CLOSED || status == CMQ_ERR_IO;
     return is_store ? CMQ_RESPONSE_SERVICE_NOT_AVAILABLE : CMQ_RESPONSE_SYSTEM_ERROR;
 }
 /* A name for a text: at most 255 bytes of it. Use with %.*s. */

@@ -1,7 +1,7 @@
 /* cmq_flush_wait: the thread that waits for the disk in the place of the loops, under sync flush.
  *
- *     loop: append without waiting -> cmq_flush_wait_for(end) -> … turn goes on …
- *     this thread: cmq_store_wait(end): the store's group commit, one sync for all that came meanwhile -> wake every loop -> cmq_send_settle
+ *     loop: append without waiting -> cmq_flush_wait_for(end) -> … turn goes on … this thread: cmq_store_wait(end): the
+ *     store's group commit, one sync for all that came meanwhile -> wake every loop -> cmq_send_settle
  *
  * A failure needs no word of its own: the store is fenced then, and settling sees that.
  *
@@ -22,7 +22,8 @@ static void *run(void *context)
     int64_t done = 0;
     pthread_mutex_lock(&broker->flush_mutex);
     for (;;) {
-        while (broker->flush_end <= done && !broker->flush_stop) pthread_cond_wait(&broker->flush_wanted, &broker->flush_mutex);
+        while (broker->flush_end <= done && !broker->flush_stop)
+            pthread_cond_wait(&broker->flush_wanted, &broker->flush_mutex);
         if (broker->flush_stop) break;
         const int64_t end = broker->flush_end;
         pthread_mutex_unlock(&broker->flush_mutex);

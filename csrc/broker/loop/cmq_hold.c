@@ -1,9 +1,11 @@
 /* cmq_hold: the holds of one loop, in lists by queue, group and connection, and in a heap by deadline. See cmq_hold.h.
  *
- * Holds and the names that they wait at ("anchors") lie in chunks and are named by number, so that links take four bytes and nothing moves when there
- * are more. A list's first member has `previous` NONE; its head is the anchor's, or the connection's.
+ * Holds and the names that they wait at ("anchors") lie in chunks and are named by number, so that links take four
+ * bytes and nothing moves when there are more. A list's first member has `previous` NONE; its head is the anchor's, or
+ * the connection's.
  *
- * Holds of a queue come with rising offsets, since each begins at the queue's end; where a queue began anew they may not (`falls`).
+ * Holds of a queue come with rising offsets, since each begins at the queue's end; where a queue began anew they may
+ * not (`falls`).
  */
 #include "broker/loop/cmq_hold.h"
 
@@ -24,7 +26,8 @@ typedef struct link {
     uint32_t next, previous;
 } link;
 
-enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, ANY = 3, LISTS = 4 };   /* ANY: of the queue, those that any message ends; the oldest first */
+/* ANY: of the queue, those that any message ends; the oldest first */
+enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, ANY = 3, LISTS = 4 };
 
 typedef struct hold {
     int64_t deadline_ns;
@@ -81,13 +84,17 @@ struct cmq_holds {
     uint32_t anchor_count, anchor_slots;   /* ever used; room for */
     uint32_t anchors_live;
     uint32_t free_anchor;
-    uint32_t *table;                       /* anchor number + 1; 0: empty. Linear probing, a power of two, at most half full */
+    uint32_t *table;                       /* anchor number + 1; 0: empty. Linear probing, a power of two, at most half
+                                            * full */
     uint32_t table_slots;
     size_t name_bytes;
     cmq_hold_tags tags;
 };
 
-static hold *at(const cmq_holds *holds, uint32_t number) { return &holds->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)]; }
+static hold *at(const cmq_holds *holds, uint32_t number)
+{
+    return &holds->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)];
+}
 
 cmq_status cmq_holds_create(cmq_holds **holds_out, uint32_t count_max)
 {
@@ -133,7 +140,9 @@ static uint32_t *find_place(const cmq_holds *holds, cmq_slice name, int32_t id, 
         uint32_t *place = &holds->table[i & (holds->table_slots - 1)];
         if (*place == 0) return place;
         const anchor *a = &holds->anchors[*place - 1];
-        if (a->hash == hash && a->id == id && a->name_bytes == name.bytes && memcmp(a->name, name.data, name.bytes) == 0) return place;
+        if (a->hash == hash && a->id == id && a->name_bytes == name.bytes &&
+            memcmp(a->name, name.data, name.bytes) == 0)
+            return place;
     }
 }
 
@@ -190,8 +199,15 @@ static cmq_status require_anchor(cmq_holds *holds, cmq_slice name, int32_t id, u
     const uint32_t number = holds->free_anchor != NONE ? holds->free_anchor : holds->anchor_count++;
     anchor *a = &holds->anchors[number];
     if (number == holds->free_anchor) holds->free_anchor = a->next_free;
-    *a = (anchor){.name = copy, .hash = anchor_hash(name, id), .first = NONE, .next_free = NONE, .id = id, .name_bytes = (uint16_t)name.bytes,
-                  .any_first = NONE, .any_last = NONE, .last_from = INT64_MIN};
+    *a = (anchor){.name = copy,
+                  .hash = anchor_hash(name, id),
+                  .first = NONE,
+                  .next_free = NONE,
+                  .id = id,
+                  .name_bytes = (uint16_t)name.bytes,
+                  .any_first = NONE,
+                  .any_last = NONE,
+                  .last_from = INT64_MIN};
     *find_place(holds, name, id, a->hash) = number + 1;
     holds->anchors_live++;
     holds->name_bytes += name.bytes + 1;
@@ -289,7 +305,9 @@ static void sift_down(cmq_holds *holds, uint32_t place, uint32_t number)
     for (;;) {
         uint32_t child = place * 2 + 1;
         if (child >= holds->count) break;
-        if (child + 1 < holds->count && at(holds, holds->heap[child + 1])->deadline_ns < at(holds, holds->heap[child])->deadline_ns) child++;
+        if (child + 1 < holds->count &&
+            at(holds, holds->heap[child + 1])->deadline_ns < at(holds, holds->heap[child])->deadline_ns)
+            child++;
         if (at(holds, holds->heap[child])->deadline_ns >= deadline) break;
         heap_put(holds, place, holds->heap[child]);
         place = child;
@@ -346,12 +364,17 @@ static cmq_status require_conn(cmq_holds *holds, uint32_t conn_slot)
 static cmq_status check_limits(const cmq_holds *holds, const conn_holds *conn, uint32_t tags)
 {
     const uint32_t used = holds->tags.links_used;
-    if (holds->count == holds->count_max) return cmq_fail(CMQ_ERR_LIMIT, "%u requests are held already", holds->count_max);
-    if (tags > CMQ_HOLDS_TAGS_MAX - used) return cmq_fail(CMQ_ERR_LIMIT, "held requests wait for %u tags already", used);
-    const uint32_t share = holds->count_max / CMQ_HOLDS_SHARE < SHARE_MIN ? SHARE_MIN : holds->count_max / CMQ_HOLDS_SHARE;
+    if (holds->count == holds->count_max)
+        return cmq_fail(CMQ_ERR_LIMIT, "%u requests are held already", holds->count_max);
+    if (tags > CMQ_HOLDS_TAGS_MAX - used)
+        return cmq_fail(CMQ_ERR_LIMIT, "held requests wait for %u tags already", used);
+    const uint32_t share =
+        holds->count_max / CMQ_HOLDS_SHARE < SHARE_MIN ? SHARE_MIN : holds->count_max / CMQ_HOLDS_SHARE;
     const bool many = holds->count >= holds->count_max / 2 && conn->count > share;
-    const bool long_ones = tags > 0 && used >= CMQ_HOLDS_TAGS_MAX / 2 && conn->tags > CMQ_HOLDS_TAGS_MAX / CMQ_HOLDS_SHARE;
-    if (many || long_ones) return cmq_fail(CMQ_ERR_LIMIT, "%u requests of the connection are held, for %u tags", conn->count, conn->tags);
+    const bool long_ones =
+        tags > 0 && used >= CMQ_HOLDS_TAGS_MAX / 2 && conn->tags > CMQ_HOLDS_TAGS_MAX / CMQ_HOLDS_SHARE;
+    if (many || long_ones)
+        return cmq_fail(CMQ_ERR_LIMIT, "%u requests of the connection are held, for %u tags", conn->count, conn->tags);
     return CMQ_OK;
 }
 
@@ -363,7 +386,8 @@ static void note_from(anchor *a, int64_t from)
     a->last_from = from;
 }
 
-cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_filter *wakes, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out)
+cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_filter *wakes, int64_t deadline_ns,
+                         uint32_t conn_slot, cmq_hold *hold_out)
 {
     *hold_out = NONE;
     uint32_t anchors[2], tag_count, first_tag = CMQ_HOLD_TAG_NONE;
@@ -479,7 +503,10 @@ static cmq_hold first_at(const cmq_holds *holds, cmq_slice name, int32_t id)
     return number == NONE ? NONE : holds->anchors[number].first;
 }
 
-cmq_hold_queue cmq_holds_find_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id) { return find_anchor(holds, topic, queue_id); }
+cmq_hold_queue cmq_holds_find_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id)
+{
+    return find_anchor(holds, topic, queue_id);
+}
 int64_t cmq_holds_seen(const cmq_holds *holds, cmq_hold_queue queue) { return holds->anchors[queue].seen; }
 void cmq_holds_set_seen(cmq_holds *holds, cmq_hold_queue queue, int64_t offset) { holds->anchors[queue].seen = offset; }
 bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue) { return holds->anchors[queue].tagged > 0; }
@@ -488,7 +515,8 @@ cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t 
 {
     const anchor *a = &holds->anchors[queue];
     uint32_t number = a->any_first;
-    while (number != NONE && at(holds, number)->from > offset) number = a->falls ? at(holds, number)->links[ANY].next : NONE;
+    while (number != NONE && at(holds, number)->from > offset)
+        number = a->falls ? at(holds, number)->links[ANY].next : NONE;
     return number;
 }
 
@@ -501,17 +529,29 @@ cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t
     return number == CMQ_HOLD_TAG_NONE ? NONE : cmq_hold_tags_hold(&holds->tags, number);
 }
 
-cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id) { return first_at(holds, topic, queue_id); }
-cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold number) { return at(holds, number)->links[BY_QUEUE].next; }
+cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id)
+{
+    return first_at(holds, topic, queue_id);
+}
+cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold number)
+{
+    return at(holds, number)->links[BY_QUEUE].next;
+}
 cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group) { return first_at(holds, group, GROUP_ID); }
-cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number) { return at(holds, number)->links[BY_GROUP].next; }
+cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number)
+{
+    return at(holds, number)->links[BY_GROUP].next;
+}
 
 cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
 {
     return conn_slot < holds->conn_slots ? holds->conns[conn_slot].first : NONE;
 }
 
-int64_t cmq_holds_due_ns(const cmq_holds *holds) { return holds->count == 0 ? INT64_MAX : at(holds, holds->heap[0])->deadline_ns; }
+int64_t cmq_holds_due_ns(const cmq_holds *holds)
+{
+    return holds->count == 0 ? INT64_MAX : at(holds, holds->heap[0])->deadline_ns;
+}
 
 cmq_hold cmq_holds_due(const cmq_holds *holds, int64_t now_ns)
 {
@@ -523,6 +563,6 @@ uint32_t cmq_holds_count(const cmq_holds *holds) { return holds->count; }
 size_t cmq_holds_bytes(const cmq_holds *holds)
 {
     return sizeof *holds + holds->chunk_count * CHUNK_COUNT * sizeof(hold) + holds->chunk_slots * sizeof(hold *) +
-           (holds->heap_slots + holds->table_slots) * sizeof(uint32_t) + holds->conn_slots * sizeof(conn_holds) + holds->anchor_slots * sizeof(anchor) +
-           holds->name_bytes + cmq_hold_tags_bytes(&holds->tags);
+           (holds->heap_slots + holds->table_slots) * sizeof(uint32_t) + holds->conn_slots * sizeof(conn_holds) +
+           holds->anchor_slots * sizeof(anchor) + holds->name_bytes + cmq_hold_tags_bytes(&holds->tags);
 }

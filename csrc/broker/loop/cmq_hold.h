@@ -1,18 +1,22 @@
-/* cmq_hold: pull requests that found nothing and wait: for a message of their queue, their deadline, their client's end, or a new subscription.
+/* cmq_hold: pull requests that found nothing and wait: for a message of their queue, their deadline, their client's
+ * end, or a new subscription.
  *
- * Found by queue and tag (arrival), by group (its subscription changed), by connection (it closed), and by deadline (a heap), each without looking at the
- * others: 100,000 holds cost no time while nothing happens, nor while messages of other tags arrive, and each is answered at its own deadline, not at the
- * next round of a scan.
+ * Found by queue and tag (arrival), by group (its subscription changed), by connection (it closed), and by deadline (a
+ * heap), each without looking at the others: 100,000 holds cost no time while nothing happens, nor while messages of
+ * other tags arrive, and each is answered at its own deadline, not at the next round of a scan.
  *
- * A queue knows up to where its messages were compared with its holds ("seen"): a hold that is still there goes on from there, without being touched.
+ * A queue knows up to where its messages were compared with its holds ("seen"): a hold that is still there goes on from
+ * there, without being touched.
  *
  * Limits: holds, and tags of holds. When half of either is taken, a connection with more than its share gets no more.
- * Size:   at most 120 B a hold, and 60 B a tag of it; a queue or a group that is waited for costs 64 B and its name once.
+ * Size:   at most 120 B a hold, and 60 B a tag of it; a queue or a group that is waited for costs 64 B and its name
+ *         once.
  *
  * Owns:      the holds of one loop, with a reference on each one's own filter.
  * Invariant: a hold is in the heap, in the list of its queue, of its group and of its connection, or in none of them.
  * Threads:   one: the loop's. Time is the caller's.
- * Way:       pull that found nothing -> [cmq_holds_add] -> arrival, deadline, change -> [cmq_holds_remove] -> the pull again, for the last time
+ * Way:       pull that found nothing -> [cmq_holds_add] -> arrival, deadline, change -> [cmq_holds_remove] -> the pull
+ *            again, for the last time
  * Source:    upstream's PullRequestHoldService; consumption specification 3.3, promises 75 to 81.
  */
 #ifndef CMQ_HOLD_H
@@ -56,10 +60,11 @@ void cmq_holds_destroy(cmq_holds *holds);   /* with all that are held */
 #define CMQ_HOLDS_TAGS_MAX (4u << 20)   /* of all holds */
 #define CMQ_HOLDS_SHARE 16u             /* a connection's share of either limit: one in so many */
 
-/* Hold. Takes over the filter's reference when it succeeds. `wakes`: the filter of messages that end it, the pull's own or its group's; read only.
- * `conn_slot` is the connection's number in its loop (cmq_conn_slot). CMQ_ERR_LIMIT at a limit, CMQ_ERR_MEMORY. */
-cmq_status CMQ_MUST_CHECK cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_filter *wakes, int64_t deadline_ns, uint32_t conn_slot,
-                                        cmq_hold *hold_out);
+/* Hold. Takes over the filter's reference when it succeeds. `wakes`: the filter of messages that end it, the pull's own
+ * or its group's; read only. `conn_slot` is the connection's number in its loop (cmq_conn_slot). CMQ_ERR_LIMIT at a
+ * limit, CMQ_ERR_MEMORY. */
+cmq_status CMQ_MUST_CHECK cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_filter *wakes,
+                                        int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out);
 
 /* The held pull; valid until the hold is removed. */
 void cmq_holds_get(const cmq_holds *holds, cmq_hold hold, cmq_held_pull *pull_out);
@@ -68,12 +73,14 @@ void cmq_holds_get(const cmq_holds *holds, cmq_hold hold, cmq_held_pull *pull_ou
 void cmq_holds_remove(cmq_holds *holds, cmq_hold hold);
 
 /* The first hold of a queue (group, connection), and the next one behind `hold`: read it before you remove `hold`. */
-/* A queue that holds wait for, and the offset up to which its messages were seen; CMQ_HOLD_NONE: there is none. Valid until a hold is removed. */
+/* A queue that holds wait for, and the offset up to which its messages were seen; CMQ_HOLD_NONE: there is none. Valid
+ * until a hold is removed. */
 typedef uint32_t cmq_hold_queue;
 cmq_hold_queue cmq_holds_find_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id);
 int64_t cmq_holds_seen(const cmq_holds *holds, cmq_hold_queue queue);
 void cmq_holds_set_seen(cmq_holds *holds, cmq_hold_queue queue, int64_t offset);
-bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue);   /* does one of its holds wait for certain tags? */
+/* does one of its holds wait for certain tags? */
+bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue);
 /* The hold that came first of those that any message at `offset`, or one with this tag hash, ends. */
 cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t offset);
 cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t hash, int64_t offset);

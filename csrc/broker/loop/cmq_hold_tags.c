@@ -33,7 +33,10 @@ static uint32_t *find_place(const cmq_hold_tags *tags, uint64_t key)
     }
 }
 
-static cmq_status no_memory(void) { return cmq_fail(CMQ_ERR_MEMORY, "no memory for the tags of one more held request"); }
+static cmq_status no_memory(void)
+{
+    return cmq_fail(CMQ_ERR_MEMORY, "no memory for the tags of one more held request");
+}
 
 /* Room for `count` more members in an array that has `used` and `slots`. */
 static bool grow(void **array, uint32_t *slots, uint32_t used, uint32_t count, size_t member_bytes)
@@ -72,7 +75,8 @@ static bool grow_table(cmq_hold_tags *tags, uint32_t count)
 static bool require_room(cmq_hold_tags *tags, uint32_t count)
 {
     return grow((void **)&tags->links, &tags->link_slots, tags->link_count, count, sizeof *tags->links) &&
-           grow((void **)&tags->lists, &tags->list_slots, tags->list_count, count, sizeof *tags->lists) && grow_table(tags, count);
+           grow((void **)&tags->lists, &tags->list_slots, tags->list_count, count, sizeof *tags->lists) &&
+           grow_table(tags, count);
 }
 
 /* The list of the key; there is room for one more. */
@@ -93,7 +97,8 @@ static uint32_t enter(cmq_hold_tags *tags, uint32_t list, uint32_t hold, uint32_
     cmq_hold_tag_list *of = &tags->lists[list];
     const uint32_t number = tags->free_link != NONE ? tags->free_link : tags->link_count++;
     if (number == tags->free_link) tags->free_link = tags->links[number].next_of_hold;
-    tags->links[number] = (cmq_hold_tag_link){.hold = hold, .list = list, .next = NONE, .previous = of->last, .next_of_hold = next_of_hold};
+    tags->links[number] = (cmq_hold_tag_link){
+        .hold = hold, .list = list, .next = NONE, .previous = of->last, .next_of_hold = next_of_hold};
     if (of->last != NONE) tags->links[of->last].next = number;
     else of->first = number;
     of->last = number;
@@ -101,12 +106,14 @@ static uint32_t enter(cmq_hold_tags *tags, uint32_t list, uint32_t hold, uint32_
     return number;
 }
 
-cmq_status cmq_hold_tags_add(cmq_hold_tags *tags, uint32_t queue, const uint32_t *hashes, uint32_t count, uint32_t hold, uint32_t *first_out)
+cmq_status cmq_hold_tags_add(cmq_hold_tags *tags, uint32_t queue, const uint32_t *hashes, uint32_t count, uint32_t hold,
+                             uint32_t *first_out)
 {
     *first_out = NONE;
     if (count == 0) return CMQ_OK;
     if (!require_room(tags, count)) return no_memory();
-    for (uint32_t i = 0; i < count; i++) *first_out = enter(tags, require_list(tags, key_of(queue, hashes[i])), hold, *first_out);
+    for (uint32_t i = 0; i < count; i++)
+        *first_out = enter(tags, require_list(tags, key_of(queue, hashes[i])), hold, *first_out);
     return CMQ_OK;
 }
 
@@ -153,5 +160,6 @@ uint32_t cmq_hold_tags_first(const cmq_hold_tags *tags, uint32_t queue, uint32_t
 
 size_t cmq_hold_tags_bytes(const cmq_hold_tags *tags)
 {
-    return tags->link_slots * sizeof *tags->links + tags->list_slots * sizeof *tags->lists + tags->table_slots * sizeof *tags->table;
+    return tags->link_slots * sizeof *tags->links + tags->list_slots * sizeof *tags->lists +
+           tags->table_slots * sizeof *tags->table;
 }

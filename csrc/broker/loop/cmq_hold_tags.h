@@ -1,7 +1,8 @@
 /* cmq_hold_tags: the holds of a queue that a message of one tag ends. Part of cmq_hold.
  *
- * A list for each queue and tag that holds wait for, so that an arrival finds its holds without a look at the others: 100,000 holds for other tags cost
- * it nothing. A hold stands in the list of each of its tags, behind those that came before.
+ * A list for each queue and tag that holds wait for, so that an arrival finds its holds without a look at the others:
+ * 100,000 holds for other tags cost it nothing. A hold stands in the list of each of its tags, behind those that came
+ * before.
  *
  * Size: 20 B a tag of a hold, and some 40 B a list.
  *
@@ -43,7 +44,8 @@ void cmq_hold_tags_begin(cmq_hold_tags *tags);
 void cmq_hold_tags_end(cmq_hold_tags *tags);
 
 /* Enter a hold of `queue` under each hash. *first_out names its links. CMQ_ERR_MEMORY: under none. */
-cmq_status CMQ_MUST_CHECK cmq_hold_tags_add(cmq_hold_tags *tags, uint32_t queue, const uint32_t *hashes, uint32_t count, uint32_t hold, uint32_t *first_out);
+cmq_status CMQ_MUST_CHECK cmq_hold_tags_add(cmq_hold_tags *tags, uint32_t queue, const uint32_t *hashes, uint32_t count,
+                                            uint32_t hold, uint32_t *first_out);
 void cmq_hold_tags_remove(cmq_hold_tags *tags, uint32_t first);
 
 /* The link that came first to the queue under the hash, and the one behind it; CMQ_HOLD_TAG_NONE. */

@@ -1,7 +1,9 @@
 /* cmq_pending_replies: a queue of answers in one block of memory. See cmq_pending_replies.h.
  *
- * Entry: its fixed part, then the physical offsets, then UNIQ_KEY and the handle, padded to 8 bytes. When the tail comes to the end of the block, what is left moves to
- * its front if that frees half of it, else the block grows; each byte is so moved at most once per time it is passed over.
+ * Entry: its fixed part, then the physical offsets, then UNIQ_KEY and the handle, padded to 8 bytes. When the tail
+ *        comes to the end of the block, what is left moves to
+ * its front if that frees half of it, else the block grows; each byte is so moved at most once per time it is passed
+ * over.
  */
 #include "broker/loop/cmq_pending_replies.h"
 
@@ -42,7 +44,9 @@ static cmq_status make_room(cmq_pending_replies *sent, size_t bytes)
         size_t capacity = sent->capacity == 0 ? BYTES_MIN : sent->capacity;
         while (capacity - used < bytes) capacity *= 2;
         uint8_t *memory = malloc(capacity);
-        if (memory == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the answers of %u sends that wait for the disk", sent->count + 1);
+        if (memory == NULL)
+            return cmq_fail(CMQ_ERR_MEMORY, "no memory for the answers of %u sends that wait for the disk",
+                            sent->count + 1);
         if (used > 0) memcpy(memory, sent->memory + sent->head, used);
         free(sent->memory);
         sent->memory = memory;
@@ -78,7 +82,8 @@ cmq_status cmq_pending_replies_add(cmq_pending_replies *sent, const cmq_pending_
     memcpy(at, &fixed, sizeof fixed);
     memcpy(at + sizeof fixed, answer->physical_offsets, offsets);
     if (answer->unique.bytes > 0) memcpy(at + sizeof fixed + offsets, answer->unique.data, answer->unique.bytes);
-    if (answer->recall.bytes > 0) memcpy(at + sizeof fixed + offsets + answer->unique.bytes, answer->recall.data, answer->recall.bytes);
+    if (answer->recall.bytes > 0)
+        memcpy(at + sizeof fixed + offsets + answer->unique.bytes, answer->recall.data, answer->recall.bytes);
     sent->tail += bytes;
     sent->count++;
     return CMQ_OK;

@@ -5,7 +5,8 @@
  *
  * Invariant: ends never fall from one answer to the next, so that those which can go are at the front.
  * Threads:   one: the loop's.
- * Way:       run of sends -> cmq_store_append -> [cmq_pending_replies_add] -> confirmed end -> [cmq_pending_replies_front, cmq_pending_replies_drop] -> connection
+ * Way:       run of sends -> cmq_store_append -> [cmq_pending_replies_add] -> confirmed end ->
+ *            [cmq_pending_replies_front, cmq_pending_replies_drop] -> connection
  */
 #ifndef CMQ_PENDING_REPLIES_H
 #define CMQ_PENDING_REPLIES_H

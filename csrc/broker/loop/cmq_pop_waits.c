@@ -1,7 +1,7 @@
 /* cmq_pop_waits: see cmq_pop_waits.h.
  *
- * Waits and keys lie in two arrays that grow, and are named by number, so that links take four bytes. A topic that is waited for is a key, too: without a group,
- * with the number of the first of its keys.
+ * Waits and keys lie in two arrays that grow, and are named by number, so that links take four bytes. A topic that is
+ * waited for is a key, too: without a group, with the number of the first of its keys.
  */
 #include "broker/loop/cmq_pop_waits.h"
 
@@ -109,14 +109,19 @@ static uint32_t hash_of(cmq_slice topic, cmq_slice group, int32_t queue_id)
 }
 
 static cmq_slice topic_of(const key *k) { return (cmq_slice){.data = k->names, .bytes = k->topic_bytes}; }
-static cmq_slice group_of(const key *k) { return (cmq_slice){.data = k->names + k->topic_bytes, .bytes = k->group_bytes}; }
+static cmq_slice group_of(const key *k)
+{
+    return (cmq_slice){.data = k->names + k->topic_bytes, .bytes = k->group_bytes};
+}
 
 static uint32_t find_place(const cmq_pop_waits *all, cmq_slice topic, cmq_slice group, int32_t queue_id, uint32_t hash)
 {
     uint32_t at = hash & (all->table_slots - 1);
     for (; all->table[at] != 0; at = (at + 1) & (all->table_slots - 1)) {
         const key *k = &all->keys[all->table[at] - 1];
-        if (k->hash == hash && k->queue_id == queue_id && cmq_slice_equal(topic_of(k), topic) && cmq_slice_equal(group_of(k), group)) break;
+        if (k->hash == hash && k->queue_id == queue_id && cmq_slice_equal(topic_of(k), topic) &&
+            cmq_slice_equal(group_of(k), group))
+            break;
     }
     return at;
 }
@@ -146,12 +151,14 @@ static cmq_status grow_table(cmq_pop_waits *all)
 }
 
 /* Find or make a key without waits. */
-static cmq_status require_key(cmq_pop_waits *all, cmq_slice topic, cmq_slice group, int32_t queue_id, uint32_t *number_out)
+static cmq_status require_key(cmq_pop_waits *all, cmq_slice topic, cmq_slice group, int32_t queue_id,
+                              uint32_t *number_out)
 {
     *number_out = find_key(all, topic, group, queue_id);
     if (*number_out != NONE) return CMQ_OK;
     cmq_status status = grow_table(all);
-    if (status == CMQ_OK && all->free_key == NONE) status = grow((void **)&all->keys, &all->key_slots, all->keys_used, sizeof(key));
+    if (status == CMQ_OK && all->free_key == NONE)
+        status = grow((void **)&all->keys, &all->key_slots, all->keys_used, sizeof(key));
     uint8_t *names = status == CMQ_OK ? malloc(topic.bytes + group.bytes) : NULL;
     if (names == NULL) return status != CMQ_OK ? status : out_of_memory();
     memcpy(names, topic.data, topic.bytes);
@@ -162,8 +169,15 @@ static cmq_status require_key(cmq_pop_waits *all, cmq_slice topic, cmq_slice gro
     else
         all->free_key = all->keys[number].next;
     const uint32_t hash = hash_of(topic, group, queue_id);
-    all->keys[number] = (key){.names = names, .hash = hash, .first = NONE, .last = NONE, .next = NONE, .previous = NONE, .queue_id = queue_id,
-                              .topic_bytes = (uint16_t)topic.bytes, .group_bytes = (uint16_t)group.bytes};
+    all->keys[number] = (key){.names = names,
+                              .hash = hash,
+                              .first = NONE,
+                              .last = NONE,
+                              .next = NONE,
+                              .previous = NONE,
+                              .queue_id = queue_id,
+                              .topic_bytes = (uint16_t)topic.bytes,
+                              .group_bytes = (uint16_t)group.bytes};
     all->table[find_place(all, topic, group, queue_id, hash)] = number + 1;
     all->keys_live++;
     all->text_bytes += topic.bytes + group.bytes;
@@ -231,7 +245,10 @@ static cmq_status require_listed_key(cmq_pop_waits *all, const cmq_pop_wait *of,
 
 /* ---- order: the heap, and the list of a key ---- */
 
-static bool is_before(const wait *a, const wait *b) { return a->deadline != b->deadline ? a->deadline < b->deadline : a->arrival < b->arrival; }
+static bool is_before(const wait *a, const wait *b)
+{
+    return a->deadline != b->deadline ? a->deadline < b->deadline : a->arrival < b->arrival;
+}
 
 static void put(cmq_pop_waits *all, uint32_t place, uint32_t number)
 {
@@ -242,9 +259,11 @@ static void put(cmq_pop_waits *all, uint32_t place, uint32_t number)
 static void sift(cmq_pop_waits *all, uint32_t place, uint32_t number)
 {
     const wait *w = &all->waits[number];
-    for (uint32_t above; place > 0 && is_before(w, &all->waits[all->heap[above = (place - 1) / 2]]); place = above) put(all, place, all->heap[above]);
+    for (uint32_t above; place > 0 && is_before(w, &all->waits[all->heap[above = (place - 1) / 2]]); place = above)
+        put(all, place, all->heap[above]);
     for (uint32_t below; (below = place * 2 + 1) < all->count; place = below) {
-        if (below + 1 < all->count && is_before(&all->waits[all->heap[below + 1]], &all->waits[all->heap[below]])) below++;
+        if (below + 1 < all->count && is_before(&all->waits[all->heap[below + 1]], &all->waits[all->heap[below]]))
+            below++;
         if (!is_before(&all->waits[all->heap[below]], w)) break;
         put(all, place, all->heap[below]);
     }
@@ -295,16 +314,18 @@ static cmq_status make_room(cmq_pop_waits *all, uint32_t conn_slot)
     return status;
 }
 
-cmq_status cmq_pop_waits_add(cmq_pop_waits *all, const cmq_pop_wait *of, int64_t deadline, uint32_t conn_slot, uint32_t *number_out)
+cmq_status cmq_pop_waits_add(cmq_pop_waits *all, const cmq_pop_wait *of, int64_t deadline, uint32_t conn_slot,
+                             uint32_t *number_out)
 {
-    CMQ_ASSERT(of->topic.bytes > 0 && of->topic.bytes <= UINT16_MAX && of->group.bytes > 0 && of->group.bytes <= UINT16_MAX && of->queue_id >= -1 &&
-               of->attempt.bytes <= UINT16_MAX);
+    CMQ_ASSERT(of->topic.bytes > 0 && of->topic.bytes <= UINT16_MAX && of->group.bytes > 0 &&
+               of->group.bytes <= UINT16_MAX && of->queue_id >= -1 && of->attempt.bytes <= UINT16_MAX);
     if (all->count >= all->count_max) return cmq_fail(CMQ_ERR_LIMIT, "%u pops are held already", all->count_max);
     cmq_status status = make_room(all, conn_slot);
     uint32_t at = NONE;
     if (status == CMQ_OK) status = require_listed_key(all, of, &at);
     if (status != CMQ_OK) return status;
-    if (all->keys[at].count >= all->key_max) return cmq_fail(CMQ_ERR_LIMIT, "%u pops of this group are held for this queue already", all->key_max);
+    if (all->keys[at].count >= all->key_max)
+        return cmq_fail(CMQ_ERR_LIMIT, "%u pops of this group are held for this queue already", all->key_max);
     uint8_t *attempt = of->attempt.bytes > 0 ? malloc(of->attempt.bytes) : NULL;
     if (of->attempt.bytes > 0 && attempt == NULL) {
         drop_key_if_empty(all, at);
@@ -317,10 +338,24 @@ cmq_status cmq_pop_waits_add(cmq_pop_waits *all, const cmq_pop_wait *of, int64_t
     else
         all->free_wait = all->waits[number].next;
     all->waits[number] = (wait){
-        .deadline = deadline, .arrival = all->arrivals++, .invisible_ms = of->invisible_ms, .expires_ms = of->expires_ms, .filter = of->filter,
-        .attempt = attempt, .conn = of->conn, .key = at, .conn_next = all->conn_first[conn_slot], .conn_previous = NONE, .conn_slot = conn_slot,
-        .code = of->code, .opaque = of->opaque, .max_messages = of->max_messages, .init = of->init, .attempt_bytes = (uint16_t)of->attempt.bytes,
-        .format = (uint8_t)of->format, .order = of->order,
+        .deadline = deadline,
+        .arrival = all->arrivals++,
+        .invisible_ms = of->invisible_ms,
+        .expires_ms = of->expires_ms,
+        .filter = of->filter,
+        .attempt = attempt,
+        .conn = of->conn,
+        .key = at,
+        .conn_next = all->conn_first[conn_slot],
+        .conn_previous = NONE,
+        .conn_slot = conn_slot,
+        .code = of->code,
+        .opaque = of->opaque,
+        .max_messages = of->max_messages,
+        .init = of->init,
+        .attempt_bytes = (uint16_t)of->attempt.bytes,
+        .format = (uint8_t)of->format,
+        .order = of->order,
     };
     if (all->conn_first[conn_slot] != NONE) all->waits[all->conn_first[conn_slot]].conn_previous = number;
     all->conn_first[conn_slot] = number;
@@ -336,7 +371,8 @@ void cmq_pop_waits_remove(cmq_pop_waits *all, uint32_t number)
     wait *w = &all->waits[number];
     CMQ_ASSERT(w->key != NONE);
     unlist(all, w);
-    *(w->conn_previous == NONE ? &all->conn_first[w->conn_slot] : &all->waits[w->conn_previous].conn_next) = w->conn_next;
+    *(w->conn_previous == NONE ? &all->conn_first[w->conn_slot] : &all->waits[w->conn_previous].conn_next) =
+        w->conn_next;
     if (w->conn_next != NONE) all->waits[w->conn_next].conn_previous = w->conn_previous;
     const uint32_t place = w->heap_at, last = all->heap[--all->count];
     if (last != number) sift(all, place, last);
@@ -366,9 +402,20 @@ void cmq_pop_waits_get(const cmq_pop_waits *all, uint32_t number, cmq_pop_wait *
     CMQ_ASSERT(w->key != NONE);
     const key *k = &all->keys[w->key];
     *wait_out = (cmq_pop_wait){
-        .topic = topic_of(k), .group = group_of(k), .attempt = {.data = w->attempt, .bytes = w->attempt_bytes}, .queue_id = k->queue_id, .code = w->code,
-        .opaque = w->opaque, .max_messages = w->max_messages, .init = w->init, .format = (cmq_header_format)w->format, .invisible_ms = w->invisible_ms,
-        .expires_ms = w->expires_ms, .filter = w->filter, .conn = w->conn, .order = w->order,
+        .topic = topic_of(k),
+        .group = group_of(k),
+        .attempt = {.data = w->attempt, .bytes = w->attempt_bytes},
+        .queue_id = k->queue_id,
+        .code = w->code,
+        .opaque = w->opaque,
+        .max_messages = w->max_messages,
+        .init = w->init,
+        .format = (cmq_header_format)w->format,
+        .invisible_ms = w->invisible_ms,
+        .expires_ms = w->expires_ms,
+        .filter = w->filter,
+        .conn = w->conn,
+        .order = w->order,
     };
 }
 
@@ -385,25 +432,31 @@ uint32_t cmq_pop_waits_count_at(const cmq_pop_waits *all, cmq_slice topic, cmq_s
     return found == NONE ? 0 : all->keys[found].count;
 }
 
-uint32_t cmq_pop_waits_of_arrival(const cmq_pop_waits *all, cmq_slice topic, int32_t queue_id, uint32_t *cursor, uint32_t *numbers_out, uint32_t capacity)
+uint32_t cmq_pop_waits_of_arrival(const cmq_pop_waits *all, cmq_slice topic, int32_t queue_id, uint32_t *cursor,
+                                  uint32_t *numbers_out, uint32_t capacity)
 {
     if (*cursor == NONE) return 0;
     const uint32_t of_topic = find_key(all, topic, CMQ_SLICE_NONE, TOPIC_ID);
     uint32_t at = *cursor > 0 ? *cursor - 1 : of_topic == NONE ? NONE : all->keys[of_topic].first;
     uint32_t count = 0;
     for (; at != NONE && count < capacity; at = all->keys[at].next)
-        if (all->keys[at].queue_id == -1 || all->keys[at].queue_id == queue_id) numbers_out[count++] = all->keys[at].first;
+        if (all->keys[at].queue_id == -1 || all->keys[at].queue_id == queue_id)
+            numbers_out[count++] = all->keys[at].first;
     *cursor = at == NONE ? NONE : at + 1;
     return count;
 }
 
-uint32_t cmq_pop_waits_of_conn(const cmq_pop_waits *all, uint32_t conn_slot) { return conn_slot < all->conn_slots ? all->conn_first[conn_slot] : NONE; }
+uint32_t cmq_pop_waits_of_conn(const cmq_pop_waits *all, uint32_t conn_slot)
+{
+    return conn_slot < all->conn_slots ? all->conn_first[conn_slot] : NONE;
+}
 
 uint32_t cmq_pop_waits_of_group(const cmq_pop_waits *all, cmq_slice group)
 {
     for (uint32_t i = 0; i < all->keys_used; i++) {
         const key *k = &all->keys[i];
-        if (k->names != NULL && k->queue_id != TOPIC_ID && (group.bytes == 0 || cmq_slice_equal(group_of(k), group))) return k->first;
+        if (k->names != NULL && k->queue_id != TOPIC_ID && (group.bytes == 0 || cmq_slice_equal(group_of(k), group)))
+            return k->first;
     }
     return NONE;
 }
@@ -413,7 +466,10 @@ uint32_t cmq_pop_waits_due(const cmq_pop_waits *all, int64_t now)
     return all->count > 0 && all->waits[all->heap[0]].deadline <= now ? all->heap[0] : NONE;
 }
 
-int64_t cmq_pop_waits_first_deadline(const cmq_pop_waits *all) { return all->count > 0 ? all->waits[all->heap[0]].deadline : INT64_MAX; }
+int64_t cmq_pop_waits_first_deadline(const cmq_pop_waits *all)
+{
+    return all->count > 0 ? all->waits[all->heap[0]].deadline : INT64_MAX;
+}
 
 uint32_t cmq_pop_waits_count(const cmq_pop_waits *all) { return all->count; }
 

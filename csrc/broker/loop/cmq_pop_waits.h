@@ -1,13 +1,17 @@
 /* cmq_pop_waits: pops and notifications that found nothing and wait, by topic, group and queue.
  *
- * A pop waits for a queue, or for all queues of its topic (queue id -1): these are different keys. An arrival in a queue concerns, of each group that waits for
- * the topic, one wait at either key: the one whose time is over first. So a group's members are served in turn, and no group waits for another.
+ * A pop waits for a queue, or for all queues of its topic (queue id -1): these are different keys. An arrival in a
+ * queue concerns, of each group that waits for the topic, one wait at either key: the one whose time is over first. So
+ * a group's members are served in turn, and no group waits for another.
  *
- * Size:      at most 128 B a wait with its place in the heap; a key some 70 B and its names, while somebody waits at it.
+ * Size:      at most 128 B a wait with its place in the heap; a key some 70 B and its names, while somebody waits at
+ *            it.
  * Owns:      the waits of one loop, each with a reference on its filter and a copy of its attempt id.
- * Invariant: a wait is in its key's list (by deadline, then by arrival), in its connection's and in the heap, or in none of them.
+ * Invariant: a wait is in its key's list (by deadline, then by arrival), in its connection's and in the heap, or in
+ *            none of them.
  * Threads:   one: the loop's. Time is the caller's, on any clock.
- * Way:       pop that found nothing -> [cmq_pop_waits_add] -> arrival, rest, revival, deadline -> the pop again -> [cmq_pop_waits_remove], or it stays
+ * Way:       pop that found nothing -> [cmq_pop_waits_add] -> arrival, rest, revival, deadline -> the pop again ->
+ *            [cmq_pop_waits_remove], or it stays
  * Source:    consumption specification 4.11; upstream's PopLongPollingService.
  */
 #ifndef CMQ_POP_WAITS_H
@@ -47,8 +51,10 @@ typedef struct cmq_pop_wait {
 cmq_status CMQ_MUST_CHECK cmq_pop_waits_create(cmq_pop_waits **waits_out, uint32_t count_max, uint32_t key_max);
 void cmq_pop_waits_destroy(cmq_pop_waits *waits);
 
-/* Wait until `deadline`. Takes over the filter's reference when it succeeds. CMQ_ERR_LIMIT: one of the limits is reached; CMQ_ERR_MEMORY. */
-cmq_status CMQ_MUST_CHECK cmq_pop_waits_add(cmq_pop_waits *waits, const cmq_pop_wait *wait, int64_t deadline, uint32_t conn_slot, uint32_t *number_out);
+/* Wait until `deadline`. Takes over the filter's reference when it succeeds. CMQ_ERR_LIMIT: one of the limits is
+ * reached; CMQ_ERR_MEMORY. */
+cmq_status CMQ_MUST_CHECK cmq_pop_waits_add(cmq_pop_waits *waits, const cmq_pop_wait *wait, int64_t deadline,
+                                            uint32_t conn_slot, uint32_t *number_out);
 
 /* Wait until another deadline, behind those that have the same. */
 void cmq_pop_waits_move(cmq_pop_waits *waits, uint32_t number, int64_t deadline);
@@ -61,9 +67,10 @@ void cmq_pop_waits_remove(cmq_pop_waits *waits, uint32_t number);
 uint32_t cmq_pop_waits_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id, bool last);
 uint32_t cmq_pop_waits_count_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id);
 
-/* Whom an arrival in a queue concerns: up to `capacity` waits from *cursor (0 at first) on, one of each key; returns how many. Nothing may be added or removed
- * between the calls. queue_id -1: only who waits for all. */
-uint32_t cmq_pop_waits_of_arrival(const cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id, uint32_t *cursor, uint32_t *numbers_out, uint32_t capacity);
+/* Whom an arrival in a queue concerns: up to `capacity` waits from *cursor (0 at first) on, one of each key; returns
+ * how many. Nothing may be added or removed between the calls. queue_id -1: only who waits for all. */
+uint32_t cmq_pop_waits_of_arrival(const cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id, uint32_t *cursor,
+                                  uint32_t *numbers_out, uint32_t capacity);
 
 uint32_t cmq_pop_waits_of_conn(const cmq_pop_waits *waits, uint32_t conn_slot);
 /* Any wait of a group (empty: of any group). Looks at every key. */

@@ -1,7 +1,9 @@
-/* cmq_transfer: records on their way from the log into answers: how many fit, where they lie, and their copy. For pulls and pops.
+/* cmq_transfer: records on their way from the log into answers: how many fit, where they lie, and their copy. For pulls
+ * and pops.
  *
- * Nothing is allocated; a segment is pinned per stretch of records. Each record is compared with its unit and its queue, and all its pages are touched,
- * before it goes out: a damaged unit or a lost page is an error of that record, and the records before it are returned.
+ * Nothing is allocated; a segment is pinned per stretch of records. Each record is compared with its unit and its
+ * queue, and all its pages are touched, before it goes out: a damaged unit or a lost page is an error of that record,
+ * and the records before it are returned.
  *
  * Threads: the loop's.
  * Source:  consumption specification 3.2; upstream's DefaultMessageStore.isTheBatchFull.
@@ -14,18 +16,22 @@
 
 #define ANSWER_BYTES_MAX 16384u   /* of an answer's header */
 
-cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max, int64_t bytes_max, int64_t confirmed)
+cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max,
+                              int64_t bytes_max, int64_t confirmed)
 {
     const cmq_broker_options *o = &l->broker->options;
     const bool disk = confirmed - units[0].phy > o->memory_bytes;
     const uint32_t most = (uint32_t)(disk ? o->transfer_count_disk : o->transfer_count_memory);
-    const int64_t set_bytes = disk ? o->transfer_bytes_disk : o->transfer_bytes_memory, frame_bytes = CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX;
+    const int64_t set_bytes = disk ? o->transfer_bytes_disk : o->transfer_bytes_memory,
+                  frame_bytes = CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX;
     /* the answer must fit a frame, whatever the setting */
     const int64_t most_bytes = set_bytes < frame_bytes ? set_bytes : frame_bytes;
     cmq_transfer fit = {0};
     for (uint32_t i = 0; i < found; i++) {
         const int64_t bytes = (int64_t)fit.bytes + units[i].bytes;
-        if (i > 0 && (bytes > bytes_max || bytes > most_bytes || fit.messages >= most || fit.messages + (uint32_t)units[i].count > messages_max)) break;
+        if (i > 0 && (bytes > bytes_max || bytes > most_bytes || fit.messages >= most ||
+                      fit.messages + (uint32_t)units[i].count > messages_max))
+            break;
         fit.count = i + 1;
         fit.bytes = (uint64_t)bytes;
         fit.messages += (uint32_t)units[i].count;
@@ -36,11 +42,15 @@ cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, u
 cmq_status cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next)
 {
     uint32_t sound = 0;
-    while (sound < *count && units[sound].bytes >= CMQ_RECORD_BYTES_MIN && (uint32_t)units[sound].bytes <= CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX) sound++;
+    while (sound < *count && units[sound].bytes >= CMQ_RECORD_BYTES_MIN &&
+           (uint32_t)units[sound].bytes <= CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX)
+        sound++;
     if (sound == *count) return CMQ_OK;
     if (sound == 0)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, units[0].phy, "the queue's unit %lld names a record of %d bytes, which no frame can have; run `cometmq verify`",
-                           (long long)units[0].offset, units[0].bytes);
+        return cmq_fail_at(
+            CMQ_ERR_CORRUPT, units[0].phy,
+            "the queue's unit %lld names a record of %d bytes, which no frame can have; run `cometmq verify`",
+            (long long)units[0].offset, units[0].bytes);
     *next = units[sound].offset;
     *count = sound;
     return CMQ_OK;
@@ -52,7 +62,8 @@ void cmq_transfer_leave(cmq_transfer_place *place)
     *place = (cmq_transfer_place){0};
 }
 
-cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit, const uint8_t **record_out)
+cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
+                              const uint8_t **record_out)
 {
     cmq_store *store = l->broker->store;
     *record_out = NULL;
@@ -68,7 +79,8 @@ cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq
     const size_t available = (size_t)(place->end - unit->phy);
     const cmq_unit_owner owner = cmq_unit_owner_of(queue, true);
     cmq_status status = CMQ_OK;
-    if (!cmq_unit_is_plain(&owner, unit, record, available)) status = cmq_unit_check(store, queue, unit, record, available);
+    if (!cmq_unit_is_plain(&owner, unit, record, available))
+        status = cmq_unit_check(store, queue, unit, record, available);
     if (status == CMQ_OK) status = cmq_map_guard_check(record, (size_t)unit->bytes, unit->phy);
     if (status == CMQ_OK) *record_out = record;
     return status;

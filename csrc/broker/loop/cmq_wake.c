@@ -1,8 +1,9 @@
 /* cmq_wake: ends holds: for a message that matches, a deadline, a connection's end, a change of a group's
  * subscriptions.
  *
- * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait for its tag; the others are not
- * touched. Answering thousands at once would keep the loop from everything else, so a turn answers a bounded number and leaves the rest to the next.
+ * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait
+ * for its tag; the others are not touched. Answering thousands at once would keep the loop from everything else, so a
+ * turn answers a bounded number and leaves the rest to the next.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.
  */
@@ -29,13 +30,17 @@ void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
     l->arrived[l->arrived_count++] = queue;
 }
 
-/* End the holds of the queue that any message at `offset` ends, or one with this tag hash (NULL: any). False: more than this turn answers. */
-static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, const uint32_t *hash, int64_t offset, uint32_t *budget)
+/* End the holds of the queue that any message at `offset` ends, or one with this tag hash (NULL: any). False: more than
+ * this turn answers. */
+static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, const uint32_t *hash, int64_t offset,
+                      uint32_t *budget)
 {
     for (;;) {
-        const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, queue_id);   /* each time: it goes with its last hold */
+        /* each time: it goes with its last hold */
+        const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, queue_id);
         if (of == CMQ_HOLD_NONE) return true;
-        const cmq_hold hold = hash != NULL ? cmq_holds_of_tag(l->holds, of, *hash, offset) : cmq_holds_of_any(l->holds, of, offset);
+        const cmq_hold hold =
+            hash != NULL ? cmq_holds_of_tag(l->holds, of, *hash, offset) : cmq_holds_of_any(l->holds, of, offset);
         if (hold == CMQ_HOLD_NONE) return true;
         if (*budget == 0) return false;
         (*budget)--;
@@ -56,7 +61,8 @@ static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint3
 }
 
 /* The queue's messages from where they were seen last, for holds that wait for certain tags. */
-static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int64_t confirmed, int64_t max, uint32_t *budget)
+static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int64_t confirmed, int64_t max,
+                     uint32_t *budget)
 {
     const int32_t queue_id = cmq_queue_id(queue);
     cmq_unit units[SEEN_UNITS];
@@ -68,11 +74,13 @@ static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int6
         if (seen >= max) return true;
         if (reads == SEEN_READS_PER_TURN) return false;
         if (seen < cmq_queue_min(queue)) seen = cmq_queue_min(queue);
-        if (cmq_holds_has_tags(l->holds, of) && cmq_queue_read(queue, seen, confirmed, units, SEEN_UNITS, &count, &next) != CMQ_OK)
+        if (cmq_holds_has_tags(l->holds, of) &&
+            cmq_queue_read(queue, seen, confirmed, units, SEEN_UNITS, &count, &next) != CMQ_OK)
             return end_all(l, topic, queue_id, budget);
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t hash = (uint32_t)units[i].tags_code;
-            if (cmq_tags_code_is_ext(units[i].tags_code)) return end_all(l, topic, queue_id, budget);   /* its tag is not known */
+            /* its tag is not known */
+            if (cmq_tags_code_is_ext(units[i].tags_code)) return end_all(l, topic, queue_id, budget);
             if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, budget)) return false;
         }
         const cmq_hold_queue left = cmq_holds_find_queue(l->holds, topic, queue_id);
@@ -87,7 +95,8 @@ static bool serve_queue(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget)
     const int32_t queue_id = cmq_queue_id(queue);
     const int64_t confirmed = cmq_store_confirmed(l->broker->store), max = cmq_queue_max(queue, confirmed);
     if (cmq_queue_deleted(queue) && !end_all(l, topic, queue_id, budget)) return false;
-    if (!end_holds(l, topic, queue_id, NULL, max - 1, budget) || !see_tags(l, queue, topic, confirmed, max, budget)) return false;
+    if (!end_holds(l, topic, queue_id, NULL, max - 1, budget) || !see_tags(l, queue, topic, confirmed, max, budget))
+        return false;
     if (cmq_holds_find_queue(l->holds, topic, queue_id) != CMQ_HOLD_NONE) cmq_wake_watch(l, topic, queue_id);
     cmq_pop_wake_arrival(l, queue);
     return true;
@@ -122,7 +131,8 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     } while (count == TAKE);
     /* Serving may list a queue again, behind the others. */
     uint32_t served = 0;
-    for (const uint32_t listed = l->arrived_count; served < listed && serve_queue(l, l->arrived[served], &budget);) served++;
+    for (const uint32_t listed = l->arrived_count; served < listed && serve_queue(l, l->arrived[served], &budget);)
+        served++;
     l->arrived_count -= served;
     if (l->arrived_count == 0) return;
     memmove(l->arrived, l->arrived + served, l->arrived_count * sizeof(cmq_queue *));
@@ -132,7 +142,8 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
 void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns)
 {
     cmq_hold hold;
-    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (hold = cmq_holds_due(l->holds, now_ns)) != CMQ_HOLD_NONE; budget--) {
+    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (hold = cmq_holds_due(l->holds, now_ns)) != CMQ_HOLD_NONE;
+         budget--) {
         cmq_bump(&l->counters.hold_timeouts, 1);
         cmq_pull_end_hold(l, hold);
     }
@@ -164,7 +175,8 @@ void cmq_wake_changed(cmq_broker_loop *l)
     for (uint32_t i = 0; i < count; i++) {
         const cmq_slice group = cmq_slice_of_text(changed[i]);
         cmq_hold hold;
-        while ((hold = group.bytes > 0 ? cmq_holds_of_group(l->holds, group) : cmq_holds_due(l->holds, INT64_MAX)) != CMQ_HOLD_NONE)
+        while ((hold = group.bytes > 0 ? cmq_holds_of_group(l->holds, group) : cmq_holds_due(l->holds, INT64_MAX)) !=
+               CMQ_HOLD_NONE)
             cmq_pull_end_hold(l, hold);
         if (group.bytes == 0) cmq_pop_wake_all(l);
         free(changed[i]);

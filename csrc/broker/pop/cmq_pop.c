@@ -1,9 +1,11 @@
-/* cmq_pop: pops (200050): checked, collected from the queues of a topic and its retry topic, handed out with a checkpoint, or held.
+/* cmq_pop: pops (200050): checked, collected from the queues of a topic and its retry topic, handed out with a
+ * checkpoint, or held.
  *
  *     checks -> draw -> [retry topic] -> queues of the topic -> [retry topic] -> one answer
  *     each queue, inside its lane: where it goes on -> scan -> records pinned -> checkpoint, or ordered batch -> taken
  *
- * A request that found nothing is held (cmq_pop_hold), and runs anew from the checks on: another pop time, draw and revive queue.
+ * A request that found nothing is held (cmq_pop_hold), and runs anew from the checks on: another pop time, draw and
+ * revive queue.
  *
  * Source: consumption specification 4.4, 4.5; upstream's PopMessageProcessor.
  */
@@ -39,35 +41,46 @@ bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
     const cmq_pop_wait *wait = &a->wait;
     const cmq_broker *broker = l->broker;
     if (a->now_ms - wait->expires_ms > LATE_MS) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_POLLING_TIMEOUT, "the broker[%s] pop message is timeout too much", broker->broker_ip);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_POLLING_TIMEOUT, "the broker[%s] pop message is timeout too much",
+                       broker->broker_ip);
     } else if ((cmq_tables_perm(l->reader) & CMQ_PERM_READ) == 0) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] pop message is forbidden", broker->broker_ip);
     } else if (wait->max_messages > (int32_t)CMQ_POP_MESSAGES_MAX) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "maxMsgNums is %d; at most %u are popped at once", wait->max_messages, CMQ_POP_MESSAGES_MAX);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "maxMsgNums is %d; at most %u are popped at once",
+                       wait->max_messages, CMQ_POP_MESSAGES_MAX);
     } else if (a->pops == NULL) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "the broker[%s] pop message is forbidden because timerWheelEnable is false", broker->broker_ip);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR,
+                       "the broker[%s] pop message is forbidden because timerWheelEnable is false", broker->broker_ip);
     } else if (a->topic == NULL) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!", cmq_shown(wait->topic), (const char *)wait->topic.data);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!",
+                       cmq_shown(wait->topic), (const char *)wait->topic.data);
     } else if ((a->topic->perm & CMQ_PERM_READ) == 0) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "the topic[%.*s] peeking message is forbidden", cmq_shown(wait->topic), (const char *)wait->topic.data);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "the topic[%.*s] peeking message is forbidden",
+                       cmq_shown(wait->topic), (const char *)wait->topic.data);
     } else if (a->topic->kind == CMQ_TOPIC_BATCH) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "the topic[%.*s] keeps inner batches (queue.type=BatchCQ), which are not popped", cmq_shown(wait->topic),
-                       (const char *)wait->topic.data);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR,
+                       "the topic[%.*s] keeps inner batches (queue.type=BatchCQ), which are not popped",
+                       cmq_shown(wait->topic), (const char *)wait->topic.data);
     } else if (wait->queue_id >= a->topic->read_queues) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, CMQ_POP_NO_QUEUE, wait->queue_id, cmq_shown(wait->topic), (const char *)wait->topic.data,
-                       a->topic->read_queues);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, CMQ_POP_NO_QUEUE, wait->queue_id, cmq_shown(wait->topic),
+                       (const char *)wait->topic.data, a->topic->read_queues);
     } else if (a->group == NULL) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [%.*s] does not exist", cmq_shown(wait->group),
-                       (const char *)wait->group.data);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [%.*s] does not exist",
+                       cmq_shown(wait->group), (const char *)wait->group.data);
     } else if (!a->group->consume_enable || cmq_group_is_reserved(wait->group)) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "subscription group no permission, %.*s", cmq_shown(wait->group), (const char *)wait->group.data);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "subscription group no permission, %.*s",
+                       cmq_shown(wait->group), (const char *)wait->group.data);
     } else if (wait->attempt.bytes > CMQ_POP_ORDER_ATTEMPT_BYTES_MAX) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "attemptId has %zu bytes; %u is the most", wait->attempt.bytes, CMQ_POP_ORDER_ATTEMPT_BYTES_MAX);
-    } else if (wait->code == CMQ_REQUEST_POP_MESSAGE && !wait->order && !cmq_pop_has_retry_topic(wait->group, wait->topic)) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "group and topic have %zu bytes; the retry topic's name takes %u of theirs at most",
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "attemptId has %zu bytes; %u is the most",
+                       wait->attempt.bytes, CMQ_POP_ORDER_ATTEMPT_BYTES_MAX);
+    } else if (wait->code == CMQ_REQUEST_POP_MESSAGE && !wait->order &&
+               !cmq_pop_has_retry_topic(wait->group, wait->topic)) {
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER,
+                       "group and topic have %zu bytes; the retry topic's name takes %u of theirs at most",
                        wait->group.bytes + wait->topic.bytes, CMQ_POP_RETRY_NAMES_BYTES_MAX);
     } else if (wait->invisible_ms < 0 || wait->invisible_ms > cmq_pop_service_invisible_ms_max(a->pops)) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER,
+                       "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
                        (long long)wait->invisible_ms, (long long)cmq_pop_service_invisible_ms_max(a->pops));
     } else {
         return true;
@@ -77,8 +90,10 @@ bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
 
 /* ---- where a queue goes on ---- */
 
-/* A group's first offset. The last message that is there, unless the queue is young: other than a pull's, it is no end to begin behind. */
-static int64_t first_offset(const cmq_broker_loop *l, const cmq_pop_asked *a, cmq_slice topic, int32_t queue_id, cmq_queue *queue, int64_t max)
+/* A group's first offset. The last message that is there, unless the queue is young: other than a pull's, it is no end
+ * to begin behind. */
+static int64_t first_offset(const cmq_broker_loop *l, const cmq_pop_asked *a, cmq_slice topic, int32_t queue_id,
+                            cmq_queue *queue, int64_t max)
 {
     const int64_t min = queue != NULL ? cmq_queue_min(queue) : 0;
     if (a->wait.init == CMQ_POP_INIT_MIN || cmq_pop_retry_of(topic) != CMQ_POP_NORMAL) return min;
@@ -87,7 +102,8 @@ static int64_t first_offset(const cmq_broker_loop *l, const cmq_pop_asked *a, cm
 }
 
 /* Inside the lane. */
-static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_queue *queue, int64_t max)
+static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane *lane, const cmq_offset_key *key,
+                        cmq_queue *queue, int64_t max)
 {
     cmq_offsets *offsets = l->broker->options.offsets;
     cmq_status status = CMQ_OK;
@@ -98,11 +114,13 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
         status = cmq_offsets_commit(offsets, key, reset);
     }
     int64_t begin = cmq_offsets_query(offsets, key);
-    if (begin < 0) begin = first_offset(l, a, key->topic, key->queue_id, queue, max);   /* removed meanwhile: found out again by the next pop */
+    /* removed meanwhile: found out again by the next pop */
+    if (begin < 0) begin = first_offset(l, a, key->topic, key->queue_id, queue, max);
     (void)status;
     int64_t next = cmq_pop_lane_next(lane);
     if (next > max) {
-        /* The queue has begun anew: batches of its former life, of a pop that went on while it was deleted, must not move the group. */
+        /* The queue has begun anew: batches of its former life, of a pop that went on while it was deleted, must not
+         * move the group. */
         cmq_pop_lane_reset(cmq_pop_service_buffer(a->pops), lane);
         next = -1;
     }
@@ -112,7 +130,8 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
 /* ---- one queue ---- */
 
 /* Nothing before next_offset is for this group. */
-static void pass(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, int64_t next_offset)
+static void pass(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane,
+                 const cmq_offset_key *key, int64_t next_offset)
 {
     cmq_status status;
     if (a->wait.order)
@@ -122,19 +141,32 @@ static void pass(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     if (status != CMQ_OK && status != CMQ_AGAIN) cmq_pop_result_fail(popped, status);
 }
 
-int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *a) { return cmq_pop_service_options_of(a->pops)->merge ? LOOK_AFTER_MS : DISK_MS; }
+int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *a)
+{
+    return cmq_pop_service_options_of(a->pops)->merge ? LOOK_AFTER_MS : DISK_MS;
+}
 
 /* Keep what the messages are handed out by; any other status than CMQ_OK: they are not. */
-static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key,
-                                      cmq_pop_retry retry, uint32_t count, int64_t from, int64_t next)
+static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped,
+                                      cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
+                                      uint32_t count, int64_t from, int64_t next)
 {
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
     for (uint32_t i = 0; i < count; i++) offsets[i] = l->units[i].offset;
     if (a->wait.order) {
-        const cmq_pop_fifo_table_batch batch = {.attempt = a->wait.attempt, .pop_ms = a->now_ms, .invisible_ms = a->wait.invisible_ms, .offsets = offsets, .count = count};
-        return cmq_pop_fifo_give(cmq_pop_service_ordered(a->pops), key, &batch, from, retry, a->now_ms, &popped->counts);
+        const cmq_pop_fifo_table_batch batch = {.attempt = a->wait.attempt,
+                                                .pop_ms = a->now_ms,
+                                                .invisible_ms = a->wait.invisible_ms,
+                                                .offsets = offsets,
+                                                .count = count};
+        return cmq_pop_fifo_give(cmq_pop_service_ordered(a->pops), key, &batch, from, retry, a->now_ms,
+                                 &popped->counts);
     }
-    const cmq_pop_batch batch = {.pop_ms = a->now_ms, .invisible_ms = a->wait.invisible_ms, .next_offset = next, .offsets = offsets, .count = count,
+    const cmq_pop_batch batch = {.pop_ms = a->now_ms,
+                                 .invisible_ms = a->wait.invisible_ms,
+                                 .next_offset = next,
+                                 .offsets = offsets,
+                                 .count = count,
                                  .revive_queue = a->revive_queue};
     const cmq_status status = cmq_pop_lane_add(cmq_pop_service_buffer(a->pops), lane, &batch, a->now_ms);
     if (status == CMQ_OK && cmq_pop_lane_next(lane) >= 0)
@@ -143,8 +175,8 @@ static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a
 }
 
 /* Take what there is behind `from`. */
-static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
-                 cmq_queue *queue, int64_t from, int64_t confirmed)
+static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane,
+                 const cmq_offset_key *key, cmq_pop_retry retry, cmq_queue *queue, int64_t from, int64_t confirmed)
 {
     const int64_t max = cmq_queue_max(queue, confirmed);
     const uint32_t wanted = popped->capacity - popped->count;
@@ -154,7 +186,8 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     int64_t next = max;
     cmq_status status = CMQ_OK;
     if (filter == NULL || hash_count > 0 || cmq_filter_is_all(filter))
-        status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, cmq_transfer_examine(wanted), l->units, wanted, &found, &next);
+        status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, cmq_transfer_examine(wanted), l->units,
+                                wanted, &found, &next);
     if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
     if (status == CMQ_OK && found == 0) {
         if (next > from) pass(l, a, popped, lane, key, next);
@@ -167,7 +200,8 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     }
     uint32_t count = 0;
     if (status == CMQ_OK) {
-        const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, wanted, cmq_pop_result_bytes_left(popped), confirmed);
+        const cmq_transfer fit =
+            cmq_transfer_fit(l, l->units, found, wanted, cmq_pop_result_bytes_left(popped), confirmed);
         count = cmq_pop_result_pin(popped, l, queue, l->units, fit.count);
         if (count < fit.count) status = cmq_last_error()->status;
         if (count < found) next = l->units[count].offset;
@@ -182,8 +216,8 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     popped->rest += max - next;
 }
 
-static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
-                        cmq_queue *queue)
+static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane,
+                        const cmq_offset_key *key, cmq_pop_retry retry, cmq_queue *queue)
 {
     /* Read inside the lane: the one in it before has seen no more. */
     const int64_t confirmed = cmq_store_confirmed(l->broker->store);
@@ -197,8 +231,9 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_resu
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
     }
-    const bool is_blocked = a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, key, a->wait.attempt, a->wait.invisible_ms,
-                                                                       from, a->now_ms, &free_ms);
+    const bool is_blocked =
+        a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, key, a->wait.attempt,
+                                                   a->wait.invisible_ms, from, a->now_ms, &free_ms);
     if (is_blocked) {
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
@@ -223,7 +258,8 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_resu
     if (from < max) take(l, a, popped, lane, key, retry, queue, from, confirmed);
 }
 
-static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id)
+static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic,
+                      cmq_pop_retry retry, int32_t queue_id)
 {
     const cmq_pop_key key = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     const cmq_offset_key progress = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
@@ -232,11 +268,12 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result
     if (queue == NULL && retry != CMQ_POP_NORMAL) return;
     cmq_status status = CMQ_OK;
     if (cmq_offsets_query(l->broker->options.offsets, &progress) == CMQ_OFFSETS_NONE) {
-        /* Nothing is kept for a queue that never had a message: it is young when it has one, and read from its first. */
+        /* Nothing is kept for a queue that never had a message: it is young when it has one, and read from its
+         * first. */
         const int64_t max = queue != NULL ? cmq_queue_max(queue, a->confirmed) : 0;
         if (max == 0 && (a->wait.init == CMQ_POP_INIT_MIN || !cmq_pop_service_options_of(a->pops)->begin_late)) return;
-        status = cmq_offsets_begin(l->broker->options.offsets, &progress, first_offset(l, a, topic, queue_id, queue, max),
-                                   cmq_broker_asker(l, a->wait.conn));
+        status = cmq_offsets_begin(l->broker->options.offsets, &progress,
+                                   first_offset(l, a, topic, queue_id, queue, max), cmq_broker_asker(l, a->wait.conn));
     }
     if (status == CMQ_OK) status = cmq_pop_lane_enter(cmq_pop_service_buffer(a->pops), &key, &lane);
     if (status != CMQ_OK) {
@@ -257,17 +294,21 @@ static uint32_t draw_of(cmq_broker_loop *l)
 }
 
 /* Begin anywhere: the first ones alone may have enough for every pop. */
-static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, cmq_pop_visit visit)
+static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped,
+                        const cmq_topic_entry *topic, cmq_pop_retry retry, cmq_pop_visit visit)
 {
-    const uint32_t queues = topic->read_queues > 0 ? (uint32_t)topic->read_queues : 0, first = queues > 1 ? draw_of(l) % queues : 0;
+    const uint32_t queues = topic->read_queues > 0 ? (uint32_t)topic->read_queues : 0,
+                   first = queues > 1 ? draw_of(l) % queues : 0;
     for (uint32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((first + i) % queues));
 }
 
-static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_retry retry, cmq_pop_visit visit)
+static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_retry retry,
+                          cmq_pop_visit visit)
 {
     uint8_t room[CMQ_POP_TOPIC_BYTES_MAX];
     cmq_slice name;
-    if (cmq_pop_retry_topic(a->group->name, a->topic->name, retry, room, &name) != CMQ_OK) return;   /* a name that is too long is no topic's */
+    /* a name that is too long is no topic's */
+    if (cmq_pop_retry_topic(a->group->name, a->topic->name, retry, room, &name) != CMQ_OK) return;
     const cmq_topic_entry *topic = cmq_tables_topic(l->reader, name);
     if (topic != NULL) visit_topic(l, a, popped, topic, retry, visit);
 }
@@ -285,7 +326,8 @@ void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, 
     else
         visit(l, a, popped, a->topic->name, CMQ_POP_NORMAL, a->wait.queue_id);
     if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, retry, visit);
-    /* An answer has messages of one kind of retry topic only, as some clients tell them from others by their queue. Nobody waits beside the other kind's. */
+    /* An answer has messages of one kind of retry topic only, as some clients tell them from others by their queue.
+     * Nobody waits beside the other kind's. */
     const cmq_pop_retry other = retry == CMQ_POP_RETRY_V1 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
     if (both && !a->wait.order && popped->count == 0) visit_retries(l, a, popped, other, visit);
 }
@@ -312,7 +354,8 @@ static void answer_nothing(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_r
     if (polling == CMQ_POP_TIMEOUT && popped->failed != CMQ_OK)
         cmq_pop_refuse(l, a, cmq_broker_code_of(popped->failed), "%s", popped->failure);
     else
-        cmq_pop_result_answer(popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
+        cmq_pop_result_answer(popped, l, a,
+                              polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
 }
 
 /* True: answered, or held now. */
@@ -332,10 +375,13 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     } else if (if_none == STAY && may_wait(a, &popped)) {
         done = false;
     } else {
-        answer_nothing(l, a, &popped, if_none == HOLD && may_wait(a, &popped) ? cmq_pop_hold(l, conn, a, popped.free_ms) : CMQ_POP_TIMEOUT);
+        answer_nothing(l, a, &popped,
+                       if_none == HOLD && may_wait(a, &popped) ? cmq_pop_hold(l, conn, a, popped.free_ms)
+                                                               : CMQ_POP_TIMEOUT);
     }
     const bool may_take = popped.failed == CMQ_OK || popped.failed == CMQ_ERR_CORRUPT;
-    if (may_take && popped.rest > popped.limited) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
+    if (may_take && popped.rest > popped.limited)
+        cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
     cmq_pop_result_end(&popped);
     return done;
 }
@@ -350,8 +396,9 @@ static bool take_expression(cmq_broker_loop *l, cmq_pop_asked *a, const cmq_pop_
 {
     if (header->expression.bytes == 0 || cmq_slice_equal(header->expression, CMQ_NAME("*"))) return true;
     if (header->expression_type.bytes > 0 && !cmq_slice_equal(header->expression_type, CMQ_NAME("TAG"))) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "The broker does not support consumer to filter message by %.*s", cmq_shown(header->expression_type),
-                       (const char *)header->expression_type.data);
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR,
+                       "The broker does not support consumer to filter message by %.*s",
+                       cmq_shown(header->expression_type), (const char *)header->expression_type.data);
         return false;
     }
     if (cmq_filter_parse(header->expression, &a->wait.filter) == CMQ_OK) return true;
@@ -361,15 +408,25 @@ static bool take_expression(cmq_broker_loop *l, cmq_pop_asked *a, const cmq_pop_
 
 static int64_t within(int64_t number, int64_t most) { return number < 0 ? 0 : number > most ? most : number; }
 
-void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, cmq_pop_asked *a)
+void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header,
+                         cmq_pop_asked *a)
 {
     cmq_tables_reader *tables = cmq_broker_tables(l);
     const int64_t poll_ms = within(header->poll_ms, CMQ_POP_MS_MAX);
     *a = (cmq_pop_asked){
         .pops = l->broker->options.pops,
-        .wait = {.topic = header->topic, .group = header->group, .attempt = header->attempt, .queue_id = header->queue_id < 0 ? -1 : header->queue_id,
-                 .code = command->code, .opaque = command->opaque, .max_messages = header->max_messages, .init = header->init, .format = command->format,
-                 .invisible_ms = header->invisible_ms, .conn = cmq_conn_id_of(conn), .order = header->order},
+        .wait = {.topic = header->topic,
+                 .group = header->group,
+                 .attempt = header->attempt,
+                 .queue_id = header->queue_id < 0 ? -1 : header->queue_id,
+                 .code = command->code,
+                 .opaque = command->opaque,
+                 .max_messages = header->max_messages,
+                 .init = header->init,
+                 .format = command->format,
+                 .invisible_ms = header->invisible_ms,
+                 .conn = cmq_conn_id_of(conn),
+                 .order = header->order},
         .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0,
         .topic = cmq_tables_topic(tables, header->topic),
         .group = cmq_tables_group(tables, header->group),
@@ -396,7 +453,8 @@ cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_co
     cmq_bump(&l->counters.pops, 1);
     if (a.oneway) return CMQ_NET_DONE;   /* one that nobody waits for takes nothing */
     int64_t free_ms;
-    if (cmq_pop_check(l, &a) && take_expression(l, &a, &header)) (void)collect(l, &a, header.poll_ms > 0 ? HOLD : ANSWER, &free_ms);
+    if (cmq_pop_check(l, &a) && take_expression(l, &a, &header))
+        (void)collect(l, &a, header.poll_ms > 0 ? HOLD : ANSWER, &free_ms);
     cmq_filter_release(a.wait.filter);
     return CMQ_NET_DONE;
 }

@@ -1,7 +1,7 @@
 /* cmq_pop_ack: acknowledges popped messages (200051, 200151 for many), or changes their invisible time (200053).
  *
- *     ack     with its neighbours of the turn (cmq_pop_ack_run) merged into their checkpoint in memory, else stored behind it in the log; of an ordered pop:
- *             in the table of batches
+ *     ack     with its neighbours of the turn (cmq_pop_ack_run) merged into their checkpoint in memory, else stored
+ *             behind it in the log; of an ordered pop: in the table of batches
  *     change  a checkpoint of the one message, of now; then the old one's ack
  *
  * A handle says what it is about; one that is stale, or unknown, finds no checkpoint in memory, becomes an ack in the
@@ -29,8 +29,14 @@ typedef cmq_pop_acked acked;
 
 static bool is_ordered(const acked *what) { return what->handle.revive_queue == CMQ_POP_REVIVE_ORDER; }
 
-static cmq_offset_key progress_of(const acked *what) { return (cmq_offset_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id}; }
-static cmq_pop_key key_of(const acked *what) { return (cmq_pop_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id}; }
+static cmq_offset_key progress_of(const acked *what)
+{
+    return (cmq_offset_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id};
+}
+static cmq_pop_key key_of(const acked *what)
+{
+    return (cmq_pop_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id};
+}
 
 static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *what, int64_t offset)
 {
@@ -41,7 +47,8 @@ static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *wh
     bool is_free;
     cmq_status status = cmq_pop_lane_enter(cmq_pop_service_buffer(pops), &key, &lane);
     if (status != CMQ_OK) return status;
-    status = cmq_pop_fifo_ack(cmq_pop_service_ordered(pops), &progress, offset, what->handle.pop_ms, what->handle.invisible_ms, cmq_pop_service_now_ms(pops), &is_free);
+    status = cmq_pop_fifo_ack(cmq_pop_service_ordered(pops), &progress, offset, what->handle.pop_ms,
+                              what->handle.invisible_ms, cmq_pop_service_now_ms(pops), &is_free);
     cmq_pop_lane_leave(cmq_pop_service_buffer(pops), lane);
     if (is_free) cmq_pop_ack_wake(l, what);
     return status;
@@ -59,53 +66,62 @@ static bool bounds_of(const cmq_broker_loop *l, const acked *what, int64_t *min_
     return true;
 }
 
-/* Can a broker with this one's settings have given such a handle? Ordered ones need a group that is known: its lane is made for them. */
+/* Can a broker with this one's settings have given such a handle? Ordered ones need a group that is known: its lane is
+ * made for them. */
 static cmq_status CMQ_MUST_CHECK check_handle(cmq_broker_loop *l, const acked *what)
 {
     const cmq_pop_handle *handle = &what->handle;
     const cmq_pop_service *pops = l->broker->options.pops;
     const cmq_pop_service_options *o = cmq_pop_service_options_of(pops);
     if (what->group.bytes == 0 || what->group.bytes > CMQ_POP_NAME_BYTES_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "consumerGroup has %zu bytes; 1 to %u are a name", what->group.bytes, CMQ_POP_NAME_BYTES_MAX);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "consumerGroup has %zu bytes; 1 to %u are a name", what->group.bytes,
+                        CMQ_POP_NAME_BYTES_MAX);
     if (is_ordered(what)) {
         if (cmq_tables_group(cmq_broker_tables(l), what->group) != NULL) return CMQ_OK;
-        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of an ordered pop, and there is no group '%.*s'", cmq_shown(what->group), (const char *)what->group.data);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of an ordered pop, and there is no group '%.*s'",
+                        cmq_shown(what->group), (const char *)what->group.data);
     }
     if (handle->revive_queue < 0 || (uint32_t)handle->revive_queue >= o->revive_queues_read)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue, o->revive_queues_read);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue,
+                        o->revive_queues_read);
     if (handle->pop_ms + handle->invisible_ms - cmq_pop_service_now_ms(pops) > cmq_pop_service_invisible_ms_max(pops))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of a message that is invisible for longer than timerMaxDelaySec allows");
+        return cmq_fail(CMQ_ERR_ARGUMENT,
+                        "extraInfo is of a message that is invisible for longer than timerMaxDelaySec allows");
     return CMQ_OK;
 }
 
-/* The first offset behind what can be acknowledged. An ack of the message that comes next does no harm, and upstream takes it; an ordered one would move
- * the group behind it. */
+/* The first offset behind what can be acknowledged. An ack of the message that comes next does no harm, and upstream
+ * takes it; an ordered one would move the group behind it. */
 static int64_t end_of(const acked *what, int64_t max) { return is_ordered(what) ? max : max + 1; }
 
-static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, acked *what)
+static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header,
+                  acked *what)
 {
     const cmq_topic_entry *topic = cmq_tables_topic(cmq_broker_tables(l), header->topic);
     int64_t min = 0, max = 0;
     *what = (acked){.topic = header->topic, .group = header->group, .queue_id = header->queue_id};
     if (l->broker->options.pops == NULL) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "there are no popped messages, as timerWheelEnable is false");
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR,
+                          "there are no popped messages, as timerWheelEnable is false");
     } else if (topic == NULL) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!", cmq_shown(header->topic),
-                          (const char *)header->topic.data);
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!",
+                          cmq_shown(header->topic), (const char *)header->topic.data);
     } else if (header->queue_id < 0 || header->queue_id >= topic->read_queues) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, CMQ_POP_NO_QUEUE, header->queue_id, cmq_shown(header->topic),
-                          (const char *)header->topic.data, topic->read_queues);
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, CMQ_POP_NO_QUEUE, header->queue_id,
+                          cmq_shown(header->topic), (const char *)header->topic.data, topic->read_queues);
     } else if (!bounds_of(l, what, &min, &max) || header->offset < min || header->offset > max ||
                (command->code == CMQ_REQUEST_CHANGE_MESSAGE_INVISIBLETIME && header->offset == max)) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, ILLEGAL_OFFSET, cmq_shown(header->topic), (const char *)header->topic.data, header->queue_id,
-                          (long long)header->offset, (long long)min, (long long)max);
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, ILLEGAL_OFFSET, cmq_shown(header->topic),
+                          (const char *)header->topic.data, header->queue_id, (long long)header->offset, (long long)min,
+                          (long long)max);
     } else if (cmq_pop_handle_parse(header->handle, &what->handle) != CMQ_OK) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
     } else if (check_handle(l, what) != CMQ_OK) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
     } else if (header->offset >= end_of(what, max)) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, ILLEGAL_OFFSET, cmq_shown(header->topic), (const char *)header->topic.data, header->queue_id,
-                          (long long)header->offset, (long long)min, (long long)max);
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, ILLEGAL_OFFSET, cmq_shown(header->topic),
+                          (const char *)header->topic.data, header->queue_id, (long long)header->offset, (long long)min,
+                          (long long)max);
     } else {
         return true;
     }
@@ -115,7 +131,9 @@ static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command
 
 static void answer_failure(cmq_conn *conn, const cmq_command *command, cmq_status status, const char *text)
 {
-    cmq_broker_answer(conn, command, status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : cmq_broker_code_of(status), "%s", text);
+    cmq_broker_answer(conn, command,
+                      status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : cmq_broker_code_of(status), "%s",
+                      text);
 }
 
 static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)
@@ -135,14 +153,15 @@ static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, 
 
 /* ---- 200053 ---- */
 
-static void answer_changed(cmq_conn *conn, const cmq_command *command, int64_t pop_ms, int64_t invisible_ms, int32_t revive_queue)
+static void answer_changed(cmq_conn *conn, const cmq_command *command, int64_t pop_ms, int64_t invisible_ms,
+                           int32_t revive_queue)
 {
     uint8_t *out = (command->flag & CMQ_COMMAND_ONEWAY) == 0 ? cmq_conn_reserve(conn, ANSWER_BYTES) : NULL;
     cmq_command_writer writer;
     if (out == NULL) return;
     /* Upstream's remark of an answer that nobody filled in. */
-    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque, CMQ_COMMAND_RESPONSE,
-                      CMQ_NAME("not set any response code"));
+    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque,
+                      CMQ_COMMAND_RESPONSE, CMQ_NAME("not set any response code"));
     cmq_command_add_i64(&writer, CMQ_NAME("popTime"), pop_ms);
     cmq_command_add_i64(&writer, CMQ_NAME("invisibleTime"), invisible_ms);
     cmq_command_add_i64(&writer, CMQ_NAME("reviveQid"), revive_queue);
@@ -151,7 +170,8 @@ static void answer_changed(cmq_conn *conn, const cmq_command *command, int64_t p
     cmq_conn_commit(conn, used);
 }
 
-static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, const acked *what)
+static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header,
+                           const acked *what)
 {
     cmq_pop_service *pops = l->broker->options.pops;
     const cmq_pop_key key = key_of(what);
@@ -163,8 +183,9 @@ static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
         answer_failure(conn, command, status, cmq_last_error()->text);
         return;
     }
-    const int64_t invisible_ms = cmq_pop_fifo_change(cmq_pop_service_ordered(pops), &progress, header->offset, what->handle.pop_ms, header->invisible_ms,
-                                                        cmq_pop_service_now_ms(pops), &changed);
+    const int64_t invisible_ms =
+        cmq_pop_fifo_change(cmq_pop_service_ordered(pops), &progress, header->offset, what->handle.pop_ms,
+                            header->invisible_ms, cmq_pop_service_now_ms(pops), &changed);
     cmq_pop_lane_leave(cmq_pop_service_buffer(pops), lane);
     if (changed) cmq_pop_ack_wake(l, what);
     if (invisible_ms < 0)
@@ -181,7 +202,8 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
     uint32_t stored;
     if (!check(l, conn, command, header, &what)) return;
     if (header->invisible_ms < 0 || header->invisible_ms > cmq_pop_service_invisible_ms_max(pops)) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR,
+                          "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
                           (long long)header->invisible_ms, (long long)cmq_pop_service_invisible_ms_max(pops));
         return;
     }
@@ -192,20 +214,31 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
     if (!cmq_pop_ack_is_ours(pops, &what.handle)) {
         cmq_bump(&l->counters.pop_acks_refused, 1);
         /* Upstream's checkpoint of it names the other broker, from which it would be revived. */
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "extraInfo is a handle of broker %.*s, not of this one", cmq_shown(what.handle.broker),
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL,
+                          "extraInfo is a handle of broker %.*s, not of this one", cmq_shown(what.handle.broker),
                           (const char *)what.handle.broker.data);
         return;
     }
     /* Later than the old one's, whatever the clock says: else the old one's ack could finish both. */
-    const int64_t now_ms = cmq_pop_service_now_ms(pops), pop_ms = now_ms > what.handle.pop_ms ? now_ms : what.handle.pop_ms + 1;
+    const int64_t now_ms = cmq_pop_service_now_ms(pops),
+                  pop_ms = now_ms > what.handle.pop_ms ? now_ms : what.handle.pop_ms + 1;
     const cmq_pop_store_item item = {
         .revive_queue = what.handle.revive_queue,
-        .checkpoint = {.start_offset = header->offset, .pop_ms = pop_ms, .invisible_ms = header->invisible_ms, .num = 1, .queue_id = what.queue_id,
-                       .topic = what.topic, .group = what.group, .broker = cmq_slice_of_text(cmq_pop_service_options_of(pops)->broker), .diffs = first},
+        .checkpoint = {.start_offset = header->offset,
+                       .pop_ms = pop_ms,
+                       .invisible_ms = header->invisible_ms,
+                       .num = 1,
+                       .queue_id = what.queue_id,
+                       .topic = what.topic,
+                       .group = what.group,
+                       .broker = cmq_slice_of_text(cmq_pop_service_options_of(pops)->broker),
+                       .diffs = first},
     };
     const cmq_pop_key key = key_of(&what);
     cmq_status status = cmq_pop_service_store(pops, &item, 1, &stored);
-    if (status == CMQ_OK) cmq_pop_buffer_in_flight_anew(cmq_pop_service_buffer(pops), &key, header->offset, what.handle.pop_ms, pop_ms, header->invisible_ms);
+    if (status == CMQ_OK)
+        cmq_pop_buffer_in_flight_anew(cmq_pop_service_buffer(pops), &key, header->offset, what.handle.pop_ms, pop_ms,
+                                      header->invisible_ms);
     if (status == CMQ_OK) status = cmq_pop_ack_offsets(l, &what, &header->offset, 1);
     if (status != CMQ_OK) {
         answer_failure(conn, command, status, cmq_last_error()->text);
@@ -257,20 +290,27 @@ static bool read_entry(cmq_json *json, entry *out)
 }
 
 /* Read what an entry says; false: it says nothing that could be. `topic_room` takes a retry topic's name. */
-static bool take_entry(cmq_broker_loop *l, const entry *from, cmq_slice broker, uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX], acked *out)
+static bool take_entry(cmq_broker_loop *l, const entry *from, cmq_slice broker,
+                       uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX], acked *out)
 {
     int32_t kind = CMQ_POP_NORMAL;
     cmq_pop_handle *handle = &out->handle;
     *out = (acked){.group = from->group};
-    if (cmq_field_i64(from->start, &handle->start_offset) != CMQ_OK || cmq_field_i64(from->pop, &handle->pop_ms) != CMQ_OK ||
-        cmq_field_i64(from->invisible, &handle->invisible_ms) != CMQ_OK || cmq_field_i32(from->queue, &out->queue_id) != CMQ_OK ||
-        cmq_field_i32(from->revive, &handle->revive_queue) != CMQ_OK || (from->kind.bytes > 0 && cmq_field_i32(from->kind, &kind) != CMQ_OK))
+    if (cmq_field_i64(from->start, &handle->start_offset) != CMQ_OK ||
+        cmq_field_i64(from->pop, &handle->pop_ms) != CMQ_OK ||
+        cmq_field_i64(from->invisible, &handle->invisible_ms) != CMQ_OK ||
+        cmq_field_i32(from->queue, &out->queue_id) != CMQ_OK ||
+        cmq_field_i32(from->revive, &handle->revive_queue) != CMQ_OK ||
+        (from->kind.bytes > 0 && cmq_field_i32(from->kind, &kind) != CMQ_OK))
         return false;
-    if (handle->start_offset < 0 || handle->start_offset > CMQ_POP_OFFSET_MAX || handle->pop_ms < 0 || handle->pop_ms > CMQ_POP_MS_MAX ||
-        handle->invisible_ms < 0 || handle->invisible_ms > CMQ_POP_MS_MAX || out->queue_id < 0 || kind < CMQ_POP_NORMAL || kind > CMQ_POP_RETRY_V2)
+    if (handle->start_offset < 0 || handle->start_offset > CMQ_POP_OFFSET_MAX || handle->pop_ms < 0 ||
+        handle->pop_ms > CMQ_POP_MS_MAX || handle->invisible_ms < 0 || handle->invisible_ms > CMQ_POP_MS_MAX ||
+        out->queue_id < 0 || kind < CMQ_POP_NORMAL || kind > CMQ_POP_RETRY_V2)
         return false;
     handle->broker = broker;
-    if (from->group.bytes == 0 || cmq_pop_retry_topic(from->group, from->topic, (cmq_pop_retry)kind, topic_room, &out->topic) != CMQ_OK) return false;
+    if (from->group.bytes == 0 ||
+        cmq_pop_retry_topic(from->group, from->topic, (cmq_pop_retry)kind, topic_room, &out->topic) != CMQ_OK)
+        return false;
     return check_handle(l, out) == CMQ_OK;
 }
 
@@ -298,7 +338,8 @@ static bool is_base64(cmq_slice text)
     return text.bytes - digits <= 2;
 }
 
-/* The messages whose bits are set, but those that the queue does not have. False: they are not of one checkpoint, or it is no base64. */
+/* The messages whose bits are set, but those that the queue does not have. False: they are not of one checkpoint, or it
+ * is no base64. */
 static bool read_bits(cmq_slice bits, int64_t start, int64_t min, int64_t end, named *out)
 {
     int64_t offset = start;
@@ -400,7 +441,8 @@ static bool ack_body(cmq_broker_loop *l, cmq_json *json, listed *of)
     return true;
 }
 
-/* A list is taken whole, in one piece of the loop's time: some 6 us an entry. Braces inside of texts count, too; no name has any. */
+/* A list is taken whole, in one piece of the loop's time: some 6 us an entry. Braces inside of texts count, too; no
+ * name has any. */
 static bool is_short_list(cmq_slice body)
 {
     uint32_t braces = 0;
@@ -413,11 +455,13 @@ static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *com
 {
     listed of = {.failed = CMQ_OK};
     if (l->broker->options.pops == NULL) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "there are no popped messages, as timerWheelEnable is false");
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR,
+                          "there are no popped messages, as timerWheelEnable is false");
         return;
     }
     if (!is_short_list(body)) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a list of acks has at most %u entries and %u bytes; this one has %zu bytes",
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL,
+                          "a list of acks has at most %u entries and %u bytes; this one has %zu bytes",
                           CMQ_POP_LIST_ENTRIES_MAX, CMQ_POP_LIST_BYTES_MAX, body.bytes);
         return;
     }
@@ -429,13 +473,15 @@ static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *com
     cmq_json json;
     cmq_json_begin(&json, body, scratch, body.bytes);
     bool is_read = body.bytes == 0 || find_broker(&json, &of);
-    if (of.broker.bytes == 0) of.broker = cmq_slice_of_text(cmq_pop_service_options_of(l->broker->options.pops)->broker);
+    if (of.broker.bytes == 0)
+        of.broker = cmq_slice_of_text(cmq_pop_service_options_of(l->broker->options.pops)->broker);
     if (is_read && body.bytes > 0 && of.broker.bytes <= CMQ_POP_BROKER_BYTES_MAX) {
         cmq_json_begin(&json, body, scratch + body.bytes, body.bytes);
         is_read = ack_body(l, &json, &of);
     }
     if (is_read && of.broker.bytes > CMQ_POP_BROKER_BYTES_MAX)
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "brokerName has %zu bytes; %u is the most", of.broker.bytes, CMQ_POP_BROKER_BYTES_MAX);
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "brokerName has %zu bytes; %u is the most",
+                          of.broker.bytes, CMQ_POP_BROKER_BYTES_MAX);
     else if (!is_read)
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, DAMAGED, json.wrong, (size_t)(json.at - body.data));
     else if (of.entries == 0)

@@ -1,4 +1,5 @@
-/* cmq_pop_ack_run: acks of one turn, of messages that were popped together: one look-up, or one record, for all of them.
+/* cmq_pop_ack_run: acks of one turn, of messages that were popped together: one look-up, or one record, for all of
+ * them.
  *
  * A client that acknowledges what a pop gave it sends its acks one behind the other. They wait here until one comes
  * that is of another checkpoint, a pop or a change wants to go on, or the turn ends; then they are merged at once, or
@@ -58,7 +59,8 @@ bool cmq_pop_ack_is_ours(const cmq_pop_service *pops, const cmq_pop_handle *hand
     return cmq_slice_equal(handle->broker, cmq_slice_of_text(cmq_pop_service_options_of(pops)->broker));
 }
 
-static cmq_status CMQ_MUST_CHECK store(cmq_pop_service *pops, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count)
+static cmq_status CMQ_MUST_CHECK store(cmq_pop_service *pops, const cmq_pop_acked *what, const int64_t *offsets,
+                                       uint32_t count)
 {
     const cmq_pop_handle *handle = &what->handle;
     const bool is_one = count == 1;
@@ -66,8 +68,14 @@ static cmq_status CMQ_MUST_CHECK store(cmq_pop_service *pops, const cmq_pop_acke
     const cmq_pop_store_item item = {
         .is_ack = true,
         .revive_queue = handle->revive_queue,
-        .ack = {.topic = what->topic, .group = what->group, .broker = handle->broker, .queue_id = what->queue_id, .start_offset = handle->start_offset,
-                .pop_ms = handle->pop_ms, .invisible_ms = handle->invisible_ms, .offset = is_one ? offsets[0] : -1},
+        .ack = {.topic = what->topic,
+                .group = what->group,
+                .broker = handle->broker,
+                .queue_id = what->queue_id,
+                .start_offset = handle->start_offset,
+                .pop_ms = handle->pop_ms,
+                .invisible_ms = handle->invisible_ms,
+                .offset = is_one ? offsets[0] : -1},
         .offsets = is_one ? NULL : offsets,
         .count = count,
     };
@@ -85,13 +93,16 @@ cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, co
     const bool ours = cmq_pop_ack_is_ours(pops, &what->handle);
     cmq_status status = CMQ_AGAIN;
     if (ours)
-        status = cmq_pop_buffer_ack(buffer, &key, what->handle.start_offset, pop_ms, offsets, count, cmq_pop_service_now_ms(pops));
+        status = cmq_pop_buffer_ack(buffer, &key, what->handle.start_offset, pop_ms, offsets, count,
+                                    cmq_pop_service_now_ms(pops));
     if (status == CMQ_AGAIN) {
         status = store(pops, what, offsets, count);
         if (status == CMQ_OK && ours)
-            cmq_pop_buffer_acks_stored(buffer, &key, what->handle.start_offset, pop_ms, what->handle.invisible_ms, offsets, count);
+            cmq_pop_buffer_acks_stored(buffer, &key, what->handle.start_offset, pop_ms, what->handle.invisible_ms,
+                                       offsets, count);
         else if (status == CMQ_OK)
-            cmq_pop_buffer_in_flight_done(buffer, &key, what->handle.start_offset, count, pop_ms, what->handle.invisible_ms);
+            cmq_pop_buffer_in_flight_done(buffer, &key, what->handle.start_offset, count, pop_ms,
+                                          what->handle.invisible_ms);
     }
     if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
     if (cmq_pop_service_options_of(pops)->in_flight_max > 0) wake_limited(l, what);
@@ -102,17 +113,22 @@ cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, co
 
 static bool is_alike(const cmq_pop_acked *a, const cmq_pop_acked *b)
 {
-    return a->handle.start_offset == b->handle.start_offset && a->handle.pop_ms == b->handle.pop_ms && a->handle.invisible_ms == b->handle.invisible_ms &&
-           a->handle.revive_queue == b->handle.revive_queue && a->queue_id == b->queue_id && cmq_slice_equal(a->topic, b->topic) &&
-           cmq_slice_equal(a->group, b->group) && cmq_slice_equal(a->handle.broker, b->handle.broker);
+    return a->handle.start_offset == b->handle.start_offset && a->handle.pop_ms == b->handle.pop_ms &&
+           a->handle.invisible_ms == b->handle.invisible_ms && a->handle.revive_queue == b->handle.revive_queue &&
+           a->queue_id == b->queue_id && cmq_slice_equal(a->topic, b->topic) && cmq_slice_equal(a->group, b->group) &&
+           cmq_slice_equal(a->handle.broker, b->handle.broker);
 }
 
-void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what, int64_t offset)
+void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what,
+                       int64_t offset)
 {
     cmq_pop_ack_run *run = l->ack_run;
     if (run->count == CMQ_POP_MESSAGES_MAX || (run->count > 0 && !is_alike(&run->what, what))) cmq_pop_ack_run_flush(l);
     if (run->count == 0) run->what = *what;
-    run->replies[run->count] = (reply){.conn = cmq_conn_id_of(conn), .opaque = command->opaque, .flag = command->flag, .format = command->format,
+    run->replies[run->count] = (reply){.conn = cmq_conn_id_of(conn),
+                                       .opaque = command->opaque,
+                                       .flag = command->flag,
+                                       .format = command->format,
                                        .has_opaque = command->has_opaque};
     run->offsets[run->count++] = offset;
 }
@@ -126,10 +142,12 @@ void cmq_pop_ack_run_flush(cmq_broker_loop *l)
     if (status != CMQ_OK) snprintf(text, sizeof text, "%s", cmq_last_error()->text);
     for (uint32_t i = 0; i < run->count; i++) {
         const reply *to = &run->replies[i];
-        const cmq_command request = {.format = to->format, .opaque = to->opaque, .has_opaque = to->has_opaque, .flag = to->flag};
+        const cmq_command request = {
+            .format = to->format, .opaque = to->opaque, .has_opaque = to->has_opaque, .flag = to->flag};
         cmq_conn *conn = cmq_loop_conn(l->loop, to->conn);
         if (conn == NULL) continue;
-        cmq_conn_answer(conn, &request, status == CMQ_OK ? CMQ_RESPONSE_SUCCESS : cmq_broker_code_of(status), status == CMQ_OK ? CMQ_SLICE_NONE : cmq_slice_of_text(text));
+        cmq_conn_answer(conn, &request, status == CMQ_OK ? CMQ_RESPONSE_SUCCESS : cmq_broker_code_of(status),
+                        status == CMQ_OK ? CMQ_SLICE_NONE : cmq_slice_of_text(text));
     }
     run->count = 0;
 }

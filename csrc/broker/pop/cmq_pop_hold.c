@@ -5,7 +5,8 @@
  * A wake-up runs a pop again; it is answered, or it stays. Of each group one goes on for an arrival: when it leaves
  * something, it wakes the next. An event on one loop that concerns a wait on another goes there as a note.
  *
- * Invariant: a queue that somebody waits for is watched, or listed, or its arrivals have been looked at since the wait's last look.
+ * Invariant: a queue that somebody waits for is watched, or listed, or its arrivals have been looked at since the
+ *            wait's last look.
  * Source:    consumption specification 4.11; upstream's PopLongPollingService.
  */
 #include "broker/pop/cmq_pop_internal.h"
@@ -17,7 +18,10 @@
 #define SAME_TIME_MS 20           /* the difference of the loop's clock and the wall's within a turn */
 
 /* Notifications wait apart: an arrival is for a pop, also when notifications were sent for it. */
-static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code) { return code == CMQ_REQUEST_NOTIFICATION ? l->notices : l->pop_waits; }
+static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code)
+{
+    return code == CMQ_REQUEST_NOTIFICATION ? l->notices : l->pop_waits;
+}
 
 /* ---- notes ---- */
 
@@ -27,7 +31,8 @@ static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t 
     if (to->pop_note_count > 0) {
         const cmq_pop_note *last = &to->pop_notes[to->pop_note_count - 1];
         if (last->queue_id == queue_id && last->topic_bytes == topic.bytes && last->group_bytes == group.bytes &&
-            memcmp(last->names, topic.data, topic.bytes) == 0 && memcmp(last->names + topic.bytes, group.data, group.bytes) == 0)
+            memcmp(last->names, topic.data, topic.bytes) == 0 &&
+            memcmp(last->names + topic.bytes, group.data, group.bytes) == 0)
             return;
     }
     if (to->pop_note_count == to->pop_note_slots) {
@@ -62,13 +67,14 @@ static void watch(cmq_broker_loop *l, const cmq_pop_asked *a, int32_t queue_id)
     if (queue == NULL) return;   /* one that is new is reported without being asked for */
     const bool watched = cmq_watcher_add(l->watcher, queue) == CMQ_OK;
     const int64_t confirmed = cmq_store_confirmed(l->broker->store);
-    if (watched && (confirmed == a->confirmed || cmq_queue_max(queue, confirmed) == cmq_queue_max(queue, a->confirmed))) return;
+    if (watched && (confirmed == a->confirmed || cmq_queue_max(queue, confirmed) == cmq_queue_max(queue, a->confirmed)))
+        return;
     cmq_wake_remember(l, queue);
     cmq_loop_wake(l->loop);
 }
 
-/* An ack on another loop may have made a queue free since the request's look, and have seen nobody who waits. It sees the wait from now on: both were in the
- * queue's lane, one after the other. */
+/* An ack on another loop may have made a queue free since the request's look, and have seen nobody who waits. It sees
+ * the wait from now on: both were in the queue's lane, one after the other. */
 static void look_once_more(cmq_broker_loop *l, const cmq_pop_asked *a)
 {
     pthread_mutex_lock(&l->broker->changed_mutex);
@@ -80,7 +86,8 @@ cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *
 {
     uint32_t number;
     if (a->now_ms > a->wait.expires_ms - CMQ_POP_SLACK_MS) return CMQ_POP_TIMEOUT;
-    if (cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &number) != CMQ_OK) {
+    if (cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn),
+                          &number) != CMQ_OK) {
         cmq_bump(&l->counters.pops_refused, 1);
         return CMQ_POP_FULL;
     }
@@ -119,12 +126,14 @@ static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, 
     a.topic = cmq_tables_topic(tables, a.wait.topic);
     a.group = cmq_tables_group(tables, a.wait.group);
     a.now_ms = cmq_pop_service_now_ms(a.pops);
-    bool (*const run)(cmq_broker_loop *, cmq_pop_asked *, bool, int64_t *) = from == l->notices ? cmq_pop_notify : cmq_pop_run;
+    bool (*const run)(cmq_broker_loop *, cmq_pop_asked *, bool, int64_t *) =
+        from == l->notices ? cmq_pop_notify : cmq_pop_run;
     cmq_bump(&l->counters.pops, from == l->pop_waits);
     if (run(l, &a, last, &free_ms)) {
         remove_wait(l, from, number);
     } else if (a.wait.order) {
-        cmq_pop_waits_move(from, number, deadline_of(l, &a, free_ms));   /* blocked queues become free at another time */
+        /* blocked queues become free at another time */
+        cmq_pop_waits_move(from, number, deadline_of(l, &a, free_ms));
     }
 }
 
@@ -135,7 +144,8 @@ void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int
     cmq_broker *broker = l->broker;
     const uint32_t own = cmq_pop_waits_count(l->pop_waits) + cmq_pop_waits_count(l->notices);
     const bool pop_here = own > 0 && cmq_pop_waits_at(l->pop_waits, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE;
-    const bool here = pop_here || (own > 0 && cmq_pop_waits_at(l->notices, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE);
+    const bool here =
+        pop_here || (own > 0 && cmq_pop_waits_at(l->notices, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE);
     /* One pop of this loop is enough; else any other loop may have one. */
     const bool elsewhere = !pop_here && atomic_load_explicit(&broker->pops_waiting, memory_order_relaxed) > own;
     if (!here && !elsewhere) return;
@@ -153,13 +163,15 @@ void cmq_pop_tell_revived(void *context, cmq_slice topic, cmq_slice group)
     pthread_mutex_unlock(&broker->changed_mutex);
 }
 
-cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
+cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset,
+                                   cmq_offset_asker asker)
 {
     cmq_slice normal;
     const cmq_status status = cmq_offsets_reset(broker->options.offsets, key, offset, asker);
     if (status != CMQ_OK) return status;
     if (cmq_pop_retry_of(key->topic) != CMQ_POP_NORMAL) {
-        if (cmq_pop_normal_topic(key->topic, key->group, &normal) == CMQ_OK) cmq_pop_tell_revived(broker, normal, key->group);
+        if (cmq_pop_normal_topic(key->topic, key->group, &normal) == CMQ_OK)
+            cmq_pop_tell_revived(broker, normal, key->group);
         return CMQ_OK;
     }
     pthread_mutex_lock(&broker->changed_mutex);
@@ -171,7 +183,8 @@ cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key
     return CMQ_OK;
 }
 
-static uint32_t noted_wait(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, cmq_slice group, int32_t queue_id)
+static uint32_t noted_wait(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, cmq_slice group,
+                           int32_t queue_id)
 {
     if (queue_id != CMQ_POP_NOTE_ANY) return cmq_pop_waits_at(from, topic, group, queue_id, false);
     const cmq_topic_entry *entry = cmq_tables_topic(cmq_broker_tables(l), topic);
@@ -210,7 +223,8 @@ void cmq_pop_wake_notes(cmq_broker_loop *l)
 /* ---- arrivals, time, ends ---- */
 
 /* The waits that an arrival concerns; false: no memory for all of them. */
-static bool collect_woken(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, int32_t queue_id, uint32_t *count_out)
+static bool collect_woken(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, int32_t queue_id,
+                          uint32_t *count_out)
 {
     uint32_t cursor = 0, given;
     *count_out = 0;
@@ -222,7 +236,8 @@ static bool collect_woken(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_sli
             l->pop_woken = woken;
             l->pop_woken_slots = slots;
         }
-        given = cmq_pop_waits_of_arrival(from, topic, queue_id, &cursor, l->pop_woken + *count_out, l->pop_woken_slots - *count_out);
+        given = cmq_pop_waits_of_arrival(from, topic, queue_id, &cursor, l->pop_woken + *count_out,
+                                         l->pop_woken_slots - *count_out);
         *count_out += given;
     } while (given > 0 && *count_out == l->pop_woken_slots);
     return true;
@@ -261,11 +276,13 @@ int64_t cmq_pop_due_ns(const cmq_broker_loop *l)
 static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
 {
     uint32_t number;
-    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
+    for (uint32_t budget = ANSWERS_PER_TURN;
+         budget > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
         cmq_pop_wait wait;
         cmq_pop_waits_get(from, number, &wait);
         /* A wait for blocked queues may be due because one is free. */
-        const bool last = !wait.order || cmq_pop_service_now_ms(l->broker->options.pops) >= wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
+        const bool last = !wait.order || cmq_pop_service_now_ms(l->broker->options.pops) >=
+                                             wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
         cmq_bump(&l->counters.pop_timeouts, last);
         run_again(l, from, number, last);
     }
@@ -280,7 +297,8 @@ void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns)
 static uint32_t forget_conn(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t slot)
 {
     uint32_t forgotten = 0;
-    for (uint32_t number; (number = cmq_pop_waits_of_conn(from, slot)) != CMQ_POP_WAIT_NONE; forgotten++) remove_wait(l, from, number);
+    for (uint32_t number; (number = cmq_pop_waits_of_conn(from, slot)) != CMQ_POP_WAIT_NONE; forgotten++)
+        remove_wait(l, from, number);
     return forgotten;
 }
 
@@ -292,6 +310,8 @@ uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
 void cmq_pop_wake_all(cmq_broker_loop *l)
 {
     uint32_t number;
-    while ((number = cmq_pop_waits_of_group(l->pop_waits, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE) run_again(l, l->pop_waits, number, true);
-    while ((number = cmq_pop_waits_of_group(l->notices, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE) run_again(l, l->notices, number, true);
+    while ((number = cmq_pop_waits_of_group(l->pop_waits, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE)
+        run_again(l, l->pop_waits, number, true);
+    while ((number = cmq_pop_waits_of_group(l->notices, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE)
+        run_again(l, l->notices, number, true);
 }

@@ -57,29 +57,36 @@ typedef struct cmq_pop_result {
 void cmq_pop_result_begin(cmq_pop_result *popped, uint32_t capacity);
 void cmq_pop_result_end(cmq_pop_result *popped);   /* unpin */
 void cmq_pop_result_fail(cmq_pop_result *popped, cmq_status status);   /* reads the thread's last error */
-/* Pin the records of the units, behind those that are there. Returns how many of them can be read; the last error says why not more. */
-uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count);
-/* Does the queue whose first unit this is have a share in the answer, and how large may it be? Clients take no frame over CMQ_FRAME_BYTES_MAX, and half of it
- * is plenty; one message always fits. */
+/* Pin the records of the units, behind those that are there. Returns how many of them can be read; the last error says
+ * why not more. */
+uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units,
+                            uint32_t count);
+/* Does the queue whose first unit this is have a share in the answer, and how large may it be? Clients take no frame
+ * over CMQ_FRAME_BYTES_MAX, and half of it is plenty; one message always fits. */
 int64_t cmq_pop_result_bytes_left(const cmq_pop_result *popped);
 bool cmq_pop_result_has_room(const cmq_pop_result *popped, const cmq_unit *first);
 /* Take those that were pinned: `count` messages of one queue. */
-void cmq_pop_result_take(cmq_pop_result *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count, cmq_pop_retry retry, int32_t queue_id);
+void cmq_pop_result_take(cmq_pop_result *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count,
+                         cmq_pop_retry retry, int32_t queue_id);
 /* Answer with what was found; with code 209, 210 or 19 when that is nothing. */
 void cmq_pop_result_answer(cmq_pop_result *popped, cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code);
 
 /* ---- cmq_pop.c ---- */
-void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Upstream's checks, in its order. False: refused. */
 bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *asked);
 /* So long a queue's batches may take until something of them is settled. */
 int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *asked);
 /* Visit the queues that the request is about, those of the group's retry topic first or last by chance. */
-typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_pop_result *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id);
+typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_pop_result *popped, cmq_slice topic,
+                              cmq_pop_retry retry, int32_t queue_id);
 void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_pop_result *popped, cmq_pop_visit visit);
 /* Fill in what the request asks for; its filter is NULL. */
-void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, cmq_pop_asked *asked);
-/* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_pop_result. `last`: answer in any case. */
+void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header,
+                         cmq_pop_asked *asked);
+/* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_pop_result.
+ * `last`: answer in any case. */
 bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
 
 /* ---- cmq_pop_peek.c ---- */
@@ -99,12 +106,14 @@ typedef struct cmq_pop_acked {
 } cmq_pop_acked;
 
 /* Acknowledge at most CMQ_POP_MESSAGES_MAX messages of an unordered pop. CMQ_OK: all of them; else none. */
-cmq_status CMQ_MUST_CHECK cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count);
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, const int64_t *offsets,
+                                              uint32_t count);
 bool cmq_pop_ack_is_ours(const cmq_pop_service *pops, const cmq_pop_handle *handle);   /* of this broker */
 /* A queue is free, or becomes free at another time. */
 void cmq_pop_ack_wake(cmq_broker_loop *l, const cmq_pop_acked *what);
 /* Acknowledge one with its like before the turn ends, and answer then. Its slices live as long. */
-void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what, int64_t offset);
+void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what,
+                       int64_t offset);
 
 /* ---- cmq_pop_hold.c ---- */
 typedef enum cmq_pop_polling {
@@ -114,7 +123,8 @@ typedef enum cmq_pop_polling {
 } cmq_pop_polling;
 /* Hold the request until something comes, or free_ms. Takes over its filter when it does. */
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *asked, int64_t free_ms);
-/* There is more of the queue (-1: of the topic) than was taken, or it was blocked and is not any more: one who waits for it may go on. */
+/* There is more of the queue (-1: of the topic) than was taken, or it was blocked and is not any more: one who waits
+ * for it may go on. */
 void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id);
 
 #endif

@@ -1,4 +1,5 @@
-/* cmq_pop_peek: requests that inspect the poppable messages without popping them: whether there are any (200054, held like a pop), and which (200052).
+/* cmq_pop_peek: requests that inspect the poppable messages without popping them: whether there are any (200054, held
+ * like a pop), and which (200052).
  *
  * Nothing is changed: no checkpoint, no progress, no lane.
  *
@@ -10,17 +11,21 @@
 
 #define ANSWER_BYTES 512u
 
-/* Where the next pop of a queue begins, as far as can be said without one: a group that has no offset sees everything. */
-static int64_t next_of(const cmq_broker_loop *l, const cmq_pop_asked *a, cmq_slice topic, int32_t queue_id, const cmq_queue *queue)
+/* Where the next pop of a queue begins, as far as can be said without one: a group that has no offset sees
+ * everything. */
+static int64_t next_of(const cmq_broker_loop *l, const cmq_pop_asked *a, cmq_slice topic, int32_t queue_id,
+                       const cmq_queue *queue)
 {
     const cmq_offset_key progress = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     const cmq_pop_key key = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
-    const int64_t committed = cmq_offsets_query(l->broker->options.offsets, &progress), popped = cmq_pop_buffer_next(cmq_pop_service_buffer(a->pops), &key);
+    const int64_t committed = cmq_offsets_query(l->broker->options.offsets, &progress),
+                  popped = cmq_pop_buffer_next(cmq_pop_service_buffer(a->pops), &key);
     const int64_t next = committed > popped ? committed : popped, min = cmq_queue_min(queue);
     return next > min ? next : min;
 }
 
-static void look_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id)
+static void look_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic,
+                          cmq_pop_retry retry, int32_t queue_id)
 {
     const cmq_offset_key key = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     cmq_queue *queue = cmq_queues_find(l->broker->queues, topic, queue_id);
@@ -34,13 +39,15 @@ static void look_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_re
         return;
     }
     const int64_t committed = cmq_offsets_query(l->broker->options.offsets, &key);
-    const bool is_blocked = a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, &key, a->wait.attempt, a->wait.invisible_ms,
-                                                                       committed, a->now_ms, &free_ms);
+    const bool is_blocked =
+        a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, &key, a->wait.attempt,
+                                                   a->wait.invisible_ms, committed, a->now_ms, &free_ms);
     if (is_blocked) {
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
     }
-    const int64_t left = cmq_queue_max(queue, cmq_store_confirmed(l->broker->store)) - next_of(l, a, topic, queue_id, queue);
+    const int64_t left =
+        cmq_queue_max(queue, cmq_store_confirmed(l->broker->store)) - next_of(l, a, topic, queue_id, queue);
     if (left > 0) popped->rest += left;
 }
 
@@ -50,7 +57,8 @@ static void answer_notified(cmq_broker_loop *l, const cmq_pop_asked *a, bool has
     uint8_t *out = conn != NULL ? cmq_conn_reserve(conn, ANSWER_BYTES) : NULL;
     cmq_command_writer writer;
     if (out == NULL) return;
-    cmq_command_begin(&writer, out, ANSWER_BYTES, a->wait.format, CMQ_RESPONSE_SUCCESS, a->wait.opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, out, ANSWER_BYTES, a->wait.format, CMQ_RESPONSE_SUCCESS, a->wait.opaque,
+                      CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
     cmq_command_add_bool(&writer, CMQ_NAME("hasMsg"), has_messages);
     cmq_command_add_bool(&writer, CMQ_NAME("pollingFull"), is_full);
     const size_t used = cmq_command_end(&writer, 0);
@@ -90,7 +98,8 @@ static void notify(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, bool ho
 
 /* ---- 200052 ---- */
 
-static void peek_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id)
+static void peek_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic,
+                          cmq_pop_retry retry, int32_t queue_id)
 {
     cmq_queue *queue = cmq_queues_find(l->broker->queues, topic, queue_id);
     if (queue == NULL) return;

@@ -1,8 +1,10 @@
-/* cmq_pop_poll_count: how many pops of a topic, group and queue are held (200055). A loop's waits are its own, so the question goes round.
+/* cmq_pop_poll_count: how many pops of a topic, group and queue are held (200055). A loop's waits are its own, so the
+ * question goes round.
  *
  *     request -> each loop adds its own -> the loop that was asked -> answer
  *
- * Owns:      a tally, in the list of the one loop that is to see it next. Those of a loop that ends go with it, unanswered, as its connections do.
+ * Owns:      a tally, in the list of the one loop that is to see it next. Those of a loop that ends go with it,
+ *            unanswered, as its connections do.
  * Threads:   the loops; lists are under the broker's changed_mutex.
  * Source:    consumption specification 4.13; upstream's PollingInfoProcessor.
  */
@@ -55,7 +57,8 @@ static void answer(cmq_broker_loop *l, const cmq_pop_poll_count *tally)
     cmq_command_writer writer;
     cmq_conn_kept_done(l->loop);
     if (out == NULL) return;
-    cmq_command_begin(&writer, out, ANSWER_BYTES, tally->format, CMQ_RESPONSE_SUCCESS, tally->opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, out, ANSWER_BYTES, tally->format, CMQ_RESPONSE_SUCCESS, tally->opaque,
+                      CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
     cmq_command_add_i64(&writer, CMQ_NAME("pollingNum"), tally->held);
     const size_t used = cmq_command_end(&writer, 0);
     CMQ_ASSERT(used <= ANSWER_BYTES);
@@ -74,7 +77,8 @@ void cmq_pop_poll_count_go_on(cmq_broker_loop *l)
             answer(l, tally);
             free(tally);
         } else {
-            const cmq_slice topic = {.data = tally->names, .bytes = tally->topic_bytes}, group = {.data = tally->names + tally->topic_bytes, .bytes = tally->group_bytes};
+            const cmq_slice topic = {.data = tally->names, .bytes = tally->topic_bytes},
+                            group = {.data = tally->names + tally->topic_bytes, .bytes = tally->group_bytes};
             tally->held += cmq_pop_waits_count_at(l->pop_waits, topic, group, tally->queue_id);
             send_on(l->broker, tally);
         }
@@ -106,8 +110,13 @@ cmq_net_verdict cmq_pop_poll_count_request(cmq_broker_loop *l, cmq_conn *conn, c
         cmq_pop_refuse(l, &a, CMQ_RESPONSE_SYSTEM_ERROR, "no memory for counting held pops");
         return CMQ_NET_DONE;
     }
-    *tally = (cmq_pop_poll_count){.home = l, .conn = a.wait.conn, .opaque = a.wait.opaque, .format = a.wait.format, .queue_id = a.wait.queue_id,
-                             .topic_bytes = topic.bytes, .group_bytes = group.bytes};
+    *tally = (cmq_pop_poll_count){.home = l,
+                                  .conn = a.wait.conn,
+                                  .opaque = a.wait.opaque,
+                                  .format = a.wait.format,
+                                  .queue_id = a.wait.queue_id,
+                                  .topic_bytes = topic.bytes,
+                                  .group_bytes = group.bytes};
     memcpy(tally->names, topic.data, topic.bytes);
     memcpy(tally->names + topic.bytes, group.data, group.bytes);
     cmq_conn_keep(conn);

@@ -1,9 +1,9 @@
 /* cmq_pop_result: a pop's result, from the first queue to the answer: records pinned where they lie, the texts that
  * name them, and retry messages that go out under the topic that was asked for.
  *
- * A retry message is encoded anew: the same record but for its topic and the property POP_CK, by which its client acknowledges it. A POP_CK that it has
- * already is its sender's, as of an application that forwards what it popped, and goes. A message that has no room for them goes out as it is stored;
- * clients tell from its topic what it is.
+ * A retry message is encoded anew: the same record but for its topic and the property POP_CK, by which its client
+ * acknowledges it. A POP_CK that it has already is its sender's, as of an application that forwards what it popped, and
+ * goes. A message that has no room for them goes out as it is stored; clients tell from its topic what it is.
  *
  * Source: consumption specification 4.4, 4.5; remoting specification 2.5; upstream's PopMessageProcessor.
  */
@@ -45,7 +45,8 @@ void cmq_pop_result_fail(cmq_pop_result *popped, cmq_status status)
     snprintf(popped->failure, sizeof popped->failure, "%s", cmq_last_error()->text);
 }
 
-uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count)
+uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units,
+                            uint32_t count)
 {
     CMQ_ASSERT(popped->count + count <= popped->capacity);
     for (uint32_t i = 0; i < count; i++) {
@@ -54,7 +55,9 @@ uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queu
             CMQ_ASSERT(popped->place_count < CMQ_POP_MESSAGES_MAX);
             popped->places[popped->place_count++] = (cmq_transfer_place){0};
         }
-        if (cmq_transfer_reach(l, &popped->places[popped->place_count - 1], queue, &units[i], &popped->items[popped->count + i].record) == CMQ_OK) continue;
+        if (cmq_transfer_reach(l, &popped->places[popped->place_count - 1], queue, &units[i],
+                               &popped->items[popped->count + i].record) == CMQ_OK)
+            continue;
         cmq_transfer_leave(&popped->places[popped->place_count - 1]);
         return i;
     }
@@ -81,7 +84,8 @@ typedef struct anew_room {
 } anew_room;
 
 /* The fields to encode the record anew from; false: it stays as it is. */
-static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *item, anew_room *room, cmq_record_fields *fields)
+static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *item, anew_room *room,
+                      cmq_record_fields *fields)
 {
     cmq_record_view view;
     cmq_slice value;
@@ -106,7 +110,8 @@ static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *ite
     };
     if (view.properties.bytes > sizeof room->own) return false;
     if (cmq_property_find(view.properties, POP_CK, &value))
-        fields->properties = (cmq_slice){.data = room->own, .bytes = cmq_property_copy_without(room->own, view.properties, POP_CK)};
+        fields->properties =
+            (cmq_slice){.data = room->own, .bytes = cmq_property_copy_without(room->own, view.properties, POP_CK)};
     uint8_t text[CMQ_POP_HANDLE_BYTES_MAX];
     const cmq_pop_handle handle = {
         .start_offset = item->start_offset,
@@ -119,7 +124,8 @@ static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *ite
         .offset = item->unit.offset,
     };
     value = (cmq_slice){.data = text, .bytes = cmq_pop_handle_write(&handle, text)};
-    fields->properties_more = (cmq_slice){.data = room->pair, .bytes = (size_t)(cmq_property_write(room->pair, POP_CK, value) - room->pair)};
+    fields->properties_more =
+        (cmq_slice){.data = room->pair, .bytes = (size_t)(cmq_property_write(room->pair, POP_CK, value) - room->pair)};
     return true;
 }
 
@@ -127,10 +133,14 @@ static void prepare(const cmq_pop_asked *asked, cmq_pop_result_item *item)
 {
     anew_room room;
     cmq_record_fields fields;
-    item->anew = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE && fields_of(asked, item, &room, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
+    item->anew = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE &&
+                 fields_of(asked, item, &room, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
 }
 
-static size_t bytes_of(const cmq_pop_result_item *item) { return item->anew ? item->sizes.record_bytes : (size_t)item->unit.bytes; }
+static size_t bytes_of(const cmq_pop_result_item *item)
+{
+    return item->anew ? item->sizes.record_bytes : (size_t)item->unit.bytes;
+}
 
 /* Returns the byte behind it. */
 static uint8_t *write_record(const cmq_pop_asked *asked, const cmq_pop_result_item *item, uint8_t *into)
@@ -138,7 +148,8 @@ static uint8_t *write_record(const cmq_pop_asked *asked, const cmq_pop_result_it
     anew_room room;
     cmq_record_fields fields;
     if (item->anew) {
-        CMQ_ASSERT(fields_of(asked, item, &room, &fields));   /* as it was when it was measured: the log does not change */
+        CMQ_ASSERT(fields_of(asked, item, &room, &fields));   /* as it was when it was measured: the log does not
+                                                               * change */
         cmq_record_encode(into, &fields, &item->sizes);
     } else {
         memcpy(into, item->record, (size_t)item->unit.bytes);
@@ -146,7 +157,8 @@ static uint8_t *write_record(const cmq_pop_asked *asked, const cmq_pop_result_it
     return into + bytes_of(item);
 }
 
-void cmq_pop_result_take(cmq_pop_result *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count, cmq_pop_retry retry, int32_t queue_id)
+void cmq_pop_result_take(cmq_pop_result *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count,
+                         cmq_pop_retry retry, int32_t queue_id)
 {
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
     for (uint32_t i = 0; i < count; i++) {
@@ -175,7 +187,8 @@ void cmq_pop_result_answer(cmq_pop_result *popped, cmq_broker_loop *l, const cmq
 {
     cmq_conn *conn = asked->oneway ? NULL : cmq_loop_conn(l->loop, asked->wait.conn);
     if (conn == NULL) return;
-    const cmq_slice starts = slice_of(&popped->starts), offsets = slice_of(&popped->offsets), counts = slice_of(&popped->counts);
+    const cmq_slice starts = slice_of(&popped->starts), offsets = slice_of(&popped->offsets),
+                    counts = slice_of(&popped->counts);
     const size_t room = ANSWER_BYTES + starts.bytes + offsets.bytes + counts.bytes;
     uint8_t *out = cmq_conn_reserve(conn, room + popped->bytes);
     if (out == NULL) return;

@@ -50,20 +50,25 @@ static void commit(void *context, const cmq_pop_key *key, int64_t offset)
     (void)status;
 }
 
-static cmq_status store_items(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out, int64_t *end_out)
+static cmq_status store_items(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out,
+                              int64_t *end_out)
 {
     return cmq_pop_sink_store(&((cmq_pop_service *)context)->log, items, count, stored_out, end_out);
 }
 
 static int64_t confirmed_end(void *context) { return cmq_pop_sink_confirmed(&((cmq_pop_service *)context)->log); }
 
-static bool timer_caught_up(void *context) { return cmq_timer_caught_up(((const cmq_pop_service *)context)->options.timer); }
+static bool timer_caught_up(void *context)
+{
+    return cmq_timer_caught_up(((const cmq_pop_service *)context)->options.timer);
+}
 
 static void tell_revived(void *context, const cmq_pop_revived *revived)
 {
     cmq_pop_service *pops = context;
     const cmq_pop_key key = {.topic = revived->topic, .group = revived->group, .queue_id = revived->queue_id};
-    cmq_pop_buffer_in_flight_done(pops->buffer, &key, revived->start_offset, revived->count, revived->pop_ms, revived->invisible_ms);
+    cmq_pop_buffer_in_flight_done(pops->buffer, &key, revived->start_offset, revived->count, revived->pop_ms,
+                                  revived->invisible_ms);
     if (pops->revived != NULL) pops->revived(pops->revived_context, revived->normal_topic, revived->group);
 }
 
@@ -97,7 +102,8 @@ static void read_all_queues(cmq_pop_service *pops)
     const cmq_queues *queues = cmq_store_queues(o->store);
     if (o->revive_queues_read < o->revive_queues) o->revive_queues_read = o->revive_queues;
     for (uint32_t i = o->revive_queues_read; i < CMQ_POP_REVIVE_QUEUES_MAX; i++)
-        if (cmq_queues_find(queues, cmq_slice_of_text(pops->revive_topic), (int32_t)i) != NULL) o->revive_queues_read = i + 1;
+        if (cmq_queues_find(queues, cmq_slice_of_text(pops->revive_topic), (int32_t)i) != NULL)
+            o->revive_queues_read = i + 1;
 }
 
 static cmq_status CMQ_MUST_CHECK make_parts(cmq_pop_service *pops)
@@ -149,7 +155,8 @@ cmq_status cmq_pop_service_create(cmq_pop_service **pops_out, const cmq_pop_serv
     pthread_mutex_init(&pops->mutex, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);   /* or a wait would last as long as the clock is set back */
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);   /* or a wait would last as long as the clock is set
+                                                               * back */
     pthread_cond_init(&pops->wanted, &monotonic);
     pthread_condattr_destroy(&monotonic);
     cmq_status status = copy_texts(pops);
@@ -301,10 +308,12 @@ const cmq_pop_fifo *cmq_pop_service_ordered(const cmq_pop_service *pops) { retur
 
 int32_t cmq_pop_service_next_revive_queue(cmq_pop_service *pops)
 {
-    return (int32_t)(atomic_fetch_add_explicit(&pops->next_revive_queue, 1, memory_order_relaxed) % pops->options.revive_queues);
+    return (int32_t)(atomic_fetch_add_explicit(&pops->next_revive_queue, 1, memory_order_relaxed) %
+                     pops->options.revive_queues);
 }
 
-cmq_status cmq_pop_service_store(cmq_pop_service *pops, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out)
+cmq_status cmq_pop_service_store(cmq_pop_service *pops, const cmq_pop_store_item *items, uint32_t count,
+                                 uint32_t *stored_out)
 {
     int64_t end;
     return cmq_pop_sink_store(&pops->log, items, count, stored_out, &end);
@@ -319,7 +328,10 @@ bool cmq_pop_service_take_wanted(cmq_pop_service *pops, uint8_t name_out[CMQ_POP
 
 void cmq_pop_service_topic_made(cmq_pop_service *pops) { cmq_pop_revive_poke(pops->revive); }
 
-void cmq_pop_service_forget(cmq_pop_service *pops, cmq_slice topic, cmq_slice group) { cmq_pop_buffer_forget(pops->buffer, topic, group); }
+void cmq_pop_service_forget(cmq_pop_service *pops, cmq_slice topic, cmq_slice group)
+{
+    cmq_pop_buffer_forget(pops->buffer, topic, group);
+}
 
 void cmq_pop_service_count(cmq_pop_service *pops, cmq_pop_service_counters *counters_out)
 {

@@ -1,6 +1,8 @@
-/* cmq_pop_service: state that all pops of a broker share: the buffer, the log it writes to, ordered batches, the revive, and their timer threads.
+/* cmq_pop_service: state that all pops of a broker share: the buffer, the log it writes to, ordered batches, the
+ * revive, and their timer threads.
  *
- *     loops: pop, ack, change -> [buffer, ordered, log] <- thread: cmq_pop_buffer_step, 5 ms after it where the disk is awaited, else when something is due
+ *     loops: pop, ack, change -> [buffer, ordered, log] <- thread: cmq_pop_buffer_step, 5 ms after it where the disk is
+ *     awaited, else when something is due
  *                                                       <- thread: cmq_pop_revive
  *
  * Owns:      cmq_pop_buffer, cmq_pop_revive, one thread of its own. It needs timers: without them there are no pops.
@@ -42,7 +44,8 @@ typedef struct cmq_pop_service_options {
     cmq_clock clock;                     /* .now_ms NULL: the system's */
     bool manual;                         /* no threads: the test calls cmq_pop_service_step */
     uint32_t revive_queues;              /* reviveQueueNum [8]: checkpoints of new pops go to these */
-    uint32_t revive_queues_read;         /* as many as there ever were [revive_queues]: they are read, too, as are those that the store has */
+    uint32_t revive_queues_read;         /* as many as there ever were [revive_queues]: they are read, too, as are those
+                                          * that the store has */
     bool merge;                          /* enablePopBufferMerge */
     int64_t stay_ms;                     /* popCkStayBufferTime [10,000] */
     int64_t stay_out_ms;                 /* popCkStayBufferTimeOut [3,000] */
@@ -52,7 +55,8 @@ typedef struct cmq_pop_service_options {
     bool retry_v1_off;                   /* retrieveMessageFromPopRetryTopicV1=false */
     int32_t retry_percent;               /* popFromRetryProbability [20]; below 0: 0 */
     bool begin_late;                     /* initPopOffsetByCheckMsgInMem=false */
-    uint32_t in_flight_max;              /* popInflightMessageThreshold where enablePopMessageThreshold is on; 0: no limit */
+    uint32_t in_flight_max;              /* popInflightMessageThreshold where enablePopMessageThreshold is on; 0: no
+                                          * limit */
     uint32_t waits_max;                  /* maxPopPollingSize [100,000], of each loop */
     uint32_t waits_key_max;              /* popPollingSize [1,024] */
     bool give_up;                        /* skipWhenCKRePutReachMaxTimes */
@@ -60,28 +64,32 @@ typedef struct cmq_pop_service_options {
 
 cmq_status CMQ_MUST_CHECK cmq_pop_service_create(cmq_pop_service **pops_out, const cmq_pop_service_options *options);
 cmq_status CMQ_MUST_CHECK cmq_pop_service_start(cmq_pop_service *pops);
-/* Revive nothing more, store what is in memory, end the threads. The status is that of storing; stopped it is in any case. */
+/* Revive nothing more, store what is in memory, end the threads. The status is that of storing; stopped it is in any
+ * case. */
 cmq_status cmq_pop_service_stop(cmq_pop_service *pops);
-void cmq_pop_service_destroy(cmq_pop_service *pops);   /* loses the state in memory, like a kill: stop it first; NULL is fine */
+void cmq_pop_service_destroy(cmq_pop_service *pops);   /* loses the state in memory, like a kill: stop it first; NULL is
+                                                        * fine */
 
 /* Manual: one step of both threads. The next step returns a status other than CMQ_OK, too. */
 cmq_status CMQ_MUST_CHECK cmq_pop_service_step(cmq_pop_service *pops);
 
-/* Whom to tell that a group may pop messages of a topic, which were revived. Called by the revive's thread; set before the start, cleared by NULL after the
- * stop. */
+/* Whom to tell that a group may pop messages of a topic, which were revived. Called by the revive's thread; set before
+ * the start, cleared by NULL after the stop. */
 typedef void (*cmq_pop_service_revived)(void *context, cmq_slice topic, cmq_slice group);
 void cmq_pop_service_on_revived(cmq_pop_service *pops, cmq_pop_service_revived call, void *context);
 
 /* ---- the loops ---- */
 
-const cmq_pop_service_options *cmq_pop_service_options_of(const cmq_pop_service *pops);   /* with the defaults filled in */
+/* with the defaults filled in */
+const cmq_pop_service_options *cmq_pop_service_options_of(const cmq_pop_service *pops);
 int64_t cmq_pop_service_now_ms(const cmq_pop_service *pops);
 int64_t cmq_pop_service_invisible_ms_max(const cmq_pop_service *pops);             /* the timer's horizon */
 int32_t cmq_pop_service_next_revive_queue(cmq_pop_service *pops);
 cmq_pop_buffer *cmq_pop_service_buffer(cmq_pop_service *pops);
 const cmq_pop_fifo *cmq_pop_service_ordered(const cmq_pop_service *pops);
 /* Store checkpoints or acks as they are; *stored_out: so many of them, all unless it fails. */
-cmq_status CMQ_MUST_CHECK cmq_pop_service_store(cmq_pop_service *pops, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out);
+cmq_status CMQ_MUST_CHECK cmq_pop_service_store(cmq_pop_service *pops, const cmq_pop_store_item *items, uint32_t count,
+                                                uint32_t *stored_out);
 /* The buffer was given something: look after it by then. */
 void cmq_pop_service_wanted_by(cmq_pop_service *pops, int64_t due_ms);
 

@@ -1,11 +1,12 @@
 /* cmq_pull: pulls (11, 361): checked, answered from the mapped log, or held.
  *
- * Per pull that finds: the queue's units by the tag scan, then each record copied once, from the map into the connection's output: a pinned segment per
- * stretch of records, one reservation for header and body. Records that lie behind one another, as a batch's do, are not copied where they are LEND_BYTES
- * and more: the socket takes them from the map, and the pin goes when it has. Nothing is allocated but the output; no lock, no clock.
+ * Per pull that finds: the queue's units by the tag scan, then each record copied once, from the map into the
+ * connection's output: a pinned segment per stretch of records, one reservation for header and body. Records that lie
+ * behind one another, as a batch's do, are not copied where they are LEND_BYTES and more: the socket takes them from
+ * the map, and the pin goes when it has. Nothing is allocated but the output; no lock, no clock.
  *
- * A pull runs once, or is held and runs again when something came, its time is over, or its group's subscriptions changed; the second time is the last, it
- * is answered whatever comes.
+ * A pull runs once, or is held and runs again when something came, its time is over, or its group's subscriptions
+ * changed; the second time is the last, it is answered whatever comes.
  *
  * Source: consumption specification 3.2, 3.3, remoting specification 2.4; upstream's PullMessageProcessor.
  */
@@ -79,7 +80,8 @@ static void answer_text(cmq_broker_loop *l, const pull *p, int32_t code, int32_t
     uint8_t *out = cmq_conn_reserve(conn, bytes);
     if (out == NULL) return;
     cmq_command_writer writer;
-    cmq_command_begin(&writer, out, bytes, p->held.format, code, p->held.opaque, CMQ_COMMAND_RESPONSE, cmq_slice_of_text(text));
+    cmq_command_begin(&writer, out, bytes, p->held.format, code, p->held.opaque, CMQ_COMMAND_RESPONSE,
+                      cmq_slice_of_text(text));
     if (forbidden != FORBIDDEN_NOT) cmq_command_add_i64(&writer, CMQ_NAME("forbiddenType"), forbidden);
     const size_t used = cmq_command_end(&writer, 0);
     CMQ_ASSERT(used <= bytes);
@@ -112,7 +114,8 @@ static cmq_segment *pin_stretch(cmq_broker_loop *l, const pulled *got, const uin
     bool sound = true;
     for (uint32_t i = 0; i < got->count && sound; i++) {
         const cmq_unit *unit = &l->units[i];
-        sound = unit->phy == at && cmq_transfer_reach(l, &place, got->queue, unit, &record) == CMQ_OK && place.start == first->phy;
+        sound = unit->phy == at && cmq_transfer_reach(l, &place, got->queue, unit, &record) == CMQ_OK &&
+                place.start == first->phy;
         at += unit->bytes;
     }
     *data_out = place.data;
@@ -157,7 +160,8 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
         return;
     }
     cmq_command_writer writer;
-    cmq_command_begin(&writer, out, ANSWER_BYTES, p->held.format, got->code, p->held.opaque, CMQ_COMMAND_RESPONSE, cmq_slice_of_text(got->status));
+    cmq_command_begin(&writer, out, ANSWER_BYTES, p->held.format, got->code, p->held.opaque, CMQ_COMMAND_RESPONSE,
+                      cmq_slice_of_text(got->status));
     cmq_command_add_i64(&writer, CMQ_NAME("nextBeginOffset"), got->next);
     cmq_command_add_i64(&writer, CMQ_NAME("minOffset"), got->min);
     cmq_command_add_i64(&writer, CMQ_NAME("maxOffset"), got->max);
@@ -166,7 +170,8 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
     cmq_command_add_i64(&writer, CMQ_NAME("groupSysFlag"), p->group->sys_flag);
     const size_t header = cmq_command_end(&writer, got->bytes);
     CMQ_ASSERT(header <= ANSWER_BYTES);
-    const uint32_t copied = pinned == NULL ? cmq_transfer_copy(l, got->queue, l->units, got->count, out + header) : got->count;
+    const uint32_t copied =
+        pinned == NULL ? cmq_transfer_copy(l, got->queue, l->units, got->count, out + header) : got->count;
     if (copied < got->count) {
         if (copied == 0 && !were_removed(l, p, got)) {
             answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
@@ -196,7 +201,9 @@ static const cmq_subscription *find_subscription(const cmq_consumer_entry *consu
     const cmq_slice topic = p->held.topic;
     const cmq_subscription *own = cmq_consumer_subscription(consumer, topic);
     if (own != NULL && (own->sub_version >= p->held.sub_version || !cmq_filter_is_all(own->filter))) return own;
-    if (cmq_pop_retry_of(topic) == CMQ_POP_NORMAL || cmq_pop_normal_topic(topic, p->held.group, &popped) != CMQ_OK || popped.bytes == topic.bytes) return own;
+    if (cmq_pop_retry_of(topic) == CMQ_POP_NORMAL || cmq_pop_normal_topic(topic, p->held.group, &popped) != CMQ_OK ||
+        popped.bytes == topic.bytes)
+        return own;
     const cmq_subscription *normal = cmq_consumer_subscription(consumer, popped);
     return normal != NULL ? normal : own;
 }
@@ -206,22 +213,26 @@ static bool take_subscription(cmq_broker_loop *l, pull *p)
 {
     const cmq_consumer_entry *consumer = cmq_tables_consumer(l->reader, p->held.group);
     if (consumer == NULL) {
-        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT, "the consumer's group info not exist: no consumer of it has sent a heartbeat");
+        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT,
+                    "the consumer's group info not exist: no consumer of it has sent a heartbeat");
         return false;
     }
     if (consumer->model == CMQ_MODEL_BROADCASTING && !p->group->consume_broadcast_enable) {
-        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROADCAST, "the consumer group[%.*s] can not consume by broadcast way", cmq_shown(p->held.group),
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROADCAST,
+                       "the consumer group[%.*s] can not consume by broadcast way", cmq_shown(p->held.group),
                        (const char *)p->held.group.data);
         return false;
     }
     const cmq_subscription *subscription = find_subscription(consumer, p);
     if (subscription != NULL && subscription->read_forbidden) {
-        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_SUBSCRIPTION, "the consumer group[%.*s] is forbidden for topic[%.*s]", cmq_shown(p->held.group),
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_SUBSCRIPTION,
+                       "the consumer group[%.*s] is forbidden for topic[%.*s]", cmq_shown(p->held.group),
                        (const char *)p->held.group.data, cmq_shown(p->held.topic), (const char *)p->held.topic.data);
         return false;
     }
     if (subscription == NULL) {
-        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT, "the consumer's subscription not exist: its group has not subscribed this topic");
+        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT,
+                    "the consumer's subscription not exist: its group has not subscribed this topic");
         return false;
     }
     if (!cmq_slice_equal(subscription->topic, p->held.topic)) {
@@ -229,11 +240,13 @@ static bool take_subscription(cmq_broker_loop *l, pull *p)
         return true;
     }
     if (subscription->sub_version < p->held.sub_version) {
-        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_LATEST, FORBIDDEN_NOT, "the consumer's subscription not latest");
+        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_LATEST, FORBIDDEN_NOT,
+                    "the consumer's subscription not latest");
         return false;
     }
     if (subscription->type != CMQ_EXPRESSION_TAG) {
-        answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, "The broker does not support consumer to filter message by SQL92");
+        answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT,
+                    "The broker does not support consumer to filter message by SQL92");
         return false;
     }
     p->filter = subscription->filter;
@@ -244,23 +257,28 @@ static bool check(cmq_broker_loop *l, pull *p)
 {
     const cmq_held_pull *held = &p->held;
     if ((cmq_tables_perm(l->reader) & CMQ_PERM_READ) == 0) {
-        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROKER, "the broker[%s] pulling message is forbidden", l->broker->broker_ip);
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROKER,
+                       "the broker[%s] pulling message is forbidden", l->broker->broker_ip);
     } else if (held->code == CMQ_REQUEST_LITE_PULL_MESSAGE && l->broker->options.lite_pull_off) {
-        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROKER, "the broker[%s] for lite pull consumer is forbidden", l->broker->broker_ip);
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROKER,
+                       "the broker[%s] for lite pull consumer is forbidden", l->broker->broker_ip);
     } else if (p->group == NULL) {
-        answer_refused(l, p, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, FORBIDDEN_NOT, "subscription group [%.*s] does not exist", cmq_shown(held->group),
+        answer_refused(l, p, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, FORBIDDEN_NOT,
+                       "subscription group [%.*s] does not exist", cmq_shown(held->group),
                        (const char *)held->group.data);
     } else if (!p->group->consume_enable) {
-        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_GROUP, "subscription group no permission, %.*s", cmq_shown(held->group),
-                       (const char *)held->group.data);
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_GROUP, "subscription group no permission, %.*s",
+                       cmq_shown(held->group), (const char *)held->group.data);
     } else if (p->topic == NULL) {
-        answer_refused(l, p, CMQ_RESPONSE_TOPIC_NOT_EXIST, FORBIDDEN_NOT, "topic[%.*s] not exist, apply first please!", cmq_shown(held->topic),
-                       (const char *)held->topic.data);
+        answer_refused(l, p, CMQ_RESPONSE_TOPIC_NOT_EXIST, FORBIDDEN_NOT, "topic[%.*s] not exist, apply first please!",
+                       cmq_shown(held->topic), (const char *)held->topic.data);
     } else if ((p->topic->perm & CMQ_PERM_READ) == 0) {
-        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_TOPIC, "the topic[%.*s] pulling message is forbidden", cmq_shown(held->topic),
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_TOPIC,
+                       "the topic[%.*s] pulling message is forbidden", cmq_shown(held->topic),
                        (const char *)held->topic.data);
     } else if (held->queue_id < 0 || held->queue_id >= p->topic->read_queues) {
-        answer_refused(l, p, CMQ_RESPONSE_INVALID_PARAMETER, FORBIDDEN_NOT, "queueId[%d] is illegal, topic:[%.*s] topicConfig.readQueueNums:[%d]", held->queue_id,
+        answer_refused(l, p, CMQ_RESPONSE_INVALID_PARAMETER, FORBIDDEN_NOT,
+                       "queueId[%d] is illegal, topic:[%.*s] topicConfig.readQueueNums:[%d]", held->queue_id,
                        cmq_shown(held->topic), (const char *)held->topic.data, p->topic->read_queues);
     } else if (held->filter != NULL) {
         p->filter = held->filter;
@@ -274,9 +292,11 @@ static bool check(cmq_broker_loop *l, pull *p)
 /* ---- looking ---- */
 
 /* Take as many of the units found as fit. Sets next behind the last that is taken. */
-static void take_units(cmq_broker_loop *l, const pull *p, pulled *got, uint32_t found, int64_t scanned, int64_t confirmed)
+static void take_units(cmq_broker_loop *l, const pull *p, pulled *got, uint32_t found, int64_t scanned,
+                       int64_t confirmed)
 {
-    const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, (uint32_t)p->held.max_messages, p->held.max_bytes, confirmed);
+    const cmq_transfer fit =
+        cmq_transfer_fit(l, l->units, found, (uint32_t)p->held.max_messages, p->held.max_bytes, confirmed);
     got->count = fit.count;
     got->bytes = fit.bytes;
     got->messages = fit.messages;
@@ -320,7 +340,8 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
         return CMQ_OK;
     }
     const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
-    cmq_status status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
+    cmq_status status =
+        cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
     if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
     if (status != CMQ_OK) return status;
     if (found == 0)
@@ -359,16 +380,19 @@ static void note_progress(cmq_broker_loop *l, const pull *p, const pulled *got, 
     /* A queue that never had a message has no progress; the progress of reserved groups is the broker's alone. */
     if ((got->max == 0 && committed < 0) || cmq_group_is_reserved(key.group)) return;
     /* Progress that cannot be kept (its table is full, a reset waits) is no reason to keep messages back. */
-    const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed, cmq_broker_asker(l, p->held.conn));
+    const cmq_status status =
+        cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed, cmq_broker_asker(l, p->held.conn));
     (void)status;
 }
 
-static cmq_status read_pull(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, pull *p, cmq_pull_header *header)
+static cmq_status read_pull(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, pull *p,
+                            cmq_pull_header *header)
 {
     const cmq_status status = cmq_pull_header_read(command, header);
     if (status != CMQ_OK) return status;
     const cmq_broker_options *o = &l->broker->options;
-    const int32_t most = o->transfer_count_memory > o->transfer_count_disk ? o->transfer_count_memory : o->transfer_count_disk;
+    const int32_t most =
+        o->transfer_count_memory > o->transfer_count_disk ? o->transfer_count_memory : o->transfer_count_disk;
     p->held.group = header->group;
     p->held.topic = header->topic;
     p->held.queue_id = header->queue_id;
@@ -386,7 +410,8 @@ static bool take_expression(cmq_broker_loop *l, pull *p, const cmq_pull_header *
 {
     if ((header->sys_flag & PULL_SUBSCRIPTION) == 0) return true;
     if (header->expression_type.bytes > 0 && !cmq_slice_equal(header->expression_type, CMQ_NAME("TAG"))) {
-        answer_refused(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, "The broker does not support consumer to filter message by %.*s",
+        answer_refused(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT,
+                       "The broker does not support consumer to filter message by %.*s",
                        cmq_shown(header->expression_type), (const char *)header->expression_type.data);
         return false;
     }
@@ -404,7 +429,8 @@ static bool find(cmq_broker_loop *l, const pull *p, int64_t begins, pulled *got)
         answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
         return false;
     }
-    const int64_t reset = cmq_offsets_tell_reset(l->broker->options.offsets, &key, begins, cmq_broker_asker(l, p->held.conn));
+    const int64_t reset =
+        cmq_offsets_tell_reset(l->broker->options.offsets, &key, begins, cmq_broker_asker(l, p->held.conn));
     if (reset == CMQ_OFFSETS_NONE) return true;
     got->reset = true;
     got->count = 0;
@@ -424,14 +450,16 @@ static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull
      * the client ends now. */
     const bool commits = brings_commit && !got.reset;
     note_progress(l, p, &got, commits ? header->commit_offset : CMQ_OFFSETS_NONE);
-    const bool may_hold = got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;
+    const bool may_hold =
+        got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;
     if (may_hold && hold(l, conn, p, header->suspend_ms)) return;
     answer_pulled(l, p, &got);
 }
 
 cmq_net_verdict cmq_pull_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again)
 {
-    pull p = {.held = {.opaque = command->opaque, .format = command->format}, .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0};
+    pull p = {.held = {.opaque = command->opaque, .format = command->format},
+              .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0};
     p.held.conn = cmq_conn_id_of(conn);
     cmq_pull_header header;
     if (read_pull(l, conn, command, &p, &header) != CMQ_OK) {
@@ -462,7 +490,8 @@ void cmq_pull_end_hold(cmq_broker_loop *l, cmq_hold held)
     pulled got;
     if (check(l, &p) && find(l, &p, CMQ_OFFSETS_NONE, &got)) {   /* it was made before a reset that is pending now */
         /* Messages came that did not match. */
-        if (p.held.moved && got.code == CMQ_RESPONSE_PULL_NOT_FOUND) set(&got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got.next);
+        if (p.held.moved && got.code == CMQ_RESPONSE_PULL_NOT_FOUND)
+            set(&got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got.next);
         note_progress(l, &p, &got, CMQ_OFFSETS_NONE);
         answer_pulled(l, &p, &got);
     }

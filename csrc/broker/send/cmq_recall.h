@@ -1,7 +1,9 @@
-/* cmq_recall: the handle by which a timer message can be recalled: "v1 topic broker time id" in URL-safe base64, with padding.
+/* cmq_recall: the handle by which a timer message can be recalled: "v1 topic broker time id" in URL-safe base64, with
+ * padding.
  *
  * Threads: any; pure functions over memory of the caller.
- * Source: remoting specification 2.2, 4.6; upstream's RecallMessageHandle. Reading one is the control plane's (src/cometmq/broker/timers.py).
+ * Source: remoting specification 2.2, 4.6; upstream's RecallMessageHandle. Reading one is the control plane's
+ *         (src/cometmq/broker/timers.py).
  */
 #ifndef CMQ_RECALL_H
 #define CMQ_RECALL_H

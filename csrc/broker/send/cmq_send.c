@@ -1,13 +1,15 @@
 /* cmq_send: sends (10, 310) and clients' batches (320): checked, given their broker's properties, collected, appended.
  *
- * Per send of 128 B with JSON header: its fields looked at once, its properties once more for the few names that change its way, then two slices and
- * 100 B of the run. Copied: nothing until the record is made. System calls, locks, clocks, allocations: none per send; the append has one each per run.
- * A run ends with the turn, or when a send comes that is not like it (topic, flags, client's address, delay).
+ * Per send of 128 B with JSON header: its fields looked at once, its properties once more for the few names that change
+ * its way, then two slices and 100 B of the run. Copied: nothing until the record is made. System calls, locks, clocks,
+ * allocations: none per send; the append has one each per run. A run ends with the turn, or when a send comes that is
+ * not like it (topic, flags, client's address, delay).
  *
  * The control thread gets sends to a topic that does not exist (it makes it, and gives the send back), and to %RETRY%
  * topics (which may become dead letters; it gives back those that do not).
  *
- * Source: consumption specification 3.9, 3.7.2, remoting specification 2.2, 4.1 to 4.3; upstream's SendMessageProcessor.
+ * Source: consumption specification 3.9, 3.7.2, remoting specification 2.2, 4.1 to 4.3; upstream's
+ *         SendMessageProcessor.
  */
 #include "broker/loop/cmq_broker_internal.h"
 
@@ -37,14 +39,20 @@ typedef struct send_traits {
     bool no_wait;         /* WAIT=false */
 } send_traits;
 
-static bool is_name(cmq_slice name, const char *text, size_t bytes) { return name.bytes == bytes && memcmp(name.data, text, bytes) == 0; }
+static bool is_name(cmq_slice name, const char *text, size_t bytes)
+{
+    return name.bytes == bytes && memcmp(name.data, text, bytes) == 0;
+}
 #define IS(name, text) is_name(name, text, sizeof(text) - 1)
 
 /* Pairs that the broker adds, so that a sender may not give them. */
 static bool is_dropped(cmq_slice name) { return IS(name, "MSG_REGION") || IS(name, "TRACE_ON") || IS(name, "CLUSTER"); }
 
 /* … and what a delay level makes void. */
-static bool is_time(cmq_slice name) { return IS(name, "TIMER_DELAY_SEC") || IS(name, "TIMER_DELAY_MS") || IS(name, "TIMER_DELIVER_MS"); }
+static bool is_time(cmq_slice name)
+{
+    return IS(name, "TIMER_DELAY_SEC") || IS(name, "TIMER_DELAY_MS") || IS(name, "TIMER_DELIVER_MS");
+}
 
 static send_traits look_at(cmq_slice properties, const cmq_delay_levels *levels)
 {
@@ -101,8 +109,8 @@ static bool same_host(const cmq_record_host *a, const cmq_record_host *b)
 static bool is_like(const cmq_send_run *run, const cmq_append *append)
 {
     const cmq_record_fields *a = &run->append.common, *b = &append->common;
-    return a->flag == b->flag && a->sys_flag == b->sys_flag && a->reconsume_times == b->reconsume_times && cmq_slice_equal(a->topic, b->topic) &&
-           same_host(&a->born_host, &b->born_host) &&
+    return a->flag == b->flag && a->sys_flag == b->sys_flag && a->reconsume_times == b->reconsume_times &&
+           cmq_slice_equal(a->topic, b->topic) && same_host(&a->born_host, &b->born_host) &&
            cmq_slice_equal(run->append.properties_more.one, append->properties_more.one);
 }
 
@@ -137,7 +145,11 @@ static cmq_status append_part(cmq_broker_loop *l, uint32_t first, uint32_t count
     return status;
 }
 
-static bool is_of_the_message(cmq_status status) { return status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_TOPIC || status == CMQ_ERR_LIMIT; }
+static bool is_of_the_message(cmq_status status)
+{
+    return status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_TOPIC ||
+           status == CMQ_ERR_LIMIT;
+}
 
 void cmq_send_flush_run(cmq_broker_loop *l)
 {
@@ -175,7 +187,8 @@ static uint8_t *run_scratch(cmq_send_run *run, size_t bytes)
 
 /* ---- checks ---- */
 
-static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...)
 {
     char text[1024];
@@ -188,21 +201,25 @@ static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code
 
 static void refuse_reserved(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_slice topic)
 {
-    refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "Sending message to topic[%.*s] is forbidden.", cmq_shown(topic), (const char *)topic.data);
+    refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "Sending message to topic[%.*s] is forbidden.", cmq_shown(topic),
+           (const char *)topic.data);
 }
 
-static void refuse_queue(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const cmq_topic_entry *topic)
+static void refuse_queue(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header,
+                         const cmq_topic_entry *topic)
 {
     const int32_t perm = topic->perm;
     refuse(l, reply, CMQ_RESPONSE_INVALID_PARAMETER,
-           "request queueId[%d] is illegal, TopicConfig [topicName=%.*s, readQueueNums=%d, writeQueueNums=%d, perm=%c%c%c, topicSysFlag=%d, order=%s]",
-           header->queue_id, cmq_shown(topic->name), (const char *)topic->name.data, topic->read_queues, topic->write_queues,
-           (perm & CMQ_PERM_READ) != 0 ? 'R' : '-', (perm & CMQ_PERM_WRITE) != 0 ? 'W' : '-', (perm & CMQ_PERM_INHERIT) != 0 ? 'X' : '-', topic->sys_flag,
-           topic->order ? "true" : "false");
+           "request queueId[%d] is illegal, TopicConfig [topicName=%.*s, readQueueNums=%d, writeQueueNums=%d, "
+           "perm=%c%c%c, topicSysFlag=%d, order=%s]",
+           header->queue_id, cmq_shown(topic->name), (const char *)topic->name.data, topic->read_queues,
+           topic->write_queues, (perm & CMQ_PERM_READ) != 0 ? 'R' : '-', (perm & CMQ_PERM_WRITE) != 0 ? 'W' : '-',
+           (perm & CMQ_PERM_INHERIT) != 0 ? 'X' : '-', topic->sys_flag, topic->order ? "true" : "false");
 }
 
 /* Everything that does not need the message: true when it may go on. Order and codes are upstream's. */
-static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const cmq_topic_entry *topic)
+static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header,
+                     const cmq_topic_entry *topic)
 {
     const cmq_broker *broker = l->broker;
     if (topic->order && (cmq_tables_perm(l->reader) & CMQ_PERM_WRITE) == 0) {
@@ -214,7 +231,8 @@ static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_
         return false;
     }
     if ((topic->perm & CMQ_PERM_WRITE) == 0) {
-        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the topic[%.*s] sending message is forbidden", cmq_shown(header->topic), (const char *)header->topic.data);
+        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the topic[%.*s] sending message is forbidden",
+               cmq_shown(header->topic), (const char *)header->topic.data);
         return false;
     }
     const int32_t queues = topic->read_queues > topic->write_queues ? topic->read_queues : topic->write_queues;
@@ -225,17 +243,20 @@ static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_
     return true;
 }
 
-static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const send_traits *traits, cmq_slice body)
+static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header,
+                      const send_traits *traits, cmq_slice body)
 {
     if (body.bytes > l->broker->options.message_bytes_max ||
         header->properties.bytes + 1 + l->broker->suffix_bytes > CMQ_PROPERTY_BYTES_MAX) {
         refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL,
-               "the message is illegal, maybe msg body or properties length not matched. msg body length limit %uB, msg properties length limit 32KB.",
+               "the message is illegal, maybe msg body or properties length not matched. msg body length limit %uB, "
+               "msg properties length limit 32KB.",
                l->broker->options.message_bytes_max);
         return false;
     }
     if (traits->half || (header->sys_flag & CMQ_SYS_TRANSACTION_MASK) != 0) {
-        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden", l->broker->broker_ip);
+        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden",
+               l->broker->broker_ip);
         return false;
     }
     return true;
@@ -269,17 +290,19 @@ static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slic
     }
     char id[CMQ_UNIQUE_ID_BYTES_MAX];
     const size_t id_bytes = cmq_unique_id_make(&l->broker->store_host, id);
-    uint8_t *const value_end = cmq_property_write(at, CMQ_NAME("UNIQ_KEY"), (cmq_slice){.data = (const uint8_t *)id, .bytes = id_bytes});
+    uint8_t *const value_end =
+        cmq_property_write(at, CMQ_NAME("UNIQ_KEY"), (cmq_slice){.data = (const uint8_t *)id, .bytes = id_bytes});
     traits->unique = (cmq_slice){.data = value_end - 1 - id_bytes, .bytes = id_bytes};
     *properties = (cmq_slice){.data = into, .bytes = (size_t)(value_end - into)};
     return true;
 }
 
-static void collect(cmq_broker_loop *l, const cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties, int32_t queue_id,
-                    int64_t born_ms)
+static void collect(cmq_broker_loop *l, const cmq_append *like, const cmq_send_reply *reply, cmq_slice body,
+                    cmq_slice properties, int32_t queue_id, int64_t born_ms)
 {
     cmq_send_run *run = &l->run;
-    CMQ_ASSERT(run->count == 0 || is_like(run, like));   /* a flush here would take the scratch that its properties lie in */
+    CMQ_ASSERT(run->count == 0 || is_like(run, like));   /* a flush here would take the scratch that its properties lie
+                                                          * in */
     if (run->count == 0) begin_run(l, like);
     const uint32_t i = run->count++;
     run->bodies[i] = body;
@@ -300,7 +323,8 @@ static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cm
                    .reconsume_times = header->reconsume_times,
                    .born_host = *cmq_conn_peer(conn),
                    .store_host = l->broker->store_host},
-        .properties_more = {.kind = CMQ_COLUMN_ONE, .one = {.data = l->broker->suffix, .bytes = l->broker->suffix_bytes}},
+        .properties_more = {.kind = CMQ_COLUMN_ONE,
+                            .one = {.data = l->broker->suffix, .bytes = l->broker->suffix_bytes}},
         .no_wait = true,
         .never_wait = true,
     };
@@ -315,8 +339,8 @@ typedef struct parking {
 _Static_assert(CMQ_TIMER_EXTRA_BYTES_MAX <= CMQ_DELAY_EXTRA_BYTES_MAX, "room for either");
 
 /* A delayed message: alone in its append, as its further properties are its own. */
-static void send_parked(cmq_broker_loop *l, cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties, const parking *at,
-                        int64_t born_ms)
+static void send_parked(cmq_broker_loop *l, cmq_append *like, const cmq_send_reply *reply, cmq_slice body,
+                        cmq_slice properties, const parking *at, int64_t born_ms)
 {
     uint8_t more[CMQ_SUFFIX_BYTES_MAX + CMQ_DELAY_EXTRA_BYTES_MAX];
     memcpy(more, l->broker->suffix, l->broker->suffix_bytes);
@@ -348,16 +372,19 @@ static cmq_slice make_recall_handle(cmq_broker_loop *l, cmq_slice topic, cmq_sli
 }
 
 /* False: it is no timer, or its time has come. */
-static bool send_timer(cmq_broker_loop *l, cmq_append *like, cmq_send_reply *reply, const send_traits *traits, cmq_slice body, cmq_slice properties,
-                       int64_t born_ms)
+static bool send_timer(cmq_broker_loop *l, cmq_append *like, cmq_send_reply *reply, const send_traits *traits,
+                       cmq_slice body, cmq_slice properties, int64_t born_ms)
 {
     cmq_timer_parked parked;
-    const cmq_status status = cmq_timer_admit(l->broker->options.timer, &traits->timer, like->common.topic, reply->queue_id, &parked);
+    const cmq_status status =
+        cmq_timer_admit(l->broker->options.timer, &traits->timer, like->common.topic, reply->queue_id, &parked);
     if (status == CMQ_END) return false;
     if (status != CMQ_OK) {
         refuse_timer(l, reply, status);
-    } else if (properties.bytes + 1 + l->broker->suffix_bytes + parked.extra.bytes + CMQ_TIMER_DELIVERY_BYTES_MAX > CMQ_PROPERTY_BYTES_MAX) {
-        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes, too many for a timer message: its delivery adds some", properties.bytes);
+    } else if (properties.bytes + 1 + l->broker->suffix_bytes + parked.extra.bytes + CMQ_TIMER_DELIVERY_BYTES_MAX >
+               CMQ_PROPERTY_BYTES_MAX) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL,
+               "the properties have %zu bytes, too many for a timer message: its delivery adds some", properties.bytes);
     } else {
         const parking at = {.topic = parked.topic, .extra = parked.extra, .queue_id = parked.queue_id};
         reply->recall = make_recall_handle(l, like->common.topic, reply->unique, parked.out_ms);
@@ -366,7 +393,8 @@ static bool send_timer(cmq_broker_loop *l, cmq_append *like, cmq_send_reply *rep
     return true;
 }
 
-static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply, cmq_slice body)
+static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic,
+                     cmq_send_reply *reply, cmq_slice body)
 {
     send_traits traits = look_at(header->properties, cmq_store_delay_levels(l->broker->store));
     if (!may_carry(l, reply, header, &traits, body)) return;
@@ -385,7 +413,8 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
         cmq_send_flush_run(l);
         properties = header->properties;
         if (!prepare_properties(l, &traits, &properties, true)) {
-            refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed", header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+            refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed",
+                   header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
             return;
         }
     }
@@ -395,7 +424,8 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     if (is_timer && send_timer(l, &like, reply, &traits, body, properties, header->born_ms)) return;
     if (traits.level > 0) {
         cmq_delay_parked parked;
-        const cmq_status status = cmq_delay_park(cmq_store_delay_levels(l->broker->store), topic->name, reply->queue_id, header->sys_flag, traits.delay, &parked);
+        const cmq_status status = cmq_delay_park(cmq_store_delay_levels(l->broker->store), topic->name, reply->queue_id,
+                                                 header->sys_flag, traits.delay, &parked);
         if (status == CMQ_OK) {
             const parking at = {.topic = parked.topic, .extra = parked.extra, .queue_id = parked.queue_id};
             send_parked(l, &like, reply, body, properties, &at, header->born_ms);
@@ -411,13 +441,14 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
 
 /* ---- a batch ---- */
 
-static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply,
-                       cmq_slice body)
+static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic,
+                       cmq_send_reply *reply, cmq_slice body)
 {
     send_traits traits = look_at(header->properties, cmq_store_delay_levels(l->broker->store));
     if (header->topic.bytes > 127 || cmq_slice_starts_with(header->topic, "%RETRY%")) {
-        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a batch cannot be sent to topic %.*s: its name is too long, or it is a retry topic", cmq_shown(header->topic),
-               (const char *)header->topic.data);
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL,
+               "a batch cannot be sent to topic %.*s: its name is too long, or it is a retry topic",
+               cmq_shown(header->topic), (const char *)header->topic.data);
         return;
     }
     if (!may_carry(l, reply, header, &traits, body)) return;
@@ -430,7 +461,8 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     /* An id of the batch's would stand in front of its messages' own: where it brings none, they have theirs. */
     const bool is_inner = topic->kind == CMQ_TOPIC_BATCH;
     if (!prepare_properties(l, &traits, &properties, is_inner)) {
-        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed", header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed",
+               header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
         return;
     }
     reply->unique = traits.unique;
@@ -449,15 +481,18 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     if (used > 0) memcpy(more, properties.data, used);
     if (used > 0 && more[used - 1] != CMQ_PROPERTY_PAIR_END) more[used++] = CMQ_PROPERTY_PAIR_END;
     memcpy(more + used, l->broker->suffix, l->broker->suffix_bytes);
-    append.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = {.data = more, .bytes = used + l->broker->suffix_bytes}};
+    append.properties_more =
+        (cmq_column){.kind = CMQ_COLUMN_ONE, .one = {.data = more, .bytes = used + l->broker->suffix_bytes}};
     cmq_appended appended = {0};
     int64_t inner = 0;
-    const cmq_status status = is_inner ? cmq_send_batch_append_inner(l, &append, body, &inner, &appended) : cmq_send_batch_append(l, &append, body, &appended);
+    const cmq_status status = is_inner ? cmq_send_batch_append_inner(l, &append, body, &inner, &appended)
+                                       : cmq_send_batch_append(l, &append, body, &appended);
     free(more);
     if (status != CMQ_OK)
         cmq_send_fail(l, reply, status);
     else
-        cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch.physical_offsets, appended.count, appended.end, is_inner);
+        cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch.physical_offsets,
+                         appended.count, appended.end, is_inner);
     note_appended(l, topic->name, &appended);
     l->run.scratch_used = 0;
 }
@@ -465,16 +500,19 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
 /* ---- the broker's own ---- */
 
 /* Where a message of the broker's own is parked; CMQ_END: nowhere. The parking's extra lies in what is given. */
-static cmq_status CMQ_MUST_CHECK park_own(cmq_broker *broker, const cmq_append *one, cmq_delay_parked *delayed, cmq_timer_parked *timed, parking *at_out)
+static cmq_status CMQ_MUST_CHECK park_own(cmq_broker *broker, const cmq_append *one, cmq_delay_parked *delayed,
+                                          cmq_timer_parked *timed, parking *at_out)
 {
     const send_traits traits = look_at(one->properties.one, cmq_store_delay_levels(broker->store));
     cmq_status status = CMQ_END;
     if (traits.level > 0) {
-        status = cmq_delay_park(cmq_store_delay_levels(broker->store), one->common.topic, one->common.queue_id, one->common.sys_flag, traits.delay, delayed);
+        status = cmq_delay_park(cmq_store_delay_levels(broker->store), one->common.topic, one->common.queue_id,
+                                one->common.sys_flag, traits.delay, delayed);
         *at_out = (parking){.topic = delayed->topic, .extra = delayed->extra, .queue_id = delayed->queue_id};
     } else {
         status = cmq_timer_admit(broker->options.timer, &traits.timer, one->common.topic, one->common.queue_id, timed);
-        if (status == CMQ_OK) *at_out = (parking){.topic = timed->topic, .extra = timed->extra, .queue_id = timed->queue_id};
+        if (status == CMQ_OK)
+            *at_out = (parking){.topic = timed->topic, .extra = timed->extra, .queue_id = timed->queue_id};
     }
     return status;
 }
@@ -484,7 +522,9 @@ cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appe
     CMQ_ASSERT(append->count == 1 && append->properties.kind <= CMQ_COLUMN_ONE && append->queue_ids == NULL);
     *appended_out = (cmq_appended){0};
     const cmq_slice topic = append->common.topic;
-    if (cmq_topic_is_reserved(topic)) return cmq_fail(CMQ_ERR_TOPIC, "Sending message to topic[%.*s] is forbidden.", cmq_shown(topic), (const char *)topic.data);
+    if (cmq_topic_is_reserved(topic))
+        return cmq_fail(CMQ_ERR_TOPIC, "Sending message to topic[%.*s] is forbidden.", cmq_shown(topic),
+                        (const char *)topic.data);
     cmq_append one = *append;
     one.no_wait = false;
     cmq_delay_parked delayed;
@@ -504,7 +544,8 @@ cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appe
 
 /* ---- the door ---- */
 
-cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again)
+cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body,
+                                 bool again)
 {
     cmq_send_header header;
     cmq_send_reply reply = {
@@ -533,7 +574,8 @@ cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
         return CMQ_NET_CONTROL;
     }
     if (topic == NULL) {
-        refuse(l, &reply, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!", cmq_shown(header.topic), (const char *)header.topic.data);
+        refuse(l, &reply, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!",
+               cmq_shown(header.topic), (const char *)header.topic.data);
         return CMQ_NET_DONE;
     }
     if (!may_send(l, &reply, &header, topic)) return CMQ_NET_DONE;

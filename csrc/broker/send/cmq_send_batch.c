@@ -18,7 +18,8 @@
 static bool brings_handle(cmq_slice properties)
 {
     cmq_slice value;
-    return properties.bytes > 0 && memchr(properties.data, 'P', properties.bytes) != NULL && cmq_property_find(properties, CMQ_NAME("POP_CK"), &value);
+    return properties.bytes > 0 && memchr(properties.data, 'P', properties.bytes) != NULL &&
+           cmq_property_find(properties, CMQ_NAME("POP_CK"), &value);
 }
 
 static bool has_handles(cmq_slice body)
@@ -49,10 +50,12 @@ cmq_status cmq_send_batch_check_inner(int32_t sys_flag, cmq_slice properties, cm
     int32_t number = 0;
     uint32_t count = 0;
     if ((sys_flag & CMQ_SYS_INNER_BATCH) == 0) return CMQ_OK;
-    if ((sys_flag & CMQ_SYS_COMPRESSED) != 0 || !cmq_property_find(properties, CMQ_NAME("INNER_NUM"), &text) || cmq_field_i32(text, &number) != CMQ_OK ||
-        cmq_wire_batch_count(body, &count) != CMQ_OK || number <= 0 || count != (uint32_t)number)
+    if ((sys_flag & CMQ_SYS_COMPRESSED) != 0 || !cmq_property_find(properties, CMQ_NAME("INNER_NUM"), &text) ||
+        cmq_field_i32(text, &number) != CMQ_OK || cmq_wire_batch_count(body, &count) != CMQ_OK || number <= 0 ||
+        count != (uint32_t)number)
         return cmq_fail(CMQ_ERR_ARGUMENT, "the body is not a batch of INNER_NUM messages, contrary to its sysFlag");
-    return has_handles(body) ? cmq_fail(CMQ_ERR_ARGUMENT, "a message of the batch has the property POP_CK; remove it") : CMQ_OK;
+    return has_handles(body) ? cmq_fail(CMQ_ERR_ARGUMENT, "a message of the batch has the property POP_CK; remove it")
+                             : CMQ_OK;
 }
 
 /* ---- appending ---- */
@@ -87,9 +90,11 @@ cmq_status cmq_send_batch_append(cmq_broker_loop *l, cmq_append *append, cmq_sli
     cmq_send_batch *batch = &l->batch;
     cmq_slice rest = body;
     cmq_wire_batch_element element;
-    cmq_status status = body.bytes > 0 ? cmq_wire_batch_count(body, &append->count) : cmq_fail(CMQ_ERR_ARGUMENT, "the batch is empty");
+    cmq_status status =
+        body.bytes > 0 ? cmq_wire_batch_count(body, &append->count) : cmq_fail(CMQ_ERR_ARGUMENT, "the batch is empty");
     if (status == CMQ_OK && append->count > CMQ_ONE_SEGMENT_MAX)
-        status = cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %u messages; at most %u are taken", append->count, CMQ_ONE_SEGMENT_MAX);
+        status = cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %u messages; at most %u are taken", append->count,
+                          CMQ_ONE_SEGMENT_MAX);
     if (status == CMQ_OK) status = require_batch(batch, append->count);
     if (status != CMQ_OK) return status;
     for (uint32_t i = 0; i < append->count; i++) {
@@ -107,18 +112,21 @@ cmq_status cmq_send_batch_append(cmq_broker_loop *l, cmq_append *append, cmq_sli
     return cmq_store_append(l->broker->store, append, appended_out);
 }
 
-cmq_status cmq_send_batch_append_inner(cmq_broker_loop *l, cmq_append *append, cmq_slice body, int64_t *physical_offset_out, cmq_appended *appended_out)
+cmq_status cmq_send_batch_append_inner(cmq_broker_loop *l, cmq_append *append, cmq_slice body,
+                                       int64_t *physical_offset_out, cmq_appended *appended_out)
 {
     uint32_t count;
     /* Nobody compresses batches: readers would take one with this flag for compressed. */
-    if ((append->common.sys_flag & CMQ_SYS_COMPRESSED) != 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a batch cannot be compressed");
+    if ((append->common.sys_flag & CMQ_SYS_COMPRESSED) != 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a batch cannot be compressed");
     cmq_status status = cmq_wire_batch_count(body, &count);
     if (status != CMQ_OK) return status;
     char number[16];
     const int digits = snprintf(number, sizeof number, "%u", count);
     uint8_t more[64];
     size_t used = 0;
-    status = cmq_property_append(more, sizeof more, &used, CMQ_NAME("INNER_NUM"), (cmq_slice){.data = (uint8_t *)number, .bytes = (size_t)digits});
+    status = cmq_property_append(more, sizeof more, &used, CMQ_NAME("INNER_NUM"),
+                                 (cmq_slice){.data = (uint8_t *)number, .bytes = (size_t)digits});
     if (status != CMQ_OK) return status;
     append->common.sys_flag |= CMQ_SYS_NEED_UNWRAP | CMQ_SYS_INNER_BATCH;
     append->properties = append->properties_more;

@@ -1,7 +1,7 @@
 /* cmq_send_reply_write: the answers of sends, and their time.
  *
- * Per answer: one reservation in the connection's output, the header written there in place; no copy. Under sync flush about 140 B wait in cmq_pending_replies
- * until the disk has the message.
+ * Per answer: one reservation in the connection's output, the header written there in place; no copy. Under sync flush
+ * about 140 B wait in cmq_pending_replies until the disk has the message.
  *
  * Source: remoting specification 2.2; upstream's SendMessageProcessor.handlePutMessageResult.
  */
@@ -20,7 +20,8 @@
 static void add_common(cmq_command_writer *writer, const cmq_broker *broker)
 {
     cmq_command_add_text(writer, CMQ_NAME("MSG_REGION"), cmq_slice_of_text(broker->region));
-    cmq_command_add_text(writer, CMQ_NAME("TRACE_ON"), broker->options.trace_off ? CMQ_NAME("false") : CMQ_NAME("true"));
+    cmq_command_add_text(writer, CMQ_NAME("TRACE_ON"),
+                         broker->options.trace_off ? CMQ_NAME("false") : CMQ_NAME("true"));
 }
 
 /* Offset message ids, with commas between: into `into`, which has room. */
@@ -40,21 +41,25 @@ static void write_answer(cmq_broker_loop *l, const cmq_pending_replies_answer *a
     if (conn == NULL) return;
     const cmq_broker *broker = l->broker;
     const uint32_t ids = answer->inner_batch ? 1 : answer->count;
-    /* The ids are written where the frame will be, behind its end, and copied into it: twice their room, and nothing of its own. */
+    /* The ids are written where the frame will be, behind its end, and copied into it: twice their room, and nothing of
+     * its own. */
     const size_t id_bytes = ids * (CMQ_MESSAGE_ID_BYTES_MAX + 1u);
-    const size_t frame_bytes = ANSWER_BYTES + strlen(broker->region) * 6 + answer->unique.bytes * 12 + answer->recall.bytes + id_bytes;
+    const size_t frame_bytes =
+        ANSWER_BYTES + strlen(broker->region) * 6 + answer->unique.bytes * 12 + answer->recall.bytes + id_bytes;
     uint8_t *out = cmq_conn_reserve(conn, frame_bytes + id_bytes);
     if (out == NULL) return;
     char *id = (char *)out + frame_bytes;
     const size_t id_used = write_ids(id, broker, answer->physical_offsets, ids);
     cmq_command_writer writer;
-    cmq_command_begin(&writer, out, frame_bytes, answer->format, code, answer->opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, out, frame_bytes, answer->format, code, answer->opaque, CMQ_COMMAND_RESPONSE,
+                      CMQ_SLICE_NONE);
     add_common(&writer, broker);
     cmq_command_add_text(&writer, CMQ_NAME("msgId"), (cmq_slice){.data = (const uint8_t *)id, .bytes = id_used});
     cmq_command_add_i64(&writer, CMQ_NAME("queueId"), answer->queue_id);
     cmq_command_add_i64(&writer, CMQ_NAME("queueOffset"), answer->queue_offset);
     if (answer->unique.bytes > 0) cmq_command_add_text(&writer, CMQ_NAME("transactionId"), answer->unique);
-    if (answer->unique.bytes > 0 && answer->inner_batch) cmq_command_add_text(&writer, CMQ_NAME("batchUniqId"), answer->unique);
+    if (answer->unique.bytes > 0 && answer->inner_batch)
+        cmq_command_add_text(&writer, CMQ_NAME("batchUniqId"), answer->unique);
     if (answer->recall.bytes > 0) cmq_command_add_text(&writer, CMQ_NAME("recallHandle"), answer->recall);
     const size_t used = cmq_command_end(&writer, 0);
     CMQ_ASSERT(used <= frame_bytes);
@@ -95,14 +100,15 @@ void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status s
         snprintf(remark, sizeof remark, "the message is illegal: %s", why);
         break;
     default:
-        snprintf(remark, sizeof remark, "%s%s", code == CMQ_RESPONSE_SERVICE_NOT_AVAILABLE ? "service not available now: " : "", why);
+        snprintf(remark, sizeof remark, "%s%s",
+                 code == CMQ_RESPONSE_SERVICE_NOT_AVAILABLE ? "service not available now: " : "", why);
         break;
     }
     cmq_send_reply_write(l, reply, code, remark);
 }
 
-void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t queue_offset, const int64_t *physical_offsets, uint32_t count, int64_t end,
-                      bool inner_batch)
+void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t queue_offset,
+                      const int64_t *physical_offsets, uint32_t count, int64_t end, bool inner_batch)
 {
     if (reply->oneway) {
         cmq_bump(&l->counters.sends, 1);
@@ -142,8 +148,9 @@ static void fail_fenced(cmq_broker_loop *l, const cmq_pending_replies_answer *an
 {
     const cmq_send_reply reply = {.conn = answer->conn, .opaque = answer->opaque, .format = answer->format};
     cmq_send_reply_write(l, &reply, CMQ_RESPONSE_SERVICE_NOT_AVAILABLE,
-                    "service not available now: a write or sync of the disk failed, and whether this message is on it is not known. The broker takes no more "
-                    "messages until it is started again");
+                         "service not available now: a write or sync of the disk failed, and whether this message is "
+                         "on it is not known. The broker takes no more "
+                         "messages until it is started again");
 }
 
 void cmq_send_settle(cmq_broker_loop *l, int64_t now_ns)
@@ -170,5 +177,7 @@ void cmq_send_settle(cmq_broker_loop *l, int64_t now_ns)
 int64_t cmq_send_due_ns(const cmq_broker_loop *l)
 {
     cmq_pending_replies_answer answer;
-    return cmq_pending_replies_front(&l->sent, &answer) ? answer.since_ns + l->broker->options.flush_timeout_ms * NS_PER_MS : INT64_MAX;
+    return cmq_pending_replies_front(&l->sent, &answer)
+               ? answer.since_ns + l->broker->options.flush_timeout_ms * NS_PER_MS
+               : INT64_MAX;
 }

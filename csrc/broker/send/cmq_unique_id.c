@@ -35,7 +35,8 @@ static int64_t ms_of_month(int64_t now_ms)
     return now_ms - atomic_load(&month_begin_ms);
 }
 
-/* Tells processes of one id apart, one after the other. Upstream has a class loader's hash here; an address would tell clients where we lie in memory. */
+/* Tells processes of one id apart, one after the other. Upstream has a class loader's hash here; an address would tell
+ * clients where we lie in memory. */
 static uint32_t process_number(void)
 {
     static _Atomic uint32_t drawn;

@@ -1,6 +1,7 @@
 /* cmq_unique_id: ids for messages whose sender gave none, as the official client makes them.
  *
- *     address (4 or 16) | process id, low 16 bits | a number of this process (4) | ms since the month began, local time (4) | counter (2)
+ *     address (4 or 16) | process id, low 16 bits | a number of this process (4) | ms since the month began, local time
+ *     (4) | counter (2)
  *
  * in capital hexadecimal: 32 or 56 characters. Unique as long as a process makes fewer than 65,536 in a millisecond.
  *

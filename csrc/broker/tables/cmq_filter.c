@@ -43,7 +43,8 @@ static int by_value(const void *a, const void *b)
 cmq_status cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filter **filter_out)
 {
     *filter_out = NULL;
-    if (count > CMQ_FILTER_TAGS_MAX) return cmq_fail(CMQ_ERR_LIMIT, "%u tags in one subscription; at most %u", count, CMQ_FILTER_TAGS_MAX);
+    if (count > CMQ_FILTER_TAGS_MAX)
+        return cmq_fail(CMQ_ERR_LIMIT, "%u tags in one subscription; at most %u", count, CMQ_FILTER_TAGS_MAX);
     cmq_filter *made = malloc(sizeof *made + count * sizeof made->hashes[0]);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a filter of %u tags", count);
     atomic_init(&made->references, 1);
@@ -88,9 +89,11 @@ cmq_status cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out)
         *filter_out = cmq_filter_all();
         return CMQ_OK;
     }
-    for (size_t i = 0; i + 1 < expression.bytes; i++) pieces += expression.data[i] == '|' && expression.data[i + 1] == '|';
+    for (size_t i = 0; i + 1 < expression.bytes; i++)
+        pieces += expression.data[i] == '|' && expression.data[i + 1] == '|';
     if (pieces > sizeof few / sizeof few[0]) {
-        if (pieces > 2 * CMQ_FILTER_TAGS_MAX) return cmq_fail(CMQ_ERR_LIMIT, "more than %u tags in one subscription", CMQ_FILTER_TAGS_MAX);
+        if (pieces > 2 * CMQ_FILTER_TAGS_MAX)
+            return cmq_fail(CMQ_ERR_LIMIT, "more than %u tags in one subscription", CMQ_FILTER_TAGS_MAX);
         hashes = malloc(pieces * sizeof *hashes);
         if (hashes == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a filter of %u tags", pieces);
     }
@@ -100,8 +103,9 @@ cmq_status cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out)
         piece = trim(piece);
         if (piece.bytes > 0) hashes[count++] = cmq_jhash(piece);
     }
-    const cmq_status status = any ? cmq_filter_of_hashes(hashes, count, filter_out)
-                                  : cmq_fail(CMQ_ERR_ARGUMENT, "the subscription has nothing but ||: a tag, or * for all, is needed");
+    const cmq_status status =
+        any ? cmq_filter_of_hashes(hashes, count, filter_out)
+            : cmq_fail(CMQ_ERR_ARGUMENT, "the subscription has nothing but ||: a tag, or * for all, is needed");
     if (hashes != few) free(hashes);
     return status;
 }
@@ -117,5 +121,6 @@ const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out)
 bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b)
 {
     if (a == b) return true;
-    return a->all == b->all && a->count == b->count && (a->count == 0 || memcmp(a->hashes, b->hashes, a->count * sizeof a->hashes[0]) == 0);
+    return a->all == b->all && a->count == b->count &&
+           (a->count == 0 || memcmp(a->hashes, b->hashes, a->count * sizeof a->hashes[0]) == 0);
 }

@@ -1,11 +1,13 @@
 /* cmq_filter: which tags codes a pull or a subscription lets pass: all, or those of some tags.
  *
- * Made once from an expression, shared by reference: a hold keeps its filter while the subscription that it came from is replaced.
+ * Made once from an expression, shared by reference: a hold keeps its filter while the subscription that it came from
+ * is replaced.
  *
  * Invariant: a filter never changes; its hashes are sorted, each once.
  * Threads:   any; the number of references is atomic.
  * Way:       TAG expression -> [cmq_filter] -> cmq_queue_scan, arrivals at a hold
- * Source:    upstream's FilterAPI.buildSubscriptionData, DefaultMessageFilter; specification remoting 4.7, consumption 3.3.
+ * Source:    upstream's FilterAPI.buildSubscriptionData, DefaultMessageFilter; specification remoting 4.7, consumption
+ *            3.3.
  */
 #ifndef CMQ_FILTER_H
 #define CMQ_FILTER_H
@@ -20,10 +22,12 @@
 
 typedef struct cmq_filter cmq_filter;
 
-/* A TAG expression: empty or `*` is all; else names between `||`, trimmed as Java trims, empty ones left out. CMQ_ERR_ARGUMENT for what upstream
- * refuses (nothing but `||`), CMQ_ERR_LIMIT for too many names. One reference, the caller's. */
+/* A TAG expression: empty or `*` is all; else names between `||`, trimmed as Java trims, empty ones left out.
+ * CMQ_ERR_ARGUMENT for what upstream refuses (nothing but `||`), CMQ_ERR_LIMIT for too many names. One reference, the
+ * caller's. */
 cmq_status CMQ_MUST_CHECK cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out);
-cmq_status CMQ_MUST_CHECK cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filter **filter_out);   /* any order, copied */
+/* any order, copied */
+cmq_status CMQ_MUST_CHECK cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filter **filter_out);
 cmq_filter *cmq_filter_all(void);   /* everything passes; static, its references need not be counted but may be */
 
 cmq_filter *cmq_filter_keep(const cmq_filter *filter);   /* one reference more */

@@ -11,7 +11,10 @@
 #define SHARE_LEAST 64u      /* entries that any group may have while there is room at all */
 #define SHARE_OF_FREE 8u
 
-static cmq_offset_group **bucket_of(cmq_offset_group **buckets, uint32_t bucket_count, uint64_t hash) { return &buckets[hash & (bucket_count - 1)]; }
+static cmq_offset_group **bucket_of(cmq_offset_group **buckets, uint32_t bucket_count, uint64_t hash)
+{
+    return &buckets[hash & (bucket_count - 1)];
+}
 
 static void put(cmq_offset_group **bucket, cmq_offset_group *group)
 {
@@ -53,7 +56,9 @@ cmq_offset_group *cmq_offset_groups_find(const cmq_offset_groups *groups, cmq_sl
     if (groups->bucket_count == 0) return NULL;
     const uint64_t hash = cmq_name_hash(name);
     cmq_offset_group *at = *bucket_of(groups->buckets, groups->bucket_count, hash);
-    while (at != NULL && !(at->hash == hash && cmq_slice_equal((cmq_slice){.data = at->name, .bytes = at->name_bytes}, name))) at = at->next;
+    while (at != NULL &&
+           !(at->hash == hash && cmq_slice_equal((cmq_slice){.data = at->name, .bytes = at->name_bytes}, name)))
+        at = at->next;
     return at;
 }
 
@@ -62,8 +67,9 @@ cmq_status cmq_offset_groups_check(const cmq_offset_groups *groups, cmq_slice na
     const cmq_offset_group *group = cmq_offset_groups_find(groups, name);
     const uint32_t has = group == NULL ? 0 : group->entries;
     if (has < SHARE_LEAST || has < unused / SHARE_OF_FREE) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_LIMIT, "the group %.*s has offsets of %u queues, which is its share: an eighth of the %u that are left", (int)name.bytes,
-                    (const char *)name.data, has, unused);
+    return cmq_fail(CMQ_ERR_LIMIT,
+                    "the group %.*s has offsets of %u queues, which is its share: an eighth of the %u that are left",
+                    (int)name.bytes, (const char *)name.data, has, unused);
 }
 
 cmq_status cmq_offset_groups_refer(cmq_offset_groups *groups, cmq_slice name, cmq_offset_group **group_out)

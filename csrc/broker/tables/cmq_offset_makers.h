@@ -1,7 +1,8 @@
-/* cmq_offset_makers: how many entries of the offset table the clients of each network made lately, so that no client takes what all share by making groups.
+/* cmq_offset_makers: how many entries of the offset table the clients of each network made lately, so that no client
+ * takes what all share by making groups.
  *
- * Counted by a hash of the network, which is as good as by network: those that make many are few. What was made counts for half after each
- * CMQ_OFFSETS_MADE_NS, and is not given back: a client that makes and removes has made.
+ * Counted by a hash of the network, which is as good as by network: those that make many are few. What was made counts
+ * for half after each CMQ_OFFSETS_MADE_NS, and is not given back: a client that makes and removes has made.
  *
  * Threads: one at a time; the owner's mutex.
  * Way:     cmq_offsets makes an entry -> [cmq_offset_makers_find] -> is its share used up? -> counted
@@ -34,15 +35,20 @@ static inline cmq_offset_maker *cmq_offset_makers_find(cmq_offset_makers *makers
 {
     if (asker.network == 0) return NULL;
     cmq_offset_maker *maker = &makers->of[asker.network * CMQ_NAMEHASH_MULTIPLIER >> 52];
-    for (; maker->made > 0 && asker.now_ns - maker->since_ns >= CMQ_OFFSETS_MADE_NS; maker->since_ns += CMQ_OFFSETS_MADE_NS) maker->made /= 2;
+    for (; maker->made > 0 && asker.now_ns - maker->since_ns >= CMQ_OFFSETS_MADE_NS;
+         maker->since_ns += CMQ_OFFSETS_MADE_NS)
+        maker->made /= 2;
     if (maker->made == 0) maker->since_ns = asker.now_ns;
     return maker;
 }
 
 static inline cmq_status CMQ_MUST_CHECK cmq_offset_makers_check(const cmq_offset_maker *maker, uint32_t unused)
 {
-    if (maker == NULL || maker->made < CMQ_OFFSET_MADE_LEAST || maker->made < unused / CMQ_OFFSET_MADE_OF_FREE) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_LIMIT, "clients of this address made offsets of %u queues within an hour, which is their share: a quarter of the %u that are left",
+    if (maker == NULL || maker->made < CMQ_OFFSET_MADE_LEAST || maker->made < unused / CMQ_OFFSET_MADE_OF_FREE)
+        return CMQ_OK;
+    return cmq_fail(CMQ_ERR_LIMIT,
+                    "clients of this address made offsets of %u queues within an hour, which is their share: a quarter "
+                    "of the %u that are left",
                     maker->made, unused);
 }
 

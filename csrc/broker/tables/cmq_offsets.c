@@ -1,7 +1,7 @@
 /* cmq_offsets: see cmq_offsets.h.
  *
- * A pair is a group in a topic, with both names; an entry is one queue of a pair. Both have a number that stays while they live, and are found
- * through tables of numbers. Entries lie in chunks that never move.
+ * A pair is a group in a topic, with both names; an entry is one queue of a pair. Both have a number that stays while
+ * they live, and are found through tables of numbers. Entries lie in chunks that never move.
  *
  * Changes hang in one chain, oldest first: entries, and pairs whose entries were all removed. An entry that is removed
  * while it hangs there is dead: it stays until its turn comes, and says nothing then. A pair lives while it has entries
@@ -16,14 +16,13 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
+#include "broker/tables/cmq_number_places.h"
 #include "broker/tables/cmq_offset_groups.h"
 #include "broker/tables/cmq_offset_makers.h"
 
 #define CHUNK_ENTRIES 4096u
-#define PLACES_FIRST 64u
 #define NO_NUMBER UINT32_MAX
-/* a client may miss an answer, but one that got the reset so often has chosen to be elsewhere */
-#define TOLD_OFTEN 3u
+#define TOLD_OFTEN 3u                 /* a client may miss an answer; one that got so many has chosen to be elsewhere */
 #define RESET_PENDING (-2)            /* as a pull offset: the next pull gets the committed one */
 
 /* Links of the chain: the number of an entry, or of a pair with this bit. */
@@ -31,7 +30,6 @@
 #define LINK_END (UINT32_MAX - 1)
 #define LINK_OUTSIDE UINT32_MAX       /* does not hang in the chain */
 #define ENTRIES_LIMIT (LINK_PAIR / 2)
-
 
 typedef struct entry {
     uint32_t pair;                    /* NO_NUMBER: dead, or free */
@@ -53,12 +51,6 @@ typedef struct pair {
     uint8_t names[];                  /* the group's, then the topic's */
 } pair;
 
-/* Open addressing: places of numbers, which are found by a hash that the number's owner gives. 0: free; else number + 1. */
-typedef struct places {
-    uint32_t *at;
-    uint32_t mask, used;
-} places;
-
 /* A reset that was sent to a client, and the connection that knows of it. */
 typedef struct fence {
     uint32_t number;                  /* of the entry */
@@ -78,7 +70,7 @@ struct cmq_offsets {
     pair **pairs;                     /* by number; NULL: free */
     uint32_t *pair_numbers_free;      /* a stack: those below pairs_made that are free; room for pair_capacity */
     uint32_t pair_capacity, pairs_made, pair_numbers_free_count;
-    places entry_places, pair_places;
+    cmq_number_places entry_places, pair_places;
     uint32_t changed_first, changed_last;
     int64_t commits;
     bool shared_out;                  /* groups have shares */
@@ -91,10 +83,16 @@ struct cmq_offsets {
 
 /* ---- numbers ---- */
 
-static entry *entry_at(const cmq_offsets *offsets, uint32_t number) { return &offsets->chunks[number / CHUNK_ENTRIES][number % CHUNK_ENTRIES]; }
+static entry *entry_at(const cmq_offsets *offsets, uint32_t number)
+{
+    return &offsets->chunks[number / CHUNK_ENTRIES][number % CHUNK_ENTRIES];
+}
 
 static cmq_slice group_of(const pair *of) { return (cmq_slice){.data = of->names, .bytes = of->group_bytes}; }
-static cmq_slice topic_of(const pair *of) { return (cmq_slice){.data = of->names + of->group_bytes, .bytes = of->topic_bytes}; }
+static cmq_slice topic_of(const pair *of)
+{
+    return (cmq_slice){.data = of->names + of->group_bytes, .bytes = of->topic_bytes};
+}
 
 static uint64_t pair_hash(cmq_slice group, cmq_slice topic)
 {
@@ -106,70 +104,36 @@ static uint64_t entry_hash(uint32_t pair_number, int32_t queue_id)
     return ((uint64_t)pair_number << 32 | (uint32_t)queue_id) * CMQ_NAMEHASH_MULTIPLIER >> 24;
 }
 
-static uint64_t hash_of_entry(const cmq_offsets *offsets, uint32_t number)
+static uint64_t hash_of_entry(const void *owner, uint32_t number)
 {
-    const entry *of = entry_at(offsets, number);
+    const entry *of = entry_at(owner, number);
     return entry_hash(of->pair, of->queue_id);
 }
 
-static uint64_t hash_of_pair(const cmq_offsets *offsets, uint32_t number) { return offsets->pairs[number]->hash; }
-
-typedef uint64_t (*hash_of)(const cmq_offsets *offsets, uint32_t number);
-
-static void put_place(places *in, uint64_t hash, uint32_t number)
+static uint64_t hash_of_pair(const void *owner, uint32_t number)
 {
-    uint64_t at = hash;
-    while (in->at[at & in->mask] != 0) at++;
-    in->at[at & in->mask] = number + 1;
-    in->used++;
-}
-
-/* Room for one more, at most half full. */
-static cmq_status CMQ_MUST_CHECK make_place(const cmq_offsets *offsets, places *in, hash_of hash)
-{
-    if (in->at != NULL && in->used < in->mask / 2) return CMQ_OK;
-    const uint32_t count = in->at == NULL ? PLACES_FIRST : (in->mask + 1) * 2;
-    places grown = {.at = calloc(count, sizeof *grown.at), .mask = count - 1};
-    if (grown.at == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a table of %u offsets", count);
-    for (uint32_t i = 0; in->at != NULL && i <= in->mask; i++)
-        if (in->at[i] != 0) put_place(&grown, hash(offsets, in->at[i] - 1), in->at[i] - 1);
-    free(in->at);
-    *in = grown;
-    return CMQ_OK;
-}
-
-/* Take a number out, and close the gap: entries behind it up to the next free place move forward where their hashes
- * allow. */
-static void drop_place(const cmq_offsets *offsets, places *in, hash_of hash, uint32_t number)
-{
-    uint64_t gap = hash(offsets, number);
-    while (in->at[gap & in->mask] != number + 1) gap++;
-    for (uint64_t at = gap + 1; in->at[at & in->mask] != 0; at++) {
-        const uint64_t home = hash(offsets, in->at[at & in->mask] - 1);
-        if (((at - home) & in->mask) < ((at - gap) & in->mask)) continue;
-        in->at[gap & in->mask] = in->at[at & in->mask];
-        gap = at;
-    }
-    in->at[gap & in->mask] = 0;
-    in->used--;
+    const cmq_offsets *offsets = owner;
+    return offsets->pairs[number]->hash;
 }
 
 /* ---- finding ---- */
 
 static uint32_t find_pair(const cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash)
 {
-    const places *in = &offsets->pair_places;
+    const cmq_number_places *in = &offsets->pair_places;
     for (uint64_t at = hash; in->at != NULL && in->at[at & in->mask] != 0; at++) {
         const uint32_t number = in->at[at & in->mask] - 1;
         const pair *there = offsets->pairs[number];
-        if (there->hash == hash && cmq_slice_equal(group_of(there), key->group) && cmq_slice_equal(topic_of(there), key->topic)) return number;
+        if (there->hash == hash && cmq_slice_equal(group_of(there), key->group) &&
+            cmq_slice_equal(topic_of(there), key->topic))
+            return number;
     }
     return NO_NUMBER;
 }
 
 static uint32_t find_entry(const cmq_offsets *offsets, uint32_t pair_number, int32_t queue_id)
 {
-    const places *in = &offsets->entry_places;
+    const cmq_number_places *in = &offsets->entry_places;
     if (pair_number == NO_NUMBER || in->at == NULL) return NO_NUMBER;
     for (uint64_t at = entry_hash(pair_number, queue_id); in->at[at & in->mask] != 0; at++) {
         const uint32_t number = in->at[at & in->mask] - 1;
@@ -188,7 +152,8 @@ static uint32_t find(const cmq_offsets *offsets, const cmq_offset_key *key, uint
 
 static uint32_t *link_of(const cmq_offsets *offsets, uint32_t link)
 {
-    return (link & LINK_PAIR) != 0 ? &offsets->pairs[link & ~LINK_PAIR]->next_changed : &entry_at(offsets, link)->next_changed;
+    return (link & LINK_PAIR) != 0 ? &offsets->pairs[link & ~LINK_PAIR]->next_changed
+                                   : &entry_at(offsets, link)->next_changed;
 }
 
 static void note_change(cmq_offsets *offsets, uint32_t link)
@@ -214,7 +179,8 @@ static uint32_t take_first_change(cmq_offsets *offsets)
 
 static cmq_status CMQ_MUST_CHECK more_entries(cmq_offsets *offsets)
 {
-    if (offsets->entries_free != NO_NUMBER || offsets->entries_made < offsets->chunk_count * CHUNK_ENTRIES) return CMQ_OK;
+    if (offsets->entries_free != NO_NUMBER || offsets->entries_made < offsets->chunk_count * CHUNK_ENTRIES)
+        return CMQ_OK;
     entry **grown = realloc(offsets->chunks, (offsets->chunk_count + 1) * sizeof *grown);
     if (grown != NULL) offsets->chunks = grown;
     entry *chunk = grown == NULL ? NULL : malloc(CHUNK_ENTRIES * sizeof *chunk);
@@ -257,14 +223,16 @@ static cmq_status CMQ_MUST_CHECK more_pairs(cmq_offsets *offsets)
 
 static uint32_t take_pair_number(cmq_offsets *offsets)
 {
-    return offsets->pair_numbers_free_count > 0 ? offsets->pair_numbers_free[--offsets->pair_numbers_free_count] : offsets->pairs_made++;
+    return offsets->pair_numbers_free_count > 0 ? offsets->pair_numbers_free[--offsets->pair_numbers_free_count]
+                                                : offsets->pairs_made++;
 }
 
-static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t *number_out)
+static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash,
+                                           uint32_t *number_out)
 {
     cmq_offset_group *group;
     cmq_status status = more_pairs(offsets);
-    if (status == CMQ_OK) status = make_place(offsets, &offsets->pair_places, hash_of_pair);
+    if (status == CMQ_OK) status = cmq_number_places_reserve(&offsets->pair_places, hash_of_pair, offsets);
     if (status == CMQ_OK) status = cmq_offset_groups_refer(&offsets->groups, key->group, &group);
     if (status != CMQ_OK) return status;
     pair *made = malloc(sizeof *made + key->group.bytes + key->topic.bytes);
@@ -272,13 +240,17 @@ static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offse
         cmq_offset_groups_release(&offsets->groups, group);
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of a group and its topic");
     }
-    *made = (pair){.hash = hash, .first = NO_NUMBER, .group = group, .next_changed = LINK_OUTSIDE, .group_bytes = (uint16_t)key->group.bytes,
+    *made = (pair){.hash = hash,
+                   .first = NO_NUMBER,
+                   .group = group,
+                   .next_changed = LINK_OUTSIDE,
+                   .group_bytes = (uint16_t)key->group.bytes,
                    .topic_bytes = (uint16_t)key->topic.bytes};
     memcpy(made->names, key->group.data, key->group.bytes);
     memcpy(made->names + key->group.bytes, key->topic.data, key->topic.bytes);
     *number_out = take_pair_number(offsets);
     offsets->pairs[*number_out] = made;
-    put_place(&offsets->pair_places, hash, *number_out);
+    cmq_number_places_put(&offsets->pair_places, hash, *number_out);
     return CMQ_OK;
 }
 
@@ -287,7 +259,7 @@ static void free_pair_if_unused(cmq_offsets *offsets, uint32_t number)
 {
     pair *of = offsets->pairs[number];
     if (of->first != NO_NUMBER || of->next_changed != LINK_OUTSIDE) return;
-    drop_place(offsets, &offsets->pair_places, hash_of_pair, number);
+    cmq_number_places_drop(&offsets->pair_places, hash_of_pair, offsets, number);
     offsets->pairs[number] = NULL;
     offsets->pair_numbers_free[offsets->pair_numbers_free_count++] = number;
     cmq_offset_groups_release(&offsets->groups, of->group);
@@ -303,23 +275,28 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
     cmq_status status = offsets->shared_out ? cmq_offset_groups_check(&offsets->groups, key->group, unused) : CMQ_OK;
     if (status == CMQ_OK && offsets->shared_out) status = cmq_offset_makers_check(by, unused);
     if (status == CMQ_OK) status = more_entries(offsets);
-    if (status == CMQ_OK) status = make_place(offsets, &offsets->entry_places, hash_of_entry);
+    if (status == CMQ_OK) status = cmq_number_places_reserve(&offsets->entry_places, hash_of_entry, offsets);
     if (status == CMQ_OK && pair_number == NO_NUMBER) status = make_pair(offsets, key, hash, &pair_number);
     if (status != CMQ_OK) return status;
     pair *of = offsets->pairs[pair_number];
     const uint32_t number = take_entry(offsets);
-    *entry_at(offsets, number) = (entry){.pair = pair_number, .queue_id = key->queue_id, .offset = CMQ_OFFSETS_NONE, .pull_offset = CMQ_OFFSETS_NONE,
-                                         .next_changed = LINK_OUTSIDE, .next_of_pair = of->first};
+    *entry_at(offsets, number) = (entry){.pair = pair_number,
+                                         .queue_id = key->queue_id,
+                                         .offset = CMQ_OFFSETS_NONE,
+                                         .pull_offset = CMQ_OFFSETS_NONE,
+                                         .next_changed = LINK_OUTSIDE,
+                                         .next_of_pair = of->first};
     of->first = number;
     offsets->entries_live++;
     of->group->entries++;
     if (by != NULL) by->made++;
-    put_place(&offsets->entry_places, entry_hash(pair_number, key->queue_id), number);
+    cmq_number_places_put(&offsets->entry_places, entry_hash(pair_number, key->queue_id), number);
     *number_out = number;
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK require(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, cmq_offset_asker asker, uint32_t *number_out)
+static cmq_status CMQ_MUST_CHECK require(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash,
+                                         cmq_offset_asker asker, uint32_t *number_out)
 {
     const uint32_t pair_number = find_pair(offsets, key, hash);
     *number_out = find_entry(offsets, pair_number, key->queue_id);
@@ -345,7 +322,8 @@ static void set_reset(cmq_offsets *offsets, entry *of, bool pending)
 
 static void drop_fence(cmq_offsets *offsets, uint32_t at)
 {
-    memmove(&offsets->fences[at], &offsets->fences[at + 1], (offsets->fence_count - at - 1) * sizeof offsets->fences[0]);
+    memmove(&offsets->fences[at], &offsets->fences[at + 1],
+            (offsets->fence_count - at - 1) * sizeof offsets->fences[0]);
     offsets->fence_count--;
     count_reset(offsets, false);
 }
@@ -365,11 +343,9 @@ static fence *find_fence(cmq_offsets *offsets, uint32_t number, int64_t now_ns)
 
 static void remove_fence(cmq_offsets *offsets, uint32_t number)
 {
-    for (uint32_t i = 0; i < offsets->fence_count; i++)
-        if (offsets->fences[i].number == number) {
-            drop_fence(offsets, i);
-            return;
-        }
+    uint32_t at = 0;
+    while (at < offsets->fence_count && offsets->fences[at].number != number) at++;
+    if (at < offsets->fence_count) drop_fence(offsets, at);
 }
 
 static fence *make_fence(cmq_offsets *offsets, uint32_t number)
@@ -397,7 +373,8 @@ static void set_known(fence *to, cmq_offset_asker asker)
 cmq_status cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max)
 {
     *offsets_out = NULL;
-    if (entries_max > ENTRIES_LIMIT) return cmq_fail(CMQ_ERR_ARGUMENT, "at most %u offsets can be kept, not %u", ENTRIES_LIMIT, entries_max);
+    if (entries_max > ENTRIES_LIMIT)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "at most %u offsets can be kept, not %u", ENTRIES_LIMIT, entries_max);
     cmq_offsets *made = calloc(1, sizeof *made);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for consumer offsets");
     made->entries_max = entries_max == 0 ? CMQ_OFFSETS_ENTRIES_MAX : entries_max;
@@ -427,13 +404,16 @@ void cmq_offsets_destroy(cmq_offsets *offsets)
 
 static bool is_name(cmq_slice name) { return name.bytes > 0 && name.bytes <= CMQ_OFFSETS_NAME_BYTES_MAX; }
 
-static bool is_key(const cmq_offset_key *key) { return is_name(key->group) && is_name(key->topic) && key->queue_id >= 0; }
+static bool is_key(const cmq_offset_key *key)
+{
+    return is_name(key->group) && is_name(key->topic) && key->queue_id >= 0;
+}
 
 static cmq_status CMQ_MUST_CHECK check(const cmq_offset_key *key, int64_t offset)
 {
     if (!is_name(key->group) || !is_name(key->topic))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "a group and a topic have 1 to %u bytes, not %zu and %zu", CMQ_OFFSETS_NAME_BYTES_MAX, key->group.bytes,
-                        key->topic.bytes);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a group and a topic have 1 to %u bytes, not %zu and %zu",
+                        CMQ_OFFSETS_NAME_BYTES_MAX, key->group.bytes, key->topic.bytes);
     if (key->queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %d is negative", (int)key->queue_id);
     return offset >= 0 ? CMQ_OK : cmq_fail(CMQ_ERR_ARGUMENT, "offset %lld is negative", (long long)offset);
 }
@@ -451,7 +431,8 @@ static cmq_status CMQ_MUST_CHECK commit(cmq_offsets *offsets, uint32_t number, i
 
 #define NOBODY ((cmq_offset_asker){0})
 
-static cmq_status CMQ_MUST_CHECK commit_of(cmq_offsets *offsets, uint32_t number, int64_t offset, cmq_offset_asker asker)
+static cmq_status CMQ_MUST_CHECK commit_of(cmq_offsets *offsets, uint32_t number, int64_t offset,
+                                           cmq_offset_asker asker)
 {
     if (asker.conn != 0 && offsets->fence_count > 0) {
         const fence *found = find_fence(offsets, number, asker.now_ns);
@@ -460,7 +441,8 @@ static cmq_status CMQ_MUST_CHECK commit_of(cmq_offsets *offsets, uint32_t number
     return commit(offsets, number, offset);
 }
 
-static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, bool forward, cmq_offset_asker asker)
+static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset,
+                                            bool forward, cmq_offset_asker asker)
 {
     uint32_t number;
     cmq_status status = check(key, offset);
@@ -468,15 +450,23 @@ static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offs
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
     status = require(offsets, key, hash, asker, &number);
-    if (status == CMQ_OK && !(forward && entry_at(offsets, number)->offset > offset)) status = commit_of(offsets, number, offset, asker);
+    if (status == CMQ_OK && !(forward && entry_at(offsets, number)->offset > offset))
+        status = commit_of(offsets, number, offset, asker);
     pthread_mutex_unlock(&offsets->mutex);
     return status;
 }
 
-cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, false, NOBODY); }
-cmq_status cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, true, NOBODY); }
+cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+{
+    return commit_key(offsets, key, offset, false, NOBODY);
+}
+cmq_status cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+{
+    return commit_key(offsets, key, offset, true, NOBODY);
+}
 
-cmq_status cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
+cmq_status cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset,
+                                 cmq_offset_asker asker)
 {
     return commit_key(offsets, key, offset, false, asker);
 }
@@ -488,7 +478,8 @@ cmq_status cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, in
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&offsets->mutex);
     status = require(offsets, key, pair_hash(key->group, key->topic), asker, &number);
-    if (status == CMQ_OK && entry_at(offsets, number)->offset == CMQ_OFFSETS_NONE) status = commit(offsets, number, offset);
+    if (status == CMQ_OK && entry_at(offsets, number)->offset == CMQ_OFFSETS_NONE)
+        status = commit(offsets, number, offset);
     pthread_mutex_unlock(&offsets->mutex);
     return status == CMQ_AGAIN ? CMQ_OK : status;
 }
@@ -500,7 +491,8 @@ void cmq_offsets_share_out(cmq_offsets *offsets)
     pthread_mutex_unlock(&offsets->mutex);
 }
 
-cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed, cmq_offset_asker asker)
+cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed,
+                              cmq_offset_asker asker)
 {
     uint32_t number;
     cmq_status status = check(key, next_pull);
@@ -533,9 +525,15 @@ static int64_t read_offset(cmq_offsets *offsets, const cmq_offset_key *key, bool
 
 /* A pending reset is what is committed, as commits are ignored meanwhile. */
 int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key) { return read_offset(offsets, key, false); }
-int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key) { return read_offset(offsets, key, true); }
+int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key)
+{
+    return read_offset(offsets, key, true);
+}
 
-static bool has_resets(cmq_offsets *offsets) { return atomic_load_explicit(&offsets->resets, memory_order_acquire) != 0; }
+static bool has_resets(cmq_offsets *offsets)
+{
+    return atomic_load_explicit(&offsets->resets, memory_order_acquire) != 0;
+}
 
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
 {
@@ -560,7 +558,8 @@ static int64_t tell(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_off
     entry *of = entry_at(offsets, number);
     fence *found = find_fence(offsets, number, asker.now_ns);
     if (!is_reset(of)) {
-        if (found != NULL && from == of->offset) set_known(found, asker);   /* the new owner has begun at or after the reset */
+        /* the new owner has begun at or after the reset */
+        if (found != NULL && from == of->offset) set_known(found, asker);
         return CMQ_OFFSETS_NONE;
     }
     if (found == NULL) found = make_fence(offsets, number);
@@ -614,7 +613,7 @@ static uint32_t remove_pair(cmq_offsets *offsets, uint32_t pair_number)
         committed += gone->offset != CMQ_OFFSETS_NONE;
         set_reset(offsets, gone, false);
         remove_fence(offsets, number);
-        drop_place(offsets, &offsets->entry_places, hash_of_entry, number);
+        cmq_number_places_drop(&offsets->entry_places, hash_of_entry, offsets, number);
         offsets->entries_live--;
         of->group->entries--;
         if (gone->next_changed == LINK_OUTSIDE) free_entry(offsets, number);
@@ -661,7 +660,8 @@ uint32_t cmq_offsets_count(cmq_offsets *offsets)
 
 static bool has_room(const cmq_offset_items *items, uint32_t text_used, const pair *of)
 {
-    return items->count < items->capacity && items->text_bytes - text_used >= (uint32_t)of->group_bytes + of->topic_bytes;
+    return items->count < items->capacity &&
+           items->text_bytes - text_used >= (uint32_t)of->group_bytes + of->topic_bytes;
 }
 
 /* There is room. `of` NULL: the pair was removed. */
@@ -670,11 +670,12 @@ static void give(cmq_offset_items *items, uint32_t *text_used, const pair *in, c
     uint8_t *text = items->text + *text_used;
     memcpy(text, in->names, (size_t)in->group_bytes + in->topic_bytes);
     *text_used += (uint32_t)in->group_bytes + in->topic_bytes;
-    items->items[items->count++] = (cmq_offset_item){.group = {.data = text, .bytes = in->group_bytes},
-                                                     .topic = {.data = text + in->group_bytes, .bytes = in->topic_bytes},
-                                                     .queue_id = of != NULL ? of->queue_id : -1,
-                                                     .offset = of != NULL ? of->offset : CMQ_OFFSETS_NONE,
-                                                     .pull_offset = of != NULL ? pull_offset_of(of) : CMQ_OFFSETS_NONE};
+    items->items[items->count++] =
+        (cmq_offset_item){.group = {.data = text, .bytes = in->group_bytes},
+                          .topic = {.data = text + in->group_bytes, .bytes = in->topic_bytes},
+                          .queue_id = of != NULL ? of->queue_id : -1,
+                          .offset = of != NULL ? of->offset : CMQ_OFFSETS_NONE,
+                          .pull_offset = of != NULL ? pull_offset_of(of) : CMQ_OFFSETS_NONE};
 }
 
 void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)

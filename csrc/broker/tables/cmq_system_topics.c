@@ -9,11 +9,13 @@
 
 bool cmq_topic_is_reserved(cmq_slice topic)
 {
-    static const char *const names[] = {"SCHEDULE_TOPIC_XXXX",        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-                                        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",          "OFFSET_MOVED_EVENT"};
+    static const char *const names[] = {
+        "SCHEDULE_TOPIC_XXXX",        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",          "OFFSET_MOVED_EVENT"};
     if (topic.bytes < sizeof SYSTEM_PREFIX) return false;
     const uint8_t first = topic.data[0];
-    if (first == 'r') return cmq_slice_starts_with(topic, SYSTEM_PREFIX) && !cmq_slice_starts_with(topic, CMQ_TOPIC_TRACE_PREFIX);
+    if (first == 'r')
+        return cmq_slice_starts_with(topic, SYSTEM_PREFIX) && !cmq_slice_starts_with(topic, CMQ_TOPIC_TRACE_PREFIX);
     if (first != 'S' && first != 'R' && first != 'T' && first != 'O') return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (cmq_slice_equal(topic, cmq_slice_of_text(names[i]))) return true;

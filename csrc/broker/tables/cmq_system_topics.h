@@ -24,7 +24,8 @@
 
 bool cmq_topic_is_reserved(cmq_slice topic);
 
-/* Groups whose progress only the broker moves: clients' commits and pops of theirs would pass over popped messages that were not revived. */
+/* Groups whose progress only the broker moves: clients' commits and pops of theirs would pass over popped messages that
+ * were not revived. */
 bool cmq_group_is_reserved(cmq_slice group);
 
 /* May a parked message go to this queue? `reader` NULL: nothing is known of topics, and all may. */

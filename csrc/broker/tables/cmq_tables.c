@@ -1,12 +1,13 @@
 /* cmq_tables: see cmq_tables.h.
  *
- * Three tables of one kind: open addressing over atomic pointers. A slot goes from empty to an entry to another entry of that name or a tombstone,
- * and never back to empty; a table that is full of either is copied into a new array.
+ * Three tables of one kind: open addressing over atomic pointers. A slot goes from empty to an entry to another entry
+ * of that name or a tombstone, and never back to empty; a table that is full of either is copied into a new array.
  *
- * Why nothing is freed too early: all of what follows is sequentially consistent. A reader stores the epoch into `entered`, then loads slots. The
- * writer stores the new pointer, notes the present epoch with the old one, moves the epoch on, then loads every `entered`. Where a reader's load of
- * the slot still gave the old pointer, it came before the writer's store, so the reader's `entered` came before the writer's look at it, which finds
- * an epoch not after the one that was noted, and keeps the old pointer for later.
+ * Why nothing is freed too early: all of what follows is sequentially consistent. A reader stores the epoch into
+ * `entered`, then loads slots. The writer stores the new pointer, notes the present epoch with the old one, moves the
+ * epoch on, then loads every `entered`. Where a reader's load of the slot still gave the old pointer, it came before
+ * the writer's store, so the reader's `entered` came before the writer's look at it, which finds an epoch not after the
+ * one that was noted, and keeps the old pointer for later.
  */
 #include "broker/tables/cmq_tables.h"
 
@@ -154,7 +155,8 @@ static _Atomic(node *) *slot_of(slots *in, uint64_t hash, cmq_slice name)
     for (uint64_t at = hash;; at++) {
         _Atomic(node *) *slot = &in->at[at & in->mask];
         const node *there = atomic_load_explicit(slot, memory_order_relaxed);
-        if (there == NULL || (there != &tombstone && there->hash == hash && cmq_slice_equal(there->name, name))) return slot;
+        if (there == NULL || (there != &tombstone && there->hash == hash && cmq_slice_equal(there->name, name)))
+            return slot;
     }
 }
 
@@ -262,7 +264,8 @@ void cmq_tables_destroy(cmq_tables *tables)
 static cmq_status CMQ_MUST_CHECK check_name(cmq_slice name, const char *of)
 {
     if (name.bytes > 0 && name.bytes <= CMQ_TABLES_NAME_BYTES_MAX) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "the name of a %s has 1 to %u bytes, not %zu", of, CMQ_TABLES_NAME_BYTES_MAX, name.bytes);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "the name of a %s has 1 to %u bytes, not %zu", of, CMQ_TABLES_NAME_BYTES_MAX,
+                    name.bytes);
 }
 
 /* Begin an entry; its name is copied to `at`. */
@@ -312,9 +315,15 @@ cmq_status cmq_tables_put_group(cmq_tables *tables, const cmq_group_entry *group
 
 bool cmq_tables_remove_topic(cmq_tables *tables, cmq_slice topic) { return take_out(tables, &tables->topics, topic); }
 bool cmq_tables_remove_group(cmq_tables *tables, cmq_slice group) { return take_out(tables, &tables->groups, group); }
-bool cmq_tables_remove_consumer(cmq_tables *tables, cmq_slice group) { return take_out(tables, &tables->consumers, group); }
+bool cmq_tables_remove_consumer(cmq_tables *tables, cmq_slice group)
+{
+    return take_out(tables, &tables->consumers, group);
+}
 
-void cmq_tables_set_perm(cmq_tables *tables, int32_t perm) { atomic_store_explicit(&tables->perm, perm, memory_order_relaxed); }
+void cmq_tables_set_perm(cmq_tables *tables, int32_t perm)
+{
+    atomic_store_explicit(&tables->perm, perm, memory_order_relaxed);
+}
 
 /* ---- consumers ---- */
 
@@ -334,7 +343,8 @@ static cmq_status CMQ_MUST_CHECK check_consumer(const cmq_consumer_entry *consum
     cmq_status status = check_name(consumer->group, "group");
     *name_bytes_out = consumer->group.bytes;
     if (status == CMQ_OK && consumer->subscription_count > CMQ_TABLES_SUBSCRIPTIONS_MAX)
-        return cmq_fail(CMQ_ERR_LIMIT, "%u subscriptions in one group; at most %u", consumer->subscription_count, CMQ_TABLES_SUBSCRIPTIONS_MAX);
+        return cmq_fail(CMQ_ERR_LIMIT, "%u subscriptions in one group; at most %u", consumer->subscription_count,
+                        CMQ_TABLES_SUBSCRIPTIONS_MAX);
     for (uint32_t i = 0; i < consumer->subscription_count && status == CMQ_OK; i++) {
         status = check_name(consumer->subscriptions[i].topic, "subscription's topic");
         *name_bytes_out += consumer->subscriptions[i].topic.bytes;
@@ -343,7 +353,8 @@ static cmq_status CMQ_MUST_CHECK check_consumer(const cmq_consumer_entry *consum
 }
 
 /* A copy with names, references and order of its own; serials come later. */
-static cmq_status CMQ_MUST_CHECK copy_consumer(const cmq_consumer_entry *consumer, size_t name_bytes, consumer_node **made_out)
+static cmq_status CMQ_MUST_CHECK copy_consumer(const cmq_consumer_entry *consumer, size_t name_bytes,
+                                               consumer_node **made_out)
 {
     const uint32_t count = consumer->subscription_count;
     *made_out = NULL;
@@ -367,7 +378,8 @@ static cmq_status CMQ_MUST_CHECK copy_consumer(const cmq_consumer_entry *consume
     for (uint32_t i = 1; i < count; i++) {
         const cmq_slice topic = made->subscriptions[i].topic;
         if (compare_names(topic, made->subscriptions[i - 1].topic) != 0) continue;
-        const cmq_status status = cmq_fail(CMQ_ERR_ARGUMENT, "the group subscribes twice to topic %.*s", (int)topic.bytes, (const char *)topic.data);
+        const cmq_status status = cmq_fail(CMQ_ERR_ARGUMENT, "the group subscribes twice to topic %.*s",
+                                           (int)topic.bytes, (const char *)topic.data);
         free_consumer(&made->head.retiring);
         return status;
     }
@@ -415,7 +427,8 @@ void cmq_tables_count(cmq_tables *tables, cmq_tables_counts *counts_out)
 {
     pthread_mutex_lock(&tables->mutex);
     reclaim(tables);
-    *counts_out = (cmq_tables_counts){.topics = tables->topics.live, .groups = tables->groups.live, .consumers = tables->consumers.live};
+    *counts_out = (cmq_tables_counts){
+        .topics = tables->topics.live, .groups = tables->groups.live, .consumers = tables->consumers.live};
     for (const retiree *what = tables->retired; what != NULL; what = what->next) counts_out->retired++;
     pthread_mutex_unlock(&tables->mutex);
 }
@@ -430,7 +443,8 @@ cmq_status cmq_tables_reader_create(cmq_tables *tables, cmq_tables_reader **read
         if (!tables->readers[i].taken) *reader_out = &tables->readers[i];
     if (*reader_out != NULL) (*reader_out)->taken = true;
     pthread_mutex_unlock(&tables->mutex);
-    return *reader_out != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_LIMIT, "the tables have %u readers already", CMQ_TABLES_READERS_MAX);
+    return *reader_out != NULL ? CMQ_OK
+                               : cmq_fail(CMQ_ERR_LIMIT, "the tables have %u readers already", CMQ_TABLES_READERS_MAX);
 }
 
 void cmq_tables_reader_destroy(cmq_tables_reader *reader)
@@ -442,7 +456,10 @@ void cmq_tables_reader_destroy(cmq_tables_reader *reader)
     pthread_mutex_unlock(&reader->tables->mutex);
 }
 
-static bool is_inside(const cmq_tables_reader *reader) { return atomic_load_explicit(&reader->entered, memory_order_relaxed) != 0; }
+static bool is_inside(const cmq_tables_reader *reader)
+{
+    return atomic_load_explicit(&reader->entered, memory_order_relaxed) != 0;
+}
 
 void cmq_tables_enter(cmq_tables_reader *reader)
 {
@@ -484,4 +501,7 @@ const cmq_subscription *cmq_consumer_subscription(const cmq_consumer_entry *cons
     return bsearch(&key, consumer->subscriptions, consumer->subscription_count, sizeof key, by_topic);
 }
 
-int32_t cmq_tables_perm(const cmq_tables_reader *reader) { return atomic_load_explicit(&reader->tables->perm, memory_order_relaxed); }
+int32_t cmq_tables_perm(const cmq_tables_reader *reader)
+{
+    return atomic_load_explicit(&reader->tables->perm, memory_order_relaxed);
+}

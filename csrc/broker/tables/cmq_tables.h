@@ -97,7 +97,8 @@ typedef struct cmq_subscription {
     bool read_forbidden;         /* the group's forbiddenTable has this topic's read bit */
     cmq_filter *filter;          /* never NULL; in a put: borrowed, NULL is all */
     int64_t sub_version;
-    uint64_t serial;             /* of this filter in this group; another one whenever the filter or its type changes. Set by the table */
+    uint64_t serial;             /* of this filter in this group; another one whenever the filter or its type changes.
+                                  * Set by the table */
 } cmq_subscription;
 
 typedef struct cmq_consumer_entry {
@@ -105,7 +106,8 @@ typedef struct cmq_consumer_entry {
     cmq_message_model model;
     cmq_consume_type type;
     uint32_t subscription_count;
-    const cmq_subscription *subscriptions;   /* sorted by topic (length, then bytes) in the table; in any order in a put */
+    const cmq_subscription *subscriptions;   /* sorted by topic (length, then bytes) in the table; in any order in a
+                                              * put */
 } cmq_consumer_entry;
 
 /* ---- life ---- */

@@ -1,4 +1,5 @@
-/* cmq_traffic: see cmq_traffic.h. Entries lie in chunks that never move and are published by their count; the table that finds them is the loop's own. */
+/* cmq_traffic: see cmq_traffic.h. Entries lie in chunks that never move and are published by their count; the table
+ * that finds them is the loop's own. */
 #include "broker/tables/cmq_traffic.h"
 
 #include <stdatomic.h>
@@ -32,7 +33,10 @@ cmq_status cmq_traffic_create(cmq_traffic **traffic_out)
     return *traffic_out != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory for a table of traffic");
 }
 
-static entry *at(const cmq_traffic *traffic, uint32_t number) { return &traffic->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)]; }
+static entry *at(const cmq_traffic *traffic, uint32_t number)
+{
+    return &traffic->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)];
+}
 
 void cmq_traffic_destroy(cmq_traffic *traffic)
 {
@@ -46,7 +50,8 @@ void cmq_traffic_destroy(cmq_traffic *traffic)
 
 static bool is_of(const entry *e, cmq_slice topic, cmq_slice group)
 {
-    return e->topic_bytes == topic.bytes && e->group_bytes == group.bytes && memcmp(e->names, topic.data, topic.bytes) == 0 &&
+    return e->topic_bytes == topic.bytes && e->group_bytes == group.bytes &&
+           memcmp(e->names, topic.data, topic.bytes) == 0 &&
            (group.bytes == 0 || memcmp(e->names + topic.bytes, group.data, group.bytes) == 0);
 }
 

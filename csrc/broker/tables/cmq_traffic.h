@@ -23,7 +23,8 @@ typedef struct cmq_traffic cmq_traffic;
 cmq_status CMQ_MUST_CHECK cmq_traffic_create(cmq_traffic **traffic_out);
 void cmq_traffic_destroy(cmq_traffic *traffic);   /* NULL is fine */
 
-/* Messages and their records' bytes: received for a topic (no group), or given to a group. Names of at most 255 bytes. */
+/* Messages and their records' bytes: received for a topic (no group), or given to a group. Names of at most 255
+ * bytes. */
 void cmq_traffic_count(cmq_traffic *traffic, cmq_slice topic, cmq_slice group, uint64_t messages, uint64_t bytes);
 
 typedef struct cmq_traffic_item {

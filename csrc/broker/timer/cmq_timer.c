@@ -21,7 +21,8 @@ static cmq_status CMQ_MUST_CHECK take_options(cmq_timer *timer, const cmq_timer_
 {
     cmq_timer_options *options = &timer->options;
     *options = *given;
-    if (options->precision_ms < 0 || options->delay_ms_max < 0 || options->slot_messages < 0 || options->flush_interval_ms < 0 || options->log_file_bytes < 0)
+    if (options->precision_ms < 0 || options->delay_ms_max < 0 || options->slot_messages < 0 ||
+        options->flush_interval_ms < 0 || options->log_file_bytes < 0)
         return cmq_fail(CMQ_ERR_ARGUMENT, "an option of the timers is negative");
     if (options->precision_ms == 0) options->precision_ms = CMQ_TIMER_PRECISION_MS;
     if (options->delay_ms_max == 0) options->delay_ms_max = CMQ_TIMER_DELAY_MS_MAX;
@@ -29,11 +30,13 @@ static cmq_status CMQ_MUST_CHECK take_options(cmq_timer *timer, const cmq_timer_
     if (options->flush_interval_ms == 0) options->flush_interval_ms = SECOND_MS;
     if (options->log_file_bytes == 0) options->log_file_bytes = CMQ_TIMER_LOG_FILE_BYTES;
     if (options->roll_window_slots == 0) options->roll_window_slots = 2 * 86400;
-    if (options->roll_window_slots < 2 || options->roll_window_slots > CMQ_TIMER_WINDOW_SLOTS_MAX) options->roll_window_slots = CMQ_TIMER_WINDOW_SLOTS_MAX;
+    if (options->roll_window_slots < 2 || options->roll_window_slots > CMQ_TIMER_WINDOW_SLOTS_MAX)
+        options->roll_window_slots = CMQ_TIMER_WINDOW_SLOTS_MAX;
     /* A unit has 32 bits for the milliseconds until its slot. */
     const int64_t slots_max = INT32_MAX / options->precision_ms;
     timer->roll_window = options->roll_window_slots < slots_max ? options->roll_window_slots : slots_max;
-    if (timer->roll_window < 2) return cmq_fail(CMQ_ERR_ARGUMENT, "timerPrecisionMs is %d; at most %d", options->precision_ms, INT32_MAX / 2);
+    if (timer->roll_window < 2)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "timerPrecisionMs is %d; at most %d", options->precision_ms, INT32_MAX / 2);
     return CMQ_OK;
 }
 
@@ -90,10 +93,12 @@ static cmq_status CMQ_MUST_CHECK flush(cmq_timer *timer, int64_t now_ms)
     cmq_timer_check check = check_now(timer);
     cmq_status status = cmq_store_flush(timer->store);
     if (status == CMQ_OK) status = cmq_timer_log_flush(timer->log);
-    if (status == CMQ_OK) status = cmq_timer_wheel_flush(timer->wheel);   /* others only read the wheel, so no mutex while the disk works */
+    /* others only read the wheel, so no mutex while the disk works */
+    if (status == CMQ_OK) status = cmq_timer_wheel_flush(timer->wheel);
     check.timestamp_ms = now_ms;
     check.counter++;
-    if (status == CMQ_OK) status = cmq_timer_check_store(cmq_store_fs(timer->store), cmq_store_root(timer->store), &check);
+    if (status == CMQ_OK)
+        status = cmq_timer_check_store(cmq_store_fs(timer->store), cmq_store_root(timer->store), &check);
     if (status == CMQ_OK) {
         pthread_mutex_lock(&timer->mutex);
         timer->check = check;
@@ -122,7 +127,8 @@ static bool is_time(int64_t *at_ms, int64_t now_ms, int64_t interval_ms)
 static cmq_status CMQ_MUST_CHECK keep_files(cmq_timer *timer, int64_t now_ms)
 {
     cmq_status status = CMQ_OK;
-    if (timer->dirty && is_time(&timer->flush_ms, now_ms, timer->options.flush_interval_ms)) status = flush(timer, now_ms);
+    if (timer->dirty && is_time(&timer->flush_ms, now_ms, timer->options.flush_interval_ms))
+        status = flush(timer, now_ms);
     if (status == CMQ_OK && is_time(&timer->expire_ms, now_ms, EXPIRE_MS)) status = expire(timer);
     return status;
 }
@@ -132,7 +138,8 @@ static cmq_status CMQ_MUST_CHECK keep_files(cmq_timer *timer, int64_t now_ms)
 static void forget_arrivals(cmq_timer *timer)
 {
     cmq_queue *queues[64];
-    while (cmq_watcher_take(timer->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;   /* the one queue is looked at anyway */
+    /* the one queue is looked at anyway */
+    while (cmq_watcher_take(timer->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;
 }
 
 /* Enter and deliver, a batch of each in turn, until there is nothing. A failure in one does not stop the other; the
@@ -174,7 +181,9 @@ cmq_status cmq_timer_step(cmq_timer *timer, int64_t *next_due_ms_out)
     if (status == CMQ_ERR_FENCED) *next_due_ms_out = CMQ_ALARM_NEVER;
     else if (status != CMQ_OK) *next_due_ms_out = cmq_clock_now_ms(&timer->clock) + RETRY_MS;
     pthread_mutex_lock(&timer->mutex);
-    timer->counters.state = status == CMQ_OK ? CMQ_TIMER_RUNNING : status == CMQ_ERR_FENCED ? CMQ_TIMER_FENCED : CMQ_TIMER_RETRYING;
+    timer->counters.state = status == CMQ_OK           ? CMQ_TIMER_RUNNING
+                            : status == CMQ_ERR_FENCED ? CMQ_TIMER_FENCED
+                                                       : CMQ_TIMER_RETRYING;
     timer->counters.status = status;
     timer->counters.rounds++;
     pthread_mutex_unlock(&timer->mutex);
@@ -239,31 +248,39 @@ static bool is_refused(cmq_timer *timer, int64_t number)
     pthread_mutex_unlock(&timer->mutex);
     if (slot.count <= limit) return false;
     if (slot.count >= limit * 2) return true;
-    const uint64_t dice = atomic_fetch_add_explicit(&timer->admissions, 1, memory_order_relaxed) * CMQ_NAMEHASH_MULTIPLIER;
+    const uint64_t dice =
+        atomic_fetch_add_explicit(&timer->admissions, 1, memory_order_relaxed) * CMQ_NAMEHASH_MULTIPLIER;
     return (double)(dice >> 54) * 1000 / 1024 < 1000.0 * (double)(slot.count - limit) / (double)limit;
 }
 
-/* Is it "topic+id"? A sender may write to the topic, so it may recall what waits for it. Other topics' timers, and the checkpoints of pops, which wait in
- * the same wheel, are not its own. */
+/* Is it "topic+id"? A sender may write to the topic, so it may recall what waits for it. Other topics' timers, and the
+ * checkpoints of pops, which wait in the same wheel, are not its own. */
 static bool is_key_of(cmq_slice topic, cmq_slice key)
 {
-    return key.bytes > topic.bytes && key.bytes <= CMQ_TIMER_KEY_BYTES_MAX && memcmp(key.data, topic.data, topic.bytes) == 0 && key.data[topic.bytes] == '+';
+    return key.bytes > topic.bytes && key.bytes <= CMQ_TIMER_KEY_BYTES_MAX &&
+           memcmp(key.data, topic.data, topic.bytes) == 0 && key.data[topic.bytes] == '+';
 }
 
-cmq_status cmq_timer_admit(cmq_timer *timer, const cmq_timer_asked *asked, cmq_slice topic, int32_t queue_id, cmq_timer_parked *parked_out)
+cmq_status cmq_timer_admit(cmq_timer *timer, const cmq_timer_asked *asked, cmq_slice topic, int32_t queue_id,
+                           cmq_timer_parked *parked_out)
 {
     int64_t deliver_ms;
     if (!cmq_timer_is_asked(asked) || cmq_slice_equal(topic, cmq_timer_topic())) return CMQ_END;
-    if (timer == NULL) return cmq_fail(CMQ_ERR_SETTING, "accurate timer message is not enabled, timerWheelEnable is false");
+    if (timer == NULL)
+        return cmq_fail(CMQ_ERR_SETTING, "accurate timer message is not enabled, timerWheelEnable is false");
     const int64_t now_ms = cmq_clock_now_ms(&timer->clock), limit = timer->options.slot_messages;
     if (asked->delete_key.bytes > 0 && !is_key_of(topic, asked->delete_key))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "TIMER_DEL_UNIQKEY must be %.*s+ID, of at most %u bytes: a message deletes timers of its own topic only", (int)topic.bytes, (const char *)topic.data, CMQ_TIMER_KEY_BYTES_MAX);
+        return cmq_fail(
+            CMQ_ERR_ARGUMENT,
+            "TIMER_DEL_UNIQKEY must be %.*s+ID, of at most %u bytes: a message deletes timers of its own topic only",
+            (int)topic.bytes, (const char *)topic.data, CMQ_TIMER_KEY_BYTES_MAX);
     cmq_status status = cmq_timer_deliver_time(&timer->options, asked, now_ms, &deliver_ms);
     if (status == CMQ_OK) status = cmq_timer_park(&timer->options, topic, queue_id, deliver_ms, now_ms, parked_out);
     if (status != CMQ_OK || !is_refused(timer, parked_out->out_ms / timer->options.precision_ms)) return status;
     return cmq_fail(CMQ_ERR_LIMIT,
-                    "timer message is under flow control, max num limit is %" PRId64 " or the current value is greater than %" PRId64
-                    " and less than %" PRId64 ", trigger random flow control",
+                    "timer message is under flow control, max num limit is %" PRId64
+                    " or the current value is greater than %" PRId64 " and less than %" PRId64
+                    ", trigger random flow control",
                     limit * 2, limit, limit * 2);
 }
 

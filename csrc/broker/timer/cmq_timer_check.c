@@ -45,7 +45,8 @@ cmq_status cmq_timer_check_load(cmq_fs *fs, const char *root, cmq_timer_check *c
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK) return status;
     status = cmq_file_info_of(file, &info);
-    if (status == CMQ_OK && info.bytes > 0) status = cmq_file_read(file, 0, known, info.bytes < sizeof known ? (size_t)info.bytes : sizeof known);
+    if (status == CMQ_OK && info.bytes > 0)
+        status = cmq_file_read(file, 0, known, info.bytes < sizeof known ? (size_t)info.bytes : sizeof known);
     cmq_file_close(file);
     if (status != CMQ_OK) return status;
     decode(known, check_out);

@@ -16,7 +16,8 @@ static cmq_slice key_at(const cmq_timer_deletes *deletes, uint64_t at)
 static size_t place_of(const cmq_timer_deletes *deletes, cmq_slice key)
 {
     size_t place = (size_t)cmq_name_hash(key) & (deletes->table_slots - 1);
-    while (deletes->table[place] != 0 && !cmq_slice_equal(key_at(deletes, deletes->table[place] - 1), key)) place = (place + 1) & (deletes->table_slots - 1);
+    while (deletes->table[place] != 0 && !cmq_slice_equal(key_at(deletes, deletes->table[place] - 1), key))
+        place = (place + 1) & (deletes->table_slots - 1);
     return place;
 }
 
@@ -32,7 +33,8 @@ static cmq_status CMQ_MUST_CHECK grow_table(cmq_timer_deletes *deletes)
     grown.table = calloc(grown.table_slots, sizeof *grown.table);
     if (grown.table == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %zu deletions of timers", deletes->count);
     for (size_t i = 0; i < deletes->table_slots; i++)
-        if (deletes->table[i] != 0) grown.table[place_of(&grown, key_at(deletes, deletes->table[i] - 1))] = deletes->table[i];
+        if (deletes->table[i] != 0)
+            grown.table[place_of(&grown, key_at(deletes, deletes->table[i] - 1))] = deletes->table[i];
     free(deletes->table);
     *deletes = grown;
     return CMQ_OK;

@@ -1,8 +1,9 @@
 /* cmq_timer_deliver: delivers due messages to their topics: slot by slot, a slot's deletions first, then its messages
  * in the order in which they were parked.
  *
- * A clock that was weeks ahead leaves slots that lie a turn of the wheel or more ahead of the true time. They would hold the places of nearer ones for
- * weeks, and the wheel finds slots in the order of places. So when the clock was set back, all that lies in them is parked again, as a roll does.
+ * A clock that was weeks ahead leaves slots that lie a turn of the wheel or more ahead of the true time. They would
+ * hold the places of nearer ones for weeks, and the wheel finds slots in the order of places. So when the clock was set
+ * back, all that lies in them is parked again, as a roll does.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,23 +33,29 @@ static cmq_status CMQ_MUST_CHECK add_number(cmq_timer *timer, size_t *used, cmq_
 {
     char digits[24];
     const int bytes = snprintf(digits, sizeof digits, "%" PRId64, number);
-    return cmq_property_append(timer->properties, sizeof timer->properties, used, name, (cmq_slice){.data = (const uint8_t *)digits, .bytes = (size_t)bytes});
+    return cmq_property_append(timer->properties, sizeof timer->properties, used, name,
+                               (cmq_slice){.data = (const uint8_t *)digits, .bytes = (size_t)bytes});
 }
 
 /* The properties of the delivery: the parked ones, and when it came in and out. */
-static cmq_status CMQ_MUST_CHECK write_properties(cmq_timer *timer, cmq_slice *properties, int64_t enqueue_ms, bool roll)
+static cmq_status CMQ_MUST_CHECK write_properties(cmq_timer *timer, cmq_slice *properties, int64_t enqueue_ms,
+                                                  bool roll)
 {
     cmq_slice rest = *properties, name, value;
     size_t used = 0;
     int32_t rolls = 0;
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK && cmq_property_next(&rest, &name, &value)) {
-        if (roll && cmq_slice_equal(name, CMQ_NAME("TIMER_ROLL_TIMES")) && (cmq_field_i32(value, &rolls) != CMQ_OK || rolls < 0 || rolls == INT32_MAX)) rolls = 0;
-        if (!is_written_anew(name, roll)) status = cmq_property_append(timer->properties, sizeof timer->properties, &used, name, value);
+        if (roll && cmq_slice_equal(name, CMQ_NAME("TIMER_ROLL_TIMES")) &&
+            (cmq_field_i32(value, &rolls) != CMQ_OK || rolls < 0 || rolls == INT32_MAX))
+            rolls = 0;
+        if (!is_written_anew(name, roll))
+            status = cmq_property_append(timer->properties, sizeof timer->properties, &used, name, value);
     }
     if (status == CMQ_OK) status = add_number(timer, &used, CMQ_NAME("TIMER_ENQUEUE_MS"), enqueue_ms);
     if (status == CMQ_OK && roll) status = add_number(timer, &used, CMQ_NAME("TIMER_ROLL_TIMES"), rolls + 1);
-    if (status == CMQ_OK) status = add_number(timer, &used, CMQ_NAME("TIMER_DEQUEUE_MS"), cmq_clock_now_ms(&timer->clock));
+    if (status == CMQ_OK)
+        status = add_number(timer, &used, CMQ_NAME("TIMER_DEQUEUE_MS"), cmq_clock_now_ms(&timer->clock));
     *properties = (cmq_slice){.data = timer->properties, .bytes = used};
     return status;
 }
@@ -60,7 +67,8 @@ static void note_undelivered(cmq_timer *timer)
     pthread_mutex_unlock(&timer->mutex);
 }
 
-cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int64_t enqueue_ms, bool roll, int64_t *end_out)
+cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int64_t enqueue_ms, bool roll,
+                            int64_t *end_out)
 {
     cmq_slice topic;
     int32_t queue_id;
@@ -68,7 +76,8 @@ cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int
     cmq_appended appended;
     cmq_status status = cmq_delay_target(parked, &topic, &queue_id);
     if (status == CMQ_OK && cmq_slice_equal(topic, cmq_timer_topic()))
-        status = cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %s", CMQ_TOPIC_TIMER);
+        status =
+            cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %s", CMQ_TOPIC_TIMER);
     if (status == CMQ_OK && roll) {
         topic = cmq_timer_topic();
         queue_id = 0;
@@ -88,7 +97,9 @@ cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int
 static size_t write_key(const cmq_record_view *parked, uint8_t *into, size_t room)
 {
     cmq_slice topic, unique;
-    if (!cmq_property_find(parked->properties, CMQ_NAME("REAL_TOPIC"), &topic) || !cmq_property_find(parked->properties, CMQ_NAME("UNIQ_KEY"), &unique)) return 0;
+    if (!cmq_property_find(parked->properties, CMQ_NAME("REAL_TOPIC"), &topic) ||
+        !cmq_property_find(parked->properties, CMQ_NAME("UNIQ_KEY"), &unique))
+        return 0;
     if (topic.bytes + 1 + unique.bytes > room) return 0;
     memcpy(into, topic.data, topic.bytes);
     into[topic.bytes] = '+';
@@ -96,7 +107,8 @@ static size_t write_key(const cmq_record_view *parked, uint8_t *into, size_t roo
     return topic.bytes + 1 + unique.bytes;
 }
 
-static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_timer_unit *unit, const cmq_record_view *parked, deliveries *done)
+static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_timer_unit *unit,
+                                                const cmq_record_view *parked, deliveries *done)
 {
     uint8_t key[CMQ_TIMER_KEY_BYTES_MAX];
     cmq_slice deletes;
@@ -105,7 +117,8 @@ static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_time
     /* After a power loss under async flush another record may have come to lie there: it has a unit of its own. */
     if (!cmq_slice_equal(parked->topic, cmq_timer_topic()) || parked->record_bytes != (uint32_t)unit->bytes ||
         !cmq_timer_record_number(timer, parked, &number) || (!rolls && number != timer->walk.number))
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record is not the one that its unit in the timer log was made of");
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy,
+                           "the record is not the one that its unit in the timer log was made of");
     if (!roll && cmq_property_find(parked->properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &deletes)) return CMQ_OK;
     const size_t key_bytes = timer->walk.deletes.count > 0 ? write_key(parked, key, sizeof key) : 0;
     if (key_bytes > 0 && cmq_timer_deletes_has(&timer->walk.deletes, (cmq_slice){.data = key, .bytes = key_bytes})) {
@@ -160,10 +173,12 @@ static cmq_status CMQ_MUST_CHECK add_mark(cmq_timer_walk *walk, int64_t position
 
 static bool read_unit(const cmq_timer *timer, int64_t position, cmq_timer_unit *unit_out)
 {
-    return cmq_timer_log_read(timer->log, position, unit_out) && cmq_timer_unit_number(timer, unit_out) == timer->walk.number;
+    return cmq_timer_log_read(timer->log, position, unit_out) &&
+           cmq_timer_unit_number(timer, unit_out) == timer->walk.number;
 }
 
-/* The slot's newest unit before position `behind`: where the chain leads, or, where that is damaged, the nearest one in the log. -1: none. */
+/* The slot's newest unit before position `behind`: where the chain leads, or, where that is damaged, the nearest one in
+ * the log. -1: none. */
 static int64_t unit_before(const cmq_timer *timer, int64_t behind, int64_t at, cmq_timer_unit *unit_out)
 {
     const int64_t min = cmq_timer_log_min(timer->log), first = timer->walk.first > min ? timer->walk.first : min;
@@ -187,7 +202,8 @@ static cmq_status CMQ_MUST_CHECK note_deletion(cmq_timer *timer, const cmq_timer
     cmq_slice key;
     cmq_status status = cmq_parked_read(timer->store, unit->phy, &parked);
     /* A longer key is no timer's; a slot keeps those of all its deletions in memory. */
-    if (status == CMQ_OK && cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key) && key.bytes <= CMQ_TIMER_KEY_BYTES_MAX)
+    if (status == CMQ_OK && cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key) &&
+        key.bytes <= CMQ_TIMER_KEY_BYTES_MAX)
         status = cmq_timer_deletes_add(&timer->walk.deletes, key);
     cmq_parked_release(&parked);
     return cmq_parked_is_hopeless(status) ? CMQ_OK : status;
@@ -204,11 +220,13 @@ static cmq_status CMQ_MUST_CHECK begin_slot(cmq_timer *timer, int64_t number)
     walk->number = number;
     cmq_timer_wheel_get(timer->wheel, number, &slot);
     walk->first = slot.first;
-    for (int64_t at = newest_unit(timer, slot.last, &unit); status == CMQ_OK && at >= 0; at = unit_before(timer, at, unit.previous, &unit)) {
+    for (int64_t at = newest_unit(timer, slot.last, &unit); status == CMQ_OK && at >= 0;
+         at = unit_before(timer, at, unit.previous, &unit)) {
         if (in_block == 0) status = add_mark(walk, at);
         in_block = (in_block + 1) % CMQ_TIMER_BATCH;
         const int32_t kind = unit.magic & (CMQ_TIMER_UNIT_DELETE | CMQ_TIMER_UNIT_ROLL);
-        if (status == CMQ_OK && kind == CMQ_TIMER_UNIT_DELETE && !walk->parks_again) status = note_deletion(timer, &unit);
+        if (status == CMQ_OK && kind == CMQ_TIMER_UNIT_DELETE && !walk->parks_again)
+            status = note_deletion(timer, &unit);
     }
     if (status != CMQ_OK) {
         cmq_timer_walk_free(walk);
@@ -224,8 +242,8 @@ static void load_block(cmq_timer *timer)
     cmq_timer_walk *walk = &timer->walk;
     cmq_timer_unit unit;
     walk->count = walk->next = 0;
-    for (int64_t at = newest_unit(timer, walk->marks[--walk->blocks_left], &unit); walk->count < CMQ_TIMER_BATCH && at >= 0;
-         at = unit_before(timer, at, unit.previous, &unit))
+    for (int64_t at = newest_unit(timer, walk->marks[--walk->blocks_left], &unit);
+         walk->count < CMQ_TIMER_BATCH && at >= 0; at = unit_before(timer, at, unit.previous, &unit))
         walk->positions[walk->count++] = at;
     for (uint32_t i = 0, j = walk->count; i + 1 < j; i++) {
         const int64_t swapped = walk->positions[i];
@@ -291,7 +309,9 @@ static void read_up_to(cmq_timer *timer, int64_t number)
 static int64_t choose_slot(cmq_timer *timer)
 {
     const bool far = cmq_timer_has_far_slots(timer);
-    int64_t number = far ? cmq_timer_wheel_next_beyond(timer->wheel, &timer->far_place, timer->write_number + CMQ_TIMER_SLOTS) : INT64_MAX;
+    int64_t number =
+        far ? cmq_timer_wheel_next_beyond(timer->wheel, &timer->far_place, timer->write_number + CMQ_TIMER_SLOTS)
+            : INT64_MAX;
     timer->walk.parks_again = number != INT64_MAX;
     if (timer->walk.parks_again) return number;
     if (far) {   /* no more: now the order of places is that of time */

@@ -1,7 +1,8 @@
 /* cmq_timer_enter: gives parked messages their unit in the timer log and their slot in the wheel. Late ones are
  * delivered at once, behind those due before.
  *
- * A message further away than the roll window gets a unit that parks it again before that window ends, as the wheel has no room for all of time.
+ * A message further away than the roll window gets a unit that parks it again before that window ends, as the wheel has
+ * no room for all of time.
  */
 #include "base/cmq_hash.h"
 #include "broker/timer/cmq_timer_internal.h"
@@ -19,12 +20,15 @@ bool cmq_timer_record_number(const cmq_timer *timer, const cmq_record_view *park
 {
     cmq_slice text;
     int64_t out_ms;
-    if (!cmq_property_find(parked->properties, CMQ_NAME("TIMER_OUT_MS"), &text) || cmq_field_i64(text, &out_ms) != CMQ_OK || out_ms < 0) return false;
+    if (!cmq_property_find(parked->properties, CMQ_NAME("TIMER_OUT_MS"), &text) ||
+        cmq_field_i64(text, &out_ms) != CMQ_OK || out_ms < 0)
+        return false;
     *number_out = out_ms / timer->options.precision_ms;
     return true;
 }
 
-/* Does the log have this record's unit already? The check is older than the log, so the queue is read again from behind it. */
+/* Does the log have this record's unit already? The check is older than the log, so the queue is read again from behind
+ * it. */
 static bool is_entered(cmq_timer *timer, int64_t phy)
 {
     cmq_timer_unit unit;
@@ -46,7 +50,8 @@ static int64_t slot_for(const cmq_timer *timer, int64_t number, bool *roll_out)
     return timer->write_number + (ahead - window < window / 3 ? window / 2 : window);
 }
 
-/* CMQ_AGAIN: the slot's place still has something that was not delivered, or the slot is being delivered (the clock was set back). */
+/* CMQ_AGAIN: the slot's place still has something that was not delivered, or the slot is being delivered (the clock was
+ * set back). */
 static cmq_status CMQ_MUST_CHECK add_unit(cmq_timer *timer, const cmq_record_view *parked, int64_t phy, int64_t number)
 {
     cmq_slice topic, key;
@@ -55,7 +60,8 @@ static cmq_status CMQ_MUST_CHECK add_unit(cmq_timer *timer, const cmq_record_vie
     int64_t position;
     const bool deletes = cmq_property_find(parked->properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key);
     const int64_t at = slot_for(timer, number, &roll), precision_ms = timer->options.precision_ms;
-    if (!cmq_timer_wheel_has_room(timer->wheel, at) || (timer->walk.active && timer->walk.number == at)) return CMQ_AGAIN;
+    if (!cmq_timer_wheel_has_room(timer->wheel, at) || (timer->walk.active && timer->walk.number == at))
+        return CMQ_AGAIN;
     cmq_timer_wheel_get(timer->wheel, at, &slot);
     /* The clock was set back into a slot that was delivered: its messages are not delivered again. */
     if (!cmq_timer_wheel_is_pending(timer->wheel, at)) slot = (cmq_timer_slot){.number = at, .first = -1, .last = -1};
@@ -83,11 +89,13 @@ static cmq_status CMQ_MUST_CHECK add_unit(cmq_timer *timer, const cmq_record_vie
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK enter_record(cmq_timer *timer, const cmq_unit *queued, const cmq_record_view *parked, entries *done)
+static cmq_status CMQ_MUST_CHECK enter_record(cmq_timer *timer, const cmq_unit *queued, const cmq_record_view *parked,
+                                              entries *done)
 {
     int64_t number;
     cmq_slice key;
-    if (!cmq_timer_record_number(timer, parked, &number)) return cmq_fail_at(CMQ_ERR_CORRUPT, queued->phy, "the parked record has no TIMER_OUT_MS");
+    if (!cmq_timer_record_number(timer, parked, &number))
+        return cmq_fail_at(CMQ_ERR_CORRUPT, queued->phy, "the parked record has no TIMER_OUT_MS");
     if (queued->offset < timer->refill_until && number < timer->refill_number) return CMQ_OK;
     if (is_entered(timer, queued->phy)) return CMQ_OK;
     if (number >= timer->write_number) {

@@ -29,8 +29,8 @@
 #define CMQ_TIMER_KEY_BYTES_MAX 1024u     /* of "topic+id": a longer one is deleted by nobody */
 #define CMQ_TIMER_NEVER_ENTERED INT64_MAX /* TIMER_ENQUEUE_MS of what was late */
 
-/* A slot whose units are being delivered. Its chain runs from the newest to the oldest, and delivery the other way: the way back is remembered by marks, one
- * per block, so that a slot may have millions. */
+/* A slot whose units are being delivered. Its chain runs from the newest to the oldest, and delivery the other way: the
+ * way back is remembered by marks, one per block, so that a slot may have millions. */
 typedef struct cmq_timer_walk {
     bool active;
     bool parks_again;                     /* all its messages are parked again */
@@ -68,11 +68,13 @@ struct cmq_timer {
     /* The thread's, or who calls step. */
     cmq_timer_log *log;
     int64_t write_number;                 /* the slot of now: messages of earlier slots are late */
-    uint32_t far_place;                   /* from this place on slots may be pending that lie a turn of the wheel ahead (the clock was set back); CMQ_TIMER_SLOTS: none */
+    uint32_t far_place;                   /* from this place on slots may be pending that lie a turn of the wheel ahead
+                                           * (the clock was set back); CMQ_TIMER_SLOTS: none */
     int64_t roll_window;                  /* slots */
     int64_t refill_until;                 /* queue offsets below were entered once, and their units are lost … */
     int64_t refill_number;                /* … those that belong before this slot were delivered */
-    int64_t replay;                       /* the unit from which on the log may have what the queue gives again; -1: none */
+    int64_t replay;                       /* the unit from which on the log may have what the queue gives again; -1:
+                                           * none */
     bool dirty;
     int64_t flush_ms, expire_ms;          /* when to write the files, when to look for old ones */
     cmq_timer_walk walk;
@@ -82,8 +84,10 @@ struct cmq_timer {
 
 /* ---- cmq_timer_park.c ---- */
 
-/* When the message wants to be delivered. CMQ_ERR_ARGUMENT, in upstream's words: not a number, or a deletion whose time is over. */
-cmq_status CMQ_MUST_CHECK cmq_timer_deliver_time(const cmq_timer_options *options, const cmq_timer_asked *asked, int64_t now_ms, int64_t *deliver_ms_out);
+/* When the message wants to be delivered. CMQ_ERR_ARGUMENT, in upstream's words: not a number, or a deletion whose time
+ * is over. */
+cmq_status CMQ_MUST_CHECK cmq_timer_deliver_time(const cmq_timer_options *options, const cmq_timer_asked *asked,
+                                                 int64_t now_ms, int64_t *deliver_ms_out);
 
 /* ---- cmq_timer_recover.c ---- */
 
@@ -108,8 +112,10 @@ cmq_status CMQ_MUST_CHECK cmq_timer_enter(cmq_timer *timer, bool *more_out);
 /* Deliver what is due, a block of it. *more_out: there is more. */
 cmq_status CMQ_MUST_CHECK cmq_timer_deliver(cmq_timer *timer, bool *more_out);
 
-/* Append a parked record to its topic, or, to be rolled, to the timer topic again; without waiting for the disk. *end_out: the record's. */
-cmq_status CMQ_MUST_CHECK cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int64_t enqueue_ms, bool roll, int64_t *end_out);
+/* Append a parked record to its topic, or, to be rolled, to the timer topic again; without waiting for the disk.
+ * *end_out: the record's. */
+cmq_status CMQ_MUST_CHECK cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int64_t enqueue_ms,
+                                           bool roll, int64_t *end_out);
 
 void cmq_timer_walk_free(cmq_timer_walk *walk);
 
@@ -119,12 +125,17 @@ void cmq_timer_walk_free(cmq_timer_walk *walk);
  * write no more then. */
 static inline cmq_status CMQ_MUST_CHECK cmq_timer_fence(cmq_status status)
 {
-    if (status != CMQ_ERR_IO || cmq_is_exhausted(status)) return status;   /* without a descriptor nothing was written */
+    /* without a descriptor nothing was written */
+    if (status != CMQ_ERR_IO || cmq_is_exhausted(status)) return status;
     const cmq_error error = *cmq_last_error();
-    return cmq_fail(CMQ_ERR_FENCED, "a file of the timers could not be written, so none is delivered until the broker is started again: %s", error.text);
+    return cmq_fail(
+        CMQ_ERR_FENCED,
+        "a file of the timers could not be written, so none is delivered until the broker is started again: %s",
+        error.text);
 }
 
-/* May there be slots so far ahead that the places of nearer ones are taken, and that the wheel's order is not that of time? */
+/* May there be slots so far ahead that the places of nearer ones are taken, and that the wheel's order is not that of
+ * time? */
 static inline bool cmq_timer_has_far_slots(const cmq_timer *timer) { return timer->far_place < CMQ_TIMER_SLOTS; }
 
 /* Note the wheel's next slot for those who ask. With the mutex. */

@@ -1,7 +1,7 @@
 /* cmq_timer_log: see cmq_timer_log.h.
  *
- * A file's last unit stands where 16 bytes for the blank still fit behind it; so every file has the same units, and a position is a unit's if it is a
- * multiple of 52 in its file and not behind the last.
+ * A file's last unit stands where 16 bytes for the blank still fit behind it; so every file has the same units, and a
+ * position is a unit's if it is a multiple of 52 in its file and not behind the last.
  */
 #include "broker/timer/cmq_timer_log.h"
 
@@ -63,15 +63,19 @@ bool cmq_timer_unit_decode(const uint8_t at[CMQ_TIMER_UNIT_BYTES], int64_t posit
         .topic_hash = cmq_load_i32(at + 40),
     };
     const cmq_timer_unit *unit = unit_out;
-    return cmq_load_i32(at) == CMQ_TIMER_UNIT_BYTES && (unit->magic & ~UNIT_MAGIC_MASK) == 0 && (unit->magic & CMQ_TIMER_UNIT_DEFAULT) != 0 &&
-           unit->previous >= -1 && unit->previous < position && unit->write_ms > 0 && unit->write_ms < INT64_MAX - INT32_MAX &&
-           unit->write_ms + unit->delay_ms > 0 && unit->phy >= 0 && unit->bytes > 0;
+    return cmq_load_i32(at) == CMQ_TIMER_UNIT_BYTES && (unit->magic & ~UNIT_MAGIC_MASK) == 0 &&
+           (unit->magic & CMQ_TIMER_UNIT_DEFAULT) != 0 && unit->previous >= -1 && unit->previous < position &&
+           unit->write_ms > 0 && unit->write_ms < INT64_MAX - INT32_MAX && unit->write_ms + unit->delay_ms > 0 &&
+           unit->phy >= 0 && unit->bytes > 0;
 }
 
 /* ---- files ---- */
 
 /* Where units of a file end. */
-static int64_t units_bytes(const cmq_timer_log *log) { return (log->file_bytes - BLANK_BYTES) / CMQ_TIMER_UNIT_BYTES * CMQ_TIMER_UNIT_BYTES; }
+static int64_t units_bytes(const cmq_timer_log *log)
+{
+    return (log->file_bytes - BLANK_BYTES) / CMQ_TIMER_UNIT_BYTES * CMQ_TIMER_UNIT_BYTES;
+}
 
 int64_t cmq_timer_log_file_bytes(const cmq_timer_log *log) { return log->file_bytes; }
 int64_t cmq_timer_log_min(const cmq_timer_log *log) { return log->file_count > 0 ? log->files[0].start : log->end; }
@@ -108,7 +112,10 @@ static cmq_status CMQ_MUST_CHECK add_file(cmq_timer_log *log, cmq_file *file, in
     return status;
 }
 
-static void unmap(cmq_timer_log *log, const log_file *file) { cmq_fs_unmap(log->fs, file->map, (size_t)log->file_bytes); }
+static void unmap(cmq_timer_log *log, const log_file *file)
+{
+    cmq_fs_unmap(log->fs, file->map, (size_t)log->file_bytes);
+}
 
 static cmq_status CMQ_MUST_CHECK load_file(cmq_timer_log *log, const char *name, bool is_last)
 {
@@ -122,9 +129,11 @@ static cmq_status CMQ_MUST_CHECK load_file(cmq_timer_log *log, const char *name,
     if (status != CMQ_OK) return status;
     status = cmq_file_info_of(file, &info);
     if (status == CMQ_OK && log->file_count == 0 && info.bytes > 0) log->file_bytes = (int64_t)info.bytes;
-    if (status == CMQ_OK && is_last && info.bytes == 0) status = cmq_file_resize(file, (uint64_t)log->file_bytes);   /* killed while it was made */
+    /* killed while it was made */
+    if (status == CMQ_OK && is_last && info.bytes == 0) status = cmq_file_resize(file, (uint64_t)log->file_bytes);
     else if (status == CMQ_OK && info.bytes != (uint64_t)log->file_bytes)
-        status = cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, the timer log's other files %lld", path, (unsigned long long)info.bytes, (long long)log->file_bytes);
+        status = cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, the timer log's other files %lld", path,
+                          (unsigned long long)info.bytes, (long long)log->file_bytes);
     if (status == CMQ_OK && log->file_count > 0 && start != log->files[log->file_count - 1].start + log->file_bytes)
         status = cmq_fail(CMQ_ERR_SETTING, "%s does not follow the file before it", path);
     if (status == CMQ_OK && log->file_bytes < BLANK_BYTES + CMQ_TIMER_UNIT_BYTES)
@@ -141,7 +150,8 @@ cmq_status cmq_timer_log_open(cmq_timer_log **log_out, cmq_fs *fs, const char *r
     size_t count = 0;
     *log_out = NULL;
     if (file_bytes < BLANK_BYTES + CMQ_TIMER_UNIT_BYTES)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "mappedFileSizeTimerLog is %lld; a unit needs %d", (long long)file_bytes, BLANK_BYTES + CMQ_TIMER_UNIT_BYTES);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "mappedFileSizeTimerLog is %lld; a unit needs %d", (long long)file_bytes,
+                        BLANK_BYTES + CMQ_TIMER_UNIT_BYTES);
     cmq_timer_log *made = calloc(1, sizeof *made);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the timer log");
     made->fs = fs;
@@ -196,7 +206,9 @@ static int64_t good_end(const cmq_timer_log *log, const log_file *file, int64_t 
     const int64_t units = units_bytes(log);
     cmq_timer_unit unit;
     int64_t at = 0;
-    while (at < units && cmq_timer_unit_decode(file->map + at, file->start + at, &unit) && unit.phy <= phy_end - unit.bytes) at += CMQ_TIMER_UNIT_BYTES;
+    while (at < units && cmq_timer_unit_decode(file->map + at, file->start + at, &unit) &&
+           unit.phy <= phy_end - unit.bytes)
+        at += CMQ_TIMER_UNIT_BYTES;
     *whole_out = cmq_load_i32(file->map + at + 12) == BLANK_MAGIC;
     return file->start + (*whole_out ? log->file_bytes : at);
 }
@@ -212,7 +224,8 @@ static bool is_zero(const uint8_t *at, int64_t bytes)
 static cmq_status CMQ_MUST_CHECK rest_is_zero(const cmq_timer_log *log, int64_t used, bool *zero_out)
 {
     const uint8_t *map = log->files[log->file_count - 1].map;
-    const int64_t page_end = used + (HOLE_BYTES - used % HOLE_BYTES), near_end = page_end < log->file_bytes ? page_end : log->file_bytes;
+    const int64_t page_end = used + (HOLE_BYTES - used % HOLE_BYTES),
+                  near_end = page_end < log->file_bytes ? page_end : log->file_bytes;
     uint64_t data = (uint64_t)near_end;
     *zero_out = is_zero(map + used, near_end - used);
     if (!*zero_out || near_end == log->file_bytes) return CMQ_OK;
@@ -230,7 +243,8 @@ cmq_status cmq_timer_log_recover(cmq_timer_log *log, int64_t trusted, int64_t ph
     int64_t end = log->end;
     for (bool whole = true; i < log->file_count && whole; i++) end = good_end(log, &log->files[i], phy_end, &whole);
     cmq_status status = CMQ_OK;
-    while (status == CMQ_OK && log->file_count > 1 && log->files[log->file_count - 1].start >= end) status = remove_last(log);
+    while (status == CMQ_OK && log->file_count > 1 && log->files[log->file_count - 1].start >= end)
+        status = remove_last(log);
     if (status != CMQ_OK) return status;
     log->end = log->staged_start = end;
     const log_file *last = &log->files[log->file_count - 1];
@@ -252,7 +266,8 @@ bool cmq_timer_log_read(const cmq_timer_log *log, int64_t position, cmq_timer_un
     if (file == NULL || position + CMQ_TIMER_UNIT_BYTES > log->end) return false;
     const int64_t at = position - file->start;
     if (at % CMQ_TIMER_UNIT_BYTES != 0 || at >= units_bytes(log)) return false;
-    const uint8_t *bytes = position >= log->staged_start ? log->staged + (position - log->staged_start) : file->map + at;
+    const uint8_t *bytes =
+        position >= log->staged_start ? log->staged + (position - log->staged_start) : file->map + at;
     return cmq_timer_unit_decode(bytes, position, unit_out);
 }
 
@@ -289,7 +304,8 @@ static cmq_status CMQ_MUST_CHECK write_staged(cmq_timer_log *log)
 {
     if (log->staged_used == 0) return CMQ_OK;
     const log_file *last = &log->files[log->file_count - 1];
-    const cmq_status status = cmq_file_write(log->last, (uint64_t)(log->staged_start - last->start), log->staged, log->staged_used);
+    const cmq_status status =
+        cmq_file_write(log->last, (uint64_t)(log->staged_start - last->start), log->staged, log->staged_used);
     if (status != CMQ_OK) return status;
     log->staged_start += log->staged_used;
     log->staged_used = 0;
@@ -328,7 +344,8 @@ static cmq_status CMQ_MUST_CHECK begin_file(cmq_timer_log *log)
 {
     char path[CMQ_PATH_BYTES];
     cmq_file *file = NULL;
-    const int64_t start = log->file_count > 0 ? log->files[log->file_count - 1].start + log->file_bytes : log->end - log->end % log->file_bytes;
+    const int64_t start = log->file_count > 0 ? log->files[log->file_count - 1].start + log->file_bytes
+                                              : log->end - log->end % log->file_bytes;
     cmq_status status = log->file_count > 0 ? end_file(log) : cmq_fs_make_directory(log->fs, log->folder);
     if (status == CMQ_OK) status = path_of(log, start, path);
     if (status == CMQ_OK) status = cmq_file_open(log->fs, path, CMQ_OPEN_CREATE, &file);

@@ -1,7 +1,8 @@
-/* cmq_timer_log: `timerlog/`: a unit of 52 bytes per timer that was entered, in order; units of one slot are chained backwards.
+/* cmq_timer_log: `timerlog/`: a unit of 52 bytes per timer that was entered, in order; units of one slot are chained
+ * backwards.
  *
- * Positions run over all files; a file is named by its first. Units are collected and written behind (cmq_timer_log_flush); files are mapped for reading,
- * so memory does not grow with what is pending.
+ * Positions run over all files; a file is named by its first. Units are collected and written behind
+ * (cmq_timer_log_flush); files are mapped for reading, so memory does not grow with what is pending.
  *
  * Owns:      the files and their mappings, the units not written yet.
  * Invariant: bytes behind the end read as zero, so that no old unit comes back when the end passes it.
@@ -42,8 +43,9 @@ void cmq_timer_unit_encode(const cmq_timer_unit *unit, uint8_t into[CMQ_TIMER_UN
 /* The unit at `position`; false for what no unit can be. */
 bool cmq_timer_unit_decode(const uint8_t at[CMQ_TIMER_UNIT_BYTES], int64_t position, cmq_timer_unit *unit_out);
 
-/* List and map the files. The end is that of the last file until cmq_timer_log_recover says better. file_bytes is for new files; those that are there
- * have one length each but the last's, which counts for them. CMQ_ERR_SETTING: lengths or names do not fit together. */
+/* List and map the files. The end is that of the last file until cmq_timer_log_recover says better. file_bytes is for
+ * new files; those that are there have one length each but the last's, which counts for them. CMQ_ERR_SETTING: lengths
+ * or names do not fit together. */
 cmq_status CMQ_MUST_CHECK cmq_timer_log_open(cmq_timer_log **log_out, cmq_fs *fs, const char *root, int64_t file_bytes);
 void cmq_timer_log_close(cmq_timer_log *log);   /* without a flush; NULL is fine */
 
@@ -57,7 +59,8 @@ int64_t cmq_timer_log_end(const cmq_timer_log *log);
 
 /* The unit at a position; false when there is none. */
 bool cmq_timer_log_read(const cmq_timer_log *log, int64_t position, cmq_timer_unit *unit_out);
-/* The position of the unit at or behind `position` (blanks at files' ends are passed over), or before it; -1: there is none. */
+/* The position of the unit at or behind `position` (blanks at files' ends are passed over), or before it; -1: there is
+ * none. */
 int64_t cmq_timer_log_next(const cmq_timer_log *log, int64_t position);
 int64_t cmq_timer_log_previous(const cmq_timer_log *log, int64_t position);
 

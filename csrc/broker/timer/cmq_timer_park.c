@@ -1,5 +1,5 @@
-/* cmq_timer_park: which messages are timers, and how they are parked. See cmq_timer.h. The properties' order is ours: the later of two pairs of a name wins,
- * so ours stand behind the sender's. */
+/* cmq_timer_park: which messages are timers, and how they are parked. See cmq_timer.h. The properties' order is ours:
+ * the later of two pairs of a name wins, so ours stand behind the sender's. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -24,7 +24,8 @@ void cmq_timer_ask(cmq_timer_asked *asked, cmq_slice name, cmq_slice value)
 
 bool cmq_timer_is_asked(const cmq_timer_asked *asked)
 {
-    return asked->out_ms.bytes == 0 && (asked->delay_sec.bytes > 0 || asked->delay_ms.bytes > 0 || asked->deliver_ms.bytes > 0);
+    return asked->out_ms.bytes == 0 &&
+           (asked->delay_sec.bytes > 0 || asked->delay_ms.bytes > 0 || asked->deliver_ms.bytes > 0);
 }
 
 static cmq_status fail_illegal(const cmq_timer_options *options)
@@ -41,11 +42,13 @@ static cmq_status CMQ_MUST_CHECK time_after(cmq_slice value, int64_t unit_ms, in
     int64_t number, delay;
     const cmq_status status = cmq_field_i64(value, &number);
     if (status != CMQ_OK) return status;
-    if (__builtin_mul_overflow(number, unit_ms, &delay) || __builtin_add_overflow(now_ms, delay, at_out)) *at_out = number < 0 ? INT64_MIN : INT64_MAX;
+    if (__builtin_mul_overflow(number, unit_ms, &delay) || __builtin_add_overflow(now_ms, delay, at_out))
+        *at_out = number < 0 ? INT64_MIN : INT64_MAX;
     return CMQ_OK;
 }
 
-cmq_status cmq_timer_deliver_time(const cmq_timer_options *options, const cmq_timer_asked *asked, int64_t now_ms, int64_t *deliver_ms_out)
+cmq_status cmq_timer_deliver_time(const cmq_timer_options *options, const cmq_timer_asked *asked, int64_t now_ms,
+                                  int64_t *deliver_ms_out)
 {
     cmq_status status;
     if (asked->delay_sec.bytes > 0) status = time_after(asked->delay_sec, 1000, now_ms, deliver_ms_out);
@@ -64,8 +67,8 @@ static uint8_t *add_number(uint8_t *at, cmq_slice name, int64_t number)
     return cmq_property_write(at, name, (cmq_slice){.data = (const uint8_t *)digits, .bytes = (size_t)bytes});
 }
 
-cmq_status cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id, int64_t deliver_ms, int64_t now_ms,
-                          cmq_timer_parked *parked_out)
+cmq_status cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id, int64_t deliver_ms,
+                          int64_t now_ms, cmq_timer_parked *parked_out)
 {
     const int64_t precision_ms = options->precision_ms > 0 ? options->precision_ms : CMQ_TIMER_PRECISION_MS;
     const int64_t delay_ms_max = options->delay_ms_max > 0 ? options->delay_ms_max : CMQ_TIMER_DELAY_MS_MAX;

@@ -40,8 +40,11 @@ static uint32_t place_of(int64_t number)
 static cmq_timer_slot load_slot(const cmq_timer_wheel *wheel, uint32_t place)
 {
     const uint8_t *at = wheel->image + (size_t)place * CMQ_TIMER_SLOT_BYTES;
-    return (cmq_timer_slot){
-        .number = cmq_load_i64(at), .first = cmq_load_i64(at + 8), .last = cmq_load_i64(at + 16), .count = cmq_load_i32(at + 24), .magic = cmq_load_i32(at + 28)};
+    return (cmq_timer_slot){.number = cmq_load_i64(at),
+                            .first = cmq_load_i64(at + 8),
+                            .last = cmq_load_i64(at + 16),
+                            .count = cmq_load_i32(at + 24),
+                            .magic = cmq_load_i32(at + 28)};
 }
 
 bool cmq_timer_wheel_get(const cmq_timer_wheel *wheel, int64_t number, cmq_timer_slot *slot_out)
@@ -78,7 +81,8 @@ void cmq_timer_wheel_clear(cmq_timer_wheel *wheel)
     memset(wheel->pending, 0, sizeof wheel->pending);
 }
 
-void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot), void *context)
+void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot),
+                          void *context)
 {
     for (uint32_t page = 0; page < PAGES; page++) {
         if (!bit_of(wheel->used, page)) continue;
@@ -106,7 +110,10 @@ bool cmq_timer_wheel_is_pending(const cmq_timer_wheel *wheel, int64_t number)
 }
 
 void cmq_timer_wheel_set_pending(cmq_timer_wheel *wheel, int64_t number) { set_bit(wheel->pending, place_of(number)); }
-void cmq_timer_wheel_clear_pending(cmq_timer_wheel *wheel, int64_t number) { clear_bit(wheel->pending, place_of(number)); }
+void cmq_timer_wheel_clear_pending(cmq_timer_wheel *wheel, int64_t number)
+{
+    clear_bit(wheel->pending, place_of(number));
+}
 
 int64_t cmq_timer_wheel_next_pending(const cmq_timer_wheel *wheel, int64_t from)
 {
@@ -182,7 +189,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_timer_wheel *wheel, const char *r
     if (status != CMQ_OK) return status;
     if (info.bytes == (uint64_t)CMQ_TIMER_WHEEL_BYTES) return read_image(wheel);
     if (info.bytes != 0)
-        return cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, and a timer wheel has %lld: it is damaged, or something else", path,
+        return cmq_fail(CMQ_ERR_SETTING,
+                        "%s has %llu bytes, and a timer wheel has %lld: it is damaged, or something else", path,
                         (unsigned long long)info.bytes, (long long)CMQ_TIMER_WHEEL_BYTES);
     status = cmq_file_resize(wheel->file, (uint64_t)CMQ_TIMER_WHEEL_BYTES);
     if (status == CMQ_OK) status = cmq_file_sync(wheel->file);
@@ -193,7 +201,8 @@ cmq_status cmq_timer_wheel_open(cmq_timer_wheel **wheel_out, cmq_fs *fs, const c
 {
     *wheel_out = NULL;
     cmq_timer_wheel *made = calloc(1, sizeof *made);
-    if (made != NULL) made->image = calloc(1, (size_t)CMQ_TIMER_WHEEL_BYTES);   /* so large, that it comes from the system, page by page */
+    /* so large, that it comes from the system, page by page */
+    if (made != NULL) made->image = calloc(1, (size_t)CMQ_TIMER_WHEEL_BYTES);
     if (made == NULL || made->image == NULL) {
         cmq_timer_wheel_close(made);
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for the timer wheel");

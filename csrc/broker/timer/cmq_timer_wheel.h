@@ -1,9 +1,10 @@
-/* cmq_timer_wheel: the file `timerwheel`: for each slot of time its first and last unit in the timer log, and which slots are still to be delivered.
+/* cmq_timer_wheel: the file `timerwheel`: for each slot of time its first and last unit in the timer log, and which
+ * slots are still to be delivered.
  *
- * A slot lies at (time / precision) mod 1,209,600 and says itself for which time it is: one of another time counts as empty. Memory is the file's image,
- * of which the system gives only pages that were used (128 slots each), and a bit per slot, so that the next slot with something in it is found
- * without looking at those between. Delivery changes nothing in a slot, only its bit; bits are not stored: they are made of the slots from the
- * read time on.
+ * A slot lies at (time / precision) mod 1,209,600 and says itself for which time it is: one of another time counts as
+ * empty. Memory is the file's image, of which the system gives only pages that were used (128 slots each), and a bit
+ * per slot, so that the next slot with something in it is found without looking at those between. Delivery changes
+ * nothing in a slot, only its bit; bits are not stored: they are made of the slots from the read time on.
  *
  * Owns:      the file, its image, the pages that differ.
  * Invariant: a slot whose bit is set is not put for another time: cmq_timer_wheel_has_room says so before.
@@ -35,8 +36,10 @@ typedef struct cmq_timer_slot {
     int32_t magic;           /* 0, or CMQ_TIMER_SLOT_PARKED_AGAIN; upstream looks at it nowhere */
 } cmq_timer_slot;
 
-/* Open `timerwheel` in `root`, or make it. CMQ_ERR_SETTING when it has another length. *fresh_out: it was made, or had nothing in it. */
-cmq_status CMQ_MUST_CHECK cmq_timer_wheel_open(cmq_timer_wheel **wheel_out, cmq_fs *fs, const char *root, bool *fresh_out);
+/* Open `timerwheel` in `root`, or make it. CMQ_ERR_SETTING when it has another length. *fresh_out: it was made, or had
+ * nothing in it. */
+cmq_status CMQ_MUST_CHECK cmq_timer_wheel_open(cmq_timer_wheel **wheel_out, cmq_fs *fs, const char *root,
+                                               bool *fresh_out);
 void cmq_timer_wheel_close(cmq_timer_wheel *wheel);   /* without a flush; NULL is fine */
 
 /* The slot with this number (of time); false, and an empty one, when it is of another time. */
@@ -47,7 +50,8 @@ void cmq_timer_wheel_put(cmq_timer_wheel *wheel, const cmq_timer_slot *slot);
 void cmq_timer_wheel_clear(cmq_timer_wheel *wheel);
 
 /* Call `each` for every slot that was ever used; it may put the same slot. */
-void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot), void *context);
+void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot),
+                          void *context);
 
 /* ---- pending slots ---- */
 
@@ -59,7 +63,8 @@ void cmq_timer_wheel_set_pending(cmq_timer_wheel *wheel, int64_t number);
 void cmq_timer_wheel_clear_pending(cmq_timer_wheel *wheel, int64_t number);
 /* The number of the first pending slot from `from` on, around the wheel; INT64_MAX when there is none. */
 int64_t cmq_timer_wheel_next_pending(const cmq_timer_wheel *wheel, int64_t from);
-/* The number of a pending slot that is `limit` or later; the search begins at place *place, which moves; INT64_MAX, and *place CMQ_TIMER_SLOTS: none. */
+/* The number of a pending slot that is `limit` or later; the search begins at place *place, which moves; INT64_MAX, and
+ * *place CMQ_TIMER_SLOTS: none. */
 int64_t cmq_timer_wheel_next_beyond(const cmq_timer_wheel *wheel, uint32_t *place, int64_t limit);
 
 /* ---- the file ---- */

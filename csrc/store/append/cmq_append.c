@@ -28,8 +28,10 @@ static cmq_status check_column(const cmq_column *column, uint32_t count, const c
 {
     if (column->kind < CMQ_COLUMN_OFFSETS32) return CMQ_OK;
     for (uint32_t i = 0; i < count; i++) {
-        const bool wrong = (column->kind == CMQ_COLUMN_OFFSETS32 && (column->offsets32[i] < 0 || column->offsets32[i + 1] < column->offsets32[i])) ||
-                           (column->kind == CMQ_COLUMN_OFFSETS64 && (column->offsets64[i] < 0 || column->offsets64[i + 1] < column->offsets64[i]));
+        const bool wrong = (column->kind == CMQ_COLUMN_OFFSETS32 &&
+                            (column->offsets32[i] < 0 || column->offsets32[i + 1] < column->offsets32[i])) ||
+                           (column->kind == CMQ_COLUMN_OFFSETS64 &&
+                            (column->offsets64[i] < 0 || column->offsets64[i + 1] < column->offsets64[i]));
         if (wrong) return cmq_fail(CMQ_ERR_ARGUMENT, "the offsets of %s are negative or fall at entry %u", name, i);
     }
     return CMQ_OK;
@@ -55,10 +57,13 @@ static cmq_status check_topic(cmq_slice topic)
         return cmq_fail(CMQ_ERR_TOPIC, "the topic has %zu bytes, RocketMQ allows %zu", topic.bytes, most);
     for (size_t i = 0; i < topic.bytes; i++) {
         const uint8_t c = topic.data[i];
-        const bool legal = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '%' || c == '|' ||
-                           (retry && c == '+');
+        const bool legal = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+                           c == '-' || c == '%' || c == '|' || (retry && c == '+');
         if (!legal)
-            return cmq_fail(CMQ_ERR_TOPIC, "byte %zu (0x%02x) of the topic is not allowed: RocketMQ's topics have letters, digits, _ - %% and |", i, c);
+            return cmq_fail(
+                CMQ_ERR_TOPIC,
+                "byte %zu (0x%02x) of the topic is not allowed: RocketMQ's topics have letters, digits, _ - %% and |",
+                i, c);
     }
     return CMQ_OK;
 }
@@ -78,8 +83,9 @@ static cmq_status load_columns(append_context *c, uint32_t i)
     cmq_status status = CMQ_OK;
     fields->body = column_at(&append->bodies, i);
     if (fields->body.bytes > c->store->options.body_bytes_max)
-        return cmq_fail(CMQ_ERR_TOO_LARGE, "the body has %zu bytes; at most %u are allowed (maxMessageSize, body_bytes_max)", fields->body.bytes,
-                        c->store->options.body_bytes_max);
+        return cmq_fail(CMQ_ERR_TOO_LARGE,
+                        "the body has %zu bytes; at most %u are allowed (maxMessageSize, body_bytes_max)",
+                        fields->body.bytes, c->store->options.body_bytes_max);
     if (c->tags_vary) {
         fields->tags = column_at(&append->tags, i);
         status = cmq_property_check_value(cmq_slice_of_text("TAGS"), fields->tags);
@@ -97,8 +103,9 @@ static cmq_status load_columns(append_context *c, uint32_t i)
     return status;
 }
 
-/* Properties that no sender sets. The store writes the first two: recovery takes a record with a wrong CRC for torn, and puts units where the offsets
- * say. The broker makes the third when it answers a pop: a stored one would be acknowledged instead. */
+/* Properties that no sender sets. The store writes the first two: recovery takes a record with a wrong CRC for torn,
+ * and puts units where the offsets say. The broker makes the third when it answers a pop: a stored one would be
+ * acknowledged instead. */
 static const struct {
     cmq_property_name known;
     const char *text;
@@ -113,7 +120,8 @@ static const struct {
 static void drop_property(append_context *c, cmq_slice name)
 {
     const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more};
-    if (parts[0].bytes >= sizeof c->scratch[0] || parts[1].bytes >= sizeof c->scratch[0] - parts[0].bytes) return;   /* too long for a record */
+    /* too long for a record */
+    if (parts[0].bytes >= sizeof c->scratch[0] || parts[1].bytes >= sizeof c->scratch[0] - parts[0].bytes) return;
     uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
     size_t used = cmq_property_copy_without(into, parts[0], name);
     if (used > 0 && parts[1].bytes > 0 && into[used - 1] != CMQ_PROPERTY_PAIR_END) into[used++] = CMQ_PROPERTY_PAIR_END;
@@ -124,7 +132,8 @@ static void drop_property(append_context *c, cmq_slice name)
 
 static inline bool has_zero(cmq_slice text) { return text.bytes > 0 && memchr(text.data, 0, text.bytes) != NULL; }
 
-/* A sector that was never written reads as zeros: a record whose properties hold some proves by its property CRC that they are its own. */
+/* A sector that was never written reads as zeros: a record whose properties hold some proves by its property CRC that
+ * they are its own. */
 static void choose_property_crc(append_context *c)
 {
     cmq_record_fields *fields = &c->fields;
@@ -165,7 +174,9 @@ static cmq_slice effective(const append_context *c, cmq_property_name name, cmq_
 
 static int64_t tags_code_of(const append_context *c, cmq_slice tags)
 {
-    if (c->schedule) return cmq_tags_code(c->fields.topic, tags, c->known.value[CMQ_PROPERTY_DELAY], c->fields.store_timestamp_ms, &c->store->delays);
+    if (c->schedule)
+        return cmq_tags_code(c->fields.topic, tags, c->known.value[CMQ_PROPERTY_DELAY], c->fields.store_timestamp_ms,
+                             &c->store->delays);
     if (!c->tags_vary && c->known.value[CMQ_PROPERTY_TAGS].bytes == 0) return (int32_t)c->tag_hash;
     return tags.bytes > 0 ? (int32_t)cmq_jhash(tags) : 0;
 }
@@ -212,7 +223,8 @@ cmq_status cmq_append_grant_keys(cmq_store *store, uint32_t keys)
     cmq_pending_keys *pending = &store->pending[store->filling_keys];
     cmq_status status = cmq_pending_keys_reserve(pending, keys);
     if (status != CMQ_OK || keys <= store->keys_granted) return status;
-    /* The index's room must cover what waits in both lists; the leader's list may be put meanwhile, which only frees. */
+    /* The index's room must cover what waits in both lists; the leader's list may be put meanwhile, which only
+     * frees. */
     pthread_mutex_lock(&store->index_mutex);
     const uint32_t waiting = store->pending[0].count + store->pending[1].count;
     const uint32_t file_keys = (uint32_t)store->sizes.index_entries;
@@ -258,7 +270,8 @@ static cmq_status replace_property(append_context *c, const char *name, cmq_slic
     size_t used = 0;
     uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
     cmq_status status = copy_properties_without(c, into, cmq_slice_of_text(name), &used);
-    if (status == CMQ_OK) status = cmq_property_append(into, sizeof c->scratch[0], &used, cmq_slice_of_text(name), value);
+    if (status == CMQ_OK)
+        status = cmq_property_append(into, sizeof c->scratch[0], &used, cmq_slice_of_text(name), value);
     if (status != CMQ_OK) return status;
     CMQ_ASSERT(used <= sizeof c->scratch[0]);
     c->fields.properties = (cmq_slice){.data = into, .bytes = used};
@@ -274,10 +287,12 @@ static cmq_status prepare_inner_batch(append_context *c, int32_t *count_out)
     const cmq_slice number = c->known.value[CMQ_PROPERTY_INNER_NUM];
     if (!flagged && number.bytes == 0) return CMQ_OK;
     if (!flagged || number.bytes == 0 || cmq_queue_kind_of(c->queue) != CMQ_QUEUE_BATCH)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "an inner batch needs its sysFlag bit, INNER_NUM and a topic with queue.type=BatchCQ");
+        return cmq_fail(CMQ_ERR_ARGUMENT,
+                        "an inner batch needs its sysFlag bit, INNER_NUM and a topic with queue.type=BatchCQ");
     int64_t count = 0;
     for (size_t i = 0; i < number.bytes && count <= INT16_MAX; i++) {
-        if (number.data[i] < '0' || number.data[i] > '9') return cmq_fail(CMQ_ERR_ARGUMENT, "INNER_NUM is not a number");
+        if (number.data[i] < '0' || number.data[i] > '9')
+            return cmq_fail(CMQ_ERR_ARGUMENT, "INNER_NUM is not a number");
         count = count * 10 + (number.data[i] - '0');
     }
     if (count < 1 || count > INT16_MAX) return cmq_fail(CMQ_ERR_ARGUMENT, "INNER_NUM must be 1 to %d", INT16_MAX);
@@ -289,20 +304,24 @@ static cmq_status prepare_inner_batch(append_context *c, int32_t *count_out)
 
 /* ---- light queues (spec store 2.11) ---- */
 
-/* Each is a folder, a file and some memory, and any sender names some hundred in a message. Deleted ones count until the store is opened again. */
+/* Each is a folder, a file and some memory, and any sender names some hundred in a message. Deleted ones count until
+ * the store is opened again. */
 static cmq_status CMQ_MUST_CHECK check_light_queues(cmq_store *store)
 {
     const uint32_t most = store->options.light_queues_max > 0 ? store->options.light_queues_max : LIGHT_QUEUES_MAX;
     for (; store->light_seen < cmq_queues_count(store->queues); store->light_seen++)
-        if (cmq_is_lmq(cmq_slice_of_text(cmq_queue_topic(cmq_queues_at(store->queues, store->light_seen))))) store->light_queues++;
+        if (cmq_is_lmq(cmq_slice_of_text(cmq_queue_topic(cmq_queues_at(store->queues, store->light_seen)))))
+            store->light_queues++;
     if (store->light_queues < most) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_LIMIT, "the store has %u light queues and makes no further one; raise maxLmqConsumeQueueNum", most);
+    return cmq_fail(CMQ_ERR_LIMIT,
+                    "the store has %u light queues and makes no further one; raise maxLmqConsumeQueueNum", most);
 }
 
 /* May a message make this light queue? Its name becomes that of a folder, which tools list and look up as text. */
 static cmq_status may_make_light_queue(cmq_store *store, cmq_slice name)
 {
-    return cmq_utf8_is_valid(name) ? check_light_queues(store) : cmq_fail(CMQ_ERR_TOPIC, "the name of a light queue is not UTF-8");
+    return cmq_utf8_is_valid(name) ? check_light_queues(store)
+                                   : cmq_fail(CMQ_ERR_TOPIC, "the name of a light queue is not UTF-8");
 }
 
 static cmq_status prepare_multi(append_context *c)
@@ -316,16 +335,20 @@ static cmq_status prepare_multi(append_context *c)
         first = false;
         if (!cmq_is_lmq(name)) continue;   /* an empty element */
         cmq_queue *queue;
-        cmq_status status = cmq_queues_find(c->store->queues, name, 0) != NULL ? CMQ_OK : may_make_light_queue(c->store, name);
+        cmq_status status =
+            cmq_queues_find(c->store->queues, name, 0) != NULL ? CMQ_OK : may_make_light_queue(c->store, name);
         if (status == CMQ_OK) status = cmq_queues_require(c->store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
         if (status == CMQ_OK) status = expect_first(c, queue);
         if (status == CMQ_OK) status = cmq_queue_make_room(queue, 1, cmq_log_confirmed(c->store->log));
         if (status != CMQ_OK) return status;
-        if (sizeof offsets - used < 22) return cmq_fail(CMQ_ERR_LIMIT, "more names in INNER_MULTI_DISPATCH than their offsets have room for");
-        used += (size_t)snprintf(offsets + used, sizeof offsets - used, "%lld", (long long)cmq_queue_next(queue));   /* named twice: the same */
+        if (sizeof offsets - used < 22)
+            return cmq_fail(CMQ_ERR_LIMIT, "more names in INNER_MULTI_DISPATCH than their offsets have room for");
+        /* named twice: the same */
+        used += (size_t)snprintf(offsets + used, sizeof offsets - used, "%lld", (long long)cmq_queue_next(queue));
     }
     if (used == 0) return CMQ_OK;
-    return replace_property(c, "INNER_MULTI_QUEUE_OFFSET", (cmq_slice){.data = (const uint8_t *)offsets, .bytes = used});
+    return replace_property(c, "INNER_MULTI_QUEUE_OFFSET",
+                            (cmq_slice){.data = (const uint8_t *)offsets, .bytes = used});
 }
 
 /* Does the name come in the list before this place? */
@@ -360,8 +383,8 @@ static cmq_status measure(append_context *c)
     const cmq_status status = cmq_record_measure(&c->fields, &c->sizes);
     if (status != CMQ_OK) return status;
     if (c->sizes.record_bytes > c->store->record_bytes_max)
-        return cmq_fail(CMQ_ERR_TOO_LARGE, "the record has %u bytes, with a maxMessageSize of %u it may have %u", c->sizes.record_bytes,
-                        c->store->options.body_bytes_max, c->store->record_bytes_max);
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "the record has %u bytes, with a maxMessageSize of %u it may have %u",
+                        c->sizes.record_bytes, c->store->options.body_bytes_max, c->store->record_bytes_max);
     CMQ_ASSERT(c->sizes.record_bytes > c->fields.body.bytes);
     return CMQ_OK;
 }
@@ -397,7 +420,8 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     cmq_record_encode(into, fields, &c->sizes);
     if (in_queue) {
         const int64_t tags_code = tags_code_of(c, effective(c, CMQ_PROPERTY_TAGS, fields->tags));
-        cmq_queue_put(c->queue, fields->physical_offset, (int32_t)c->sizes.record_bytes, tags_code, fields->store_timestamp_ms, count);
+        cmq_queue_put(c->queue, fields->physical_offset, (int32_t)c->sizes.record_bytes, tags_code,
+                      fields->store_timestamp_ms, count);
         c->queue_room--;
         if (multi) put_multi(c, fields->physical_offset, tags_code);
     }
@@ -423,7 +447,8 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     cmq_status status = load_columns(c, i);
     if (status == CMQ_OK && c->properties_vary) learn_properties(c);
     const cmq_queue *before = c->queue;
-    if (status == CMQ_OK) status = cmq_append_enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
+    if (status == CMQ_OK)
+        status = cmq_append_enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
     if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, append->count, confirmed);
     if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
     cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
@@ -442,8 +467,8 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     return status;
 }
 
-/* A client's batch lies in one segment, or nowhere: all that could be refused is asked for first, and all of its bytes are claimed at once,
- * which rolls if it must. */
+/* A client's batch lies in one segment, or nowhere: all that could be refused is asked for first, and all of its bytes
+ * are claimed at once, which rolls if it must. */
 static cmq_status claim_together(append_context *c)
 {
     uint64_t total = 0;
@@ -470,14 +495,15 @@ static void begin(append_context *c, cmq_store *store, const cmq_append *append)
     c->fields.tags = append->tags.kind == CMQ_COLUMN_ONE ? append->tags.one : CMQ_SLICE_NONE;
     c->fields.keys = append->keys.kind == CMQ_COLUMN_ONE ? append->keys.one : CMQ_SLICE_NONE;
     c->fields.properties = append->properties.kind == CMQ_COLUMN_ONE ? append->properties.one : CMQ_SLICE_NONE;
-    c->fields.properties_more = append->properties_more.kind == CMQ_COLUMN_ONE ? append->properties_more.one : CMQ_SLICE_NONE;
+    c->fields.properties_more =
+        append->properties_more.kind == CMQ_COLUMN_ONE ? append->properties_more.one : CMQ_SLICE_NONE;
     c->property_crc = !store->options.property_crc ? CMQ_RECORD_PROPERTY_CRC_NONE
                       : append->one_segment        ? CMQ_RECORD_PROPERTY_CRC_BATCH
                                                    : CMQ_RECORD_PROPERTY_CRC_SINGLE;
     c->tags_vary = append->tags.kind > CMQ_COLUMN_ONE;
     c->multi = store->options.lmq_enabled && cmq_dispatch_may_multi(c->fields.topic);
-    c->properties_vary = append->properties.kind > CMQ_COLUMN_ONE || append->properties_more.kind > CMQ_COLUMN_ONE || c->multi ||
-                         (c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0;
+    c->properties_vary = append->properties.kind > CMQ_COLUMN_ONE || append->properties_more.kind > CMQ_COLUMN_ONE ||
+                         c->multi || (c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0;
     c->schedule = cmq_slice_equal(c->fields.topic, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE));
     c->tag_hash = c->fields.tags.bytes > 0 ? cmq_jhash(c->fields.tags) : 0;
     c->queue = NULL;
@@ -495,7 +521,8 @@ static cmq_status check_call(const append_context *c)
     if (status == CMQ_OK) status = cmq_property_check_value(cmq_slice_of_text("TAGS"), c->fields.tags);
     if (status == CMQ_OK) status = cmq_property_check_value(cmq_slice_of_text("KEYS"), c->fields.keys);
     if (status == CMQ_OK && c->append->one_segment && c->append->count > CMQ_ONE_SEGMENT_MAX)
-        status = cmq_fail(CMQ_ERR_LIMIT, "a batch of %u messages, at most %u are taken together", c->append->count, CMQ_ONE_SEGMENT_MAX);
+        status = cmq_fail(CMQ_ERR_LIMIT, "a batch of %u messages, at most %u are taken together", c->append->count,
+                          CMQ_ONE_SEGMENT_MAX);
     return status;
 }
 
@@ -504,7 +531,9 @@ static cmq_status check_writable(cmq_store *store)
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     if (atomic_load_explicit(&store->disk_above_warning, memory_order_relaxed))
-        return cmq_fail(CMQ_ERR_DISK_FULL, "the disk of %s is fuller than retention's warning ratio; appends go on when there is space", store->root);
+        return cmq_fail(CMQ_ERR_DISK_FULL,
+                        "the disk of %s is fuller than retention's warning ratio; appends go on when there is space",
+                        store->root);
     return CMQ_OK;
 }
 
@@ -517,7 +546,8 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     if (status != CMQ_OK) return status;   /* fenced: staged bytes may lie about that nobody writes any more */
     c->watched = cmq_watches_any(store->watches);
     const int64_t now = cmq_clock_now_ms(&store->clock);
-    /* A clock that steps back must not make store times fall: time search and recovery rely on their order (spec store 15.27). */
+    /* A clock that steps back must not make store times fall: time search and recovery rely on their order (spec store
+     * 15.27). */
     if (now > store->store_ms) store->store_ms = now;
     c->fields.store_timestamp_ms = store->store_ms;
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
@@ -592,7 +622,8 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         }
         if (status == CMQ_AGAIN && sync && c->append->never_wait) break;
         if (status == CMQ_AGAIN && sync) status = cmq_store_commit(store, end);
-        /* Confirmed by the end of the hold, if only the blank of a segment that a large record does not fit any more. */
+        /* Confirmed by the end of the hold, if only the blank of a segment that a large record does not fit any
+         * more. */
         if (status == CMQ_AGAIN && end > began) status = CMQ_OK;
         if (status != CMQ_OK) break;
     }

@@ -25,9 +25,11 @@ typedef struct append_context {
     cmq_queue *queue;               /* of queue_id */
     uint32_t queue_room;            /* units granted in it */
     int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
-    bool alike;                     /* the chunk's messages differ in body, tags, keys and queue only: `mould` has the rest */
+    bool alike;                     /* the chunk's messages differ in body, tags, keys and queue only: `mould` has the
+                                     * rest */
     cmq_record_mould mould;
-    cmq_queue *queue_of[CMQ_APPEND_QUEUES];        /* of small queue ids, found during this hold of the writer lock; NULL: not yet */
+    cmq_queue *queue_of[CMQ_APPEND_QUEUES];        /* of small queue ids, found during this hold of the writer lock;
+                                                    * NULL: not yet */
     unsigned scratch_used;                         /* the one whose bytes the properties are now */
     uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
 } append_context;
@@ -38,11 +40,14 @@ static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
     switch (column->kind) {
     case CMQ_COLUMN_ONE: return column->one;
     case CMQ_COLUMN_SLICES: return column->slices[i];
-    case CMQ_COLUMN_FIXED: return (cmq_slice){.data = column->data + (int64_t)i * column->stride, .bytes = column->width};
+    case CMQ_COLUMN_FIXED:
+        return (cmq_slice){.data = column->data + (int64_t)i * column->stride, .bytes = column->width};
     case CMQ_COLUMN_OFFSETS32:
-        return (cmq_slice){.data = column->data + column->offsets32[i], .bytes = (size_t)(column->offsets32[i + 1] - column->offsets32[i])};
+        return (cmq_slice){.data = column->data + column->offsets32[i],
+                           .bytes = (size_t)(column->offsets32[i + 1] - column->offsets32[i])};
     case CMQ_COLUMN_OFFSETS64:
-        return (cmq_slice){.data = column->data + column->offsets64[i], .bytes = (size_t)(column->offsets64[i + 1] - column->offsets64[i])};
+        return (cmq_slice){.data = column->data + column->offsets64[i],
+                           .bytes = (size_t)(column->offsets64[i + 1] - column->offsets64[i])};
     case CMQ_COLUMN_NONE: break;
     }
     return CMQ_SLICE_NONE;
@@ -56,10 +61,12 @@ cmq_status CMQ_MUST_CHECK cmq_append_enter_queue(append_context *c, int32_t queu
 /* Room for so many keys, at most, in the index and in the list of keys that wait for their confirmation. */
 cmq_status CMQ_MUST_CHECK cmq_append_grant_keys(cmq_store *store, uint32_t keys);
 
-static inline void cmq_append_add_key(cmq_pending_keys *pending, uint32_t seed, cmq_slice key, int64_t phy, int64_t store_ms)
+static inline void cmq_append_add_key(cmq_pending_keys *pending, uint32_t seed, cmq_slice key, int64_t phy,
+                                      int64_t store_ms)
 {
     const uint32_t hash = cmq_jhash_extend(seed, key.data, key.bytes);
-    pending->keys[pending->count++] = (cmq_index_key){.phy = phy, .store_ms = store_ms, .hash = (uint32_t)cmq_index_hash(hash)};
+    pending->keys[pending->count++] =
+        (cmq_index_key){.phy = phy, .store_ms = store_ms, .hash = (uint32_t)cmq_index_hash(hash)};
 }
 
 /* The keys of the record at `phy`, as a KEYS value has them; granted before. */
@@ -67,11 +74,12 @@ void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy);
 
 /* ---- cmq_append_run.c; all with the writer lock ---- */
 
-/* Do the messages of this call differ in body, tags, keys and queue only? Then c->mould is made for this chunk's store time. */
+/* Do the messages of this call differ in body, tags, keys and queue only? Then c->mould is made for this chunk's store
+ * time. */
 bool cmq_append_run_begin(append_context *c);
 
-/* Append messages [from, from + left) or the first of them, as one claim of the log; returns how many. 0: nothing was changed, and message `from` needs
- * the way of one, which also says what is wrong with it. */
+/* Append messages [from, from + left) or the first of them, as one claim of the log; returns how many. 0: nothing was
+ * changed, and message `from` needs the way of one, which also says what is wrong with it. */
 uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left);
 
 #endif

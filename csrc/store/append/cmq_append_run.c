@@ -4,8 +4,9 @@
  * answered for the message before. Per run of up to 64: one look at each column, one claim of the log, one grant of
  * units and of keys.
  *
- * Invariant: a run changes nothing before all that may fail has been granted for all of it. Where anything is out of the ordinary (the end of a
- *            segment, a full disk, a wrong message), it changes nothing at all, and cmq_append.c goes on message by message.
+ * Invariant: a run changes nothing before all that may fail has been granted for all of it. Where anything is out of
+ *            the ordinary (the end of a segment, a full disk, a wrong message), it changes nothing at all, and
+ *            cmq_append.c goes on message by message.
  * Way:       cmq_append -> [cmq_append_run] -> cmq_log, cmq_queue
  */
 #include <string.h>
@@ -33,15 +34,16 @@ bool cmq_append_run_begin(append_context *c)
     const cmq_property_known *known = &c->known;
     if (append->born_timestamps != NULL || append->flags != NULL || c->properties_vary || c->schedule) return false;
     if ((c->fields.sys_flag & CMQ_SYS_TRANSACTION_MASK) != 0) return false;
-    if (known->value[CMQ_PROPERTY_TAGS].bytes > 0 || known->value[CMQ_PROPERTY_KEYS].bytes > 0 || known->value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0 ||
-        known->value[CMQ_PROPERTY_INNER_NUM].bytes > 0)
+    if (known->value[CMQ_PROPERTY_TAGS].bytes > 0 || known->value[CMQ_PROPERTY_KEYS].bytes > 0 ||
+        known->value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0 || known->value[CMQ_PROPERTY_INNER_NUM].bytes > 0)
         return false;
     c->fields.queue_id = append->common.queue_id;
     memset(c->queue_of, 0, sizeof c->queue_of);
     return cmq_record_mould_make(&c->fields, c->tags_vary, &c->mould);
 }
 
-/* Is this one key of a usual length, without a space, a separator or another byte below them? A quick look that spares most keys two scans. */
+/* Is this one key of a usual length, without a space, a separator or another byte below them? A quick look that spares
+ * most keys two scans. */
 static inline bool is_one_key(cmq_slice keys)
 {
     if (keys.bytes < 8 || keys.bytes > 16) return false;
@@ -82,7 +84,8 @@ static void gather(const append_context *c, uint32_t from, uint32_t left, append
     CMQ_ASSERT(run->count <= most);
 }
 
-/* The queue of message i, with room for a whole run; NULL: message by message. Queues that turns are dealt to are looked for once. */
+/* The queue of message i, with room for a whole run; NULL: message by message. Queues that turns are dealt to are
+ * looked for once. */
 static cmq_queue *queue_for(append_context *c, uint32_t i, uint32_t units)
 {
     const int32_t id = c->append->queue_ids != NULL ? c->append->queue_ids[i] : c->fields.queue_id;
@@ -110,8 +113,8 @@ static bool grant(append_context *c, uint32_t from, append_run *run, bool indexe
     return cmq_log_claim_here(store->log, run->bytes, into_out, phy_out) == CMQ_OK;
 }
 
-/* A body's lines are asked for some messages before its turn: bodies of a list lie anywhere, and those of an array in pages whose beginnings no
- * hardware foresees. */
+/* A body's lines are asked for some messages before its turn: bodies of a list lie anywhere, and those of an array in
+ * pages whose beginnings no hardware foresees. */
 static inline void prefetch_body(cmq_slice body)
 {
     const size_t bytes = body.bytes < PREFETCH_BYTES_MAX ? body.bytes : PREFETCH_BYTES_MAX;
@@ -129,7 +132,8 @@ static inline void add_keys(append_context *c, cmq_slice keys, bool one_key, int
     cmq_store *store = c->store;
     if (one_key) {
         CMQ_ASSERT(store->keys_granted > 0);
-        cmq_append_add_key(&store->pending[store->filling_keys], cmq_queue_index_seed(c->queue), keys, phy, c->fields.store_timestamp_ms);
+        cmq_append_add_key(&store->pending[store->filling_keys], cmq_queue_index_seed(c->queue), keys, phy,
+                           c->fields.store_timestamp_ms);
         store->keys_granted--;
     } else {
         cmq_append_add_keys(c, keys, phy);
@@ -158,7 +162,8 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
         cmq_queue *queue = run.queues[i];
         const int64_t queue_offset = cmq_queue_next(queue);
         cmq_record_mould_cast(&c->mould, into, cast, cmq_queue_id(queue), queue_offset, phy);
-        cmq_queue_put(queue, phy, (int32_t)cast->record_bytes, tags_code_of(c, cast->tags), c->fields.store_timestamp_ms, 1);
+        cmq_queue_put(queue, phy, (int32_t)cast->record_bytes, tags_code_of(c, cast->tags),
+                      c->fields.store_timestamp_ms, 1);
         if (indexed) add_keys(c, cast->keys, run.one_key[i], phy);
         if (c->append->queue_offsets_out != NULL) c->append->queue_offsets_out[from + i] = queue_offset;
         if (c->append->physical_offsets_out != NULL) c->append->physical_offsets_out[from + i] = phy;

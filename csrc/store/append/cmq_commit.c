@@ -58,15 +58,21 @@ cmq_status cmq_store_fence(cmq_store *store)
 
 cmq_status cmq_store_fail_fenced(const cmq_store *store)
 {
-    return cmq_fail(CMQ_ERR_FENCED, "the store is fenced, because a write or sync failed (%s); nothing more is acknowledged. Close it, mend the "
-                    "disk and open it again", store->fence_reason);
+    return cmq_fail(
+        CMQ_ERR_FENCED,
+        "the store is fenced, because a write or sync failed (%s); nothing more is acknowledged. Close it, mend the "
+        "disk and open it again",
+        store->fence_reason);
 }
 
 /* The last bit of the number of the group taken last. */
-static int64_t taken_group(const cmq_store *store) { return atomic_load_explicit(&store->taken, memory_order_acquire) & 1; }
+static int64_t taken_group(const cmq_store *store)
+{
+    return atomic_load_explicit(&store->taken, memory_order_acquire) & 1;
+}
 
-/* Wait for the group that the record ending at `end` is in: the one that the leader has taken, or the one that is taken next, by this leader, who may
- * be about to, or by another. commit_mutex. */
+/* Wait for the group that the record ending at `end` is in: the one that the leader has taken, or the one that is taken
+ * next, by this leader, who may be about to, or by another. commit_mutex. */
 static void wait_for_group(cmq_store *store, int64_t end)
 {
     CMQ_ASSERT(store->leader);
@@ -137,6 +143,8 @@ cmq_status cmq_store_wait(cmq_store *store, int64_t end)
     pthread_mutex_lock(&store->writer_mutex);
     const int64_t last = cmq_log_end(store->log);
     pthread_mutex_unlock(&store->writer_mutex);
-    if (end > last) return cmq_fail_at(CMQ_ERR_OFFSET, end, "nothing was appended up to %lld; the log ends at %lld", (long long)end, (long long)last);
+    if (end > last)
+        return cmq_fail_at(CMQ_ERR_OFFSET, end, "nothing was appended up to %lld; the log ends at %lld", (long long)end,
+                           (long long)last);
     return cmq_store_commit(store, end);
 }

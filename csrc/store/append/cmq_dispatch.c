@@ -1,10 +1,13 @@
 /* cmq_dispatch: from a stored record to the units and keys that derive from it.
  *
- * Used where the log is read again: recovery and followers. The append path knows all of this already and does not parse.
+ * Used where the log is read again: recovery and followers. The append path knows all of this already and does not
+ * parse.
  *
- * Threads: cmq_dispatch_units needs the writer lock, or an opening or refresh that has the store to itself; the rest is pure.
+ * Threads: cmq_dispatch_units needs the writer lock, or an opening or refresh that has the store to itself; the rest is
+ *          pure.
  * Way:     log -> [cmq_dispatch] -> cmq_queue, cmq_index
- * Source:  upstream's CommitLogDispatcherBuildConsumeQueue, -BuildIndex, MultiDispatch; spec store 2.11, 3.2, 3.8, 4.3, 5.1.
+ * Source:  upstream's CommitLogDispatcherBuildConsumeQueue, -BuildIndex, MultiDispatch; spec store 2.11, 3.2, 3.8, 4.3,
+ *          5.1.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +34,13 @@ void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq
     const int32_t transaction = view->sys_flag & CMQ_SYS_TRANSACTION_MASK;
     facts_out->in_queue = transaction == 0 || transaction == CMQ_SYS_TRANSACTION_COMMIT;
     facts_out->in_index = transaction != CMQ_SYS_TRANSACTION_ROLLBACK;
-    facts_out->tags_code = cmq_tags_code(view->topic, value[CMQ_PROPERTY_TAGS], value[CMQ_PROPERTY_DELAY], view->store_timestamp_ms, &store->delays);
+    facts_out->tags_code = cmq_tags_code(view->topic, value[CMQ_PROPERTY_TAGS], value[CMQ_PROPERTY_DELAY],
+                                         view->store_timestamp_ms, &store->delays);
     facts_out->base_offset = view->queue_offset;
     facts_out->count = 1;
     int64_t base, number;
-    if (cmq_dispatch_number(value[CMQ_PROPERTY_INNER_BASE], &base) && cmq_dispatch_number(value[CMQ_PROPERTY_INNER_NUM], &number) && number >= 1 &&
-        number <= INT16_MAX) {
+    if (cmq_dispatch_number(value[CMQ_PROPERTY_INNER_BASE], &base) &&
+        cmq_dispatch_number(value[CMQ_PROPERTY_INNER_NUM], &number) && number >= 1 && number <= INT16_MAX) {
         facts_out->base_offset = base;
         facts_out->count = (int32_t)number;
     }
@@ -76,24 +80,29 @@ static uint32_t count_names(cmq_slice names)
     return count;
 }
 
-/* A name that no queue can have, or an offset far from the queue's end: an older writer stored them as a sender gave them. The record itself is sound, so
- * only that unit is left out. */
+/* A name that no queue can have, or an offset far from the queue's end: an older writer stored them as a sender gave
+ * them. The record itself is sound, so only that unit is left out. */
 static bool is_forged(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_CORRUPT; }
 
-/* The units of a message in the light queues that its properties name (spec store 2.11). A writer gives offsets to light queues alone. */
+/* The units of a message in the light queues that its properties name (spec store 2.11). A writer gives offsets to
+ * light queues alone. */
 cmq_status cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     cmq_slice names = facts->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
     cmq_slice offsets = facts->known.value[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET];
-    if (!cmq_dispatch_names_light(store, facts) || !cmq_dispatch_may_multi(view->topic) || count_names(names) != count_names(offsets)) return CMQ_OK;
+    if (!cmq_dispatch_names_light(store, facts) || !cmq_dispatch_may_multi(view->topic) ||
+        count_names(names) != count_names(offsets))
+        return CMQ_OK;
     cmq_slice name, text;
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
         int64_t offset;
         cmq_queue *queue;
-        if (!cmq_is_lmq(name) || memchr(name.data, '/', name.bytes) != NULL || !cmq_dispatch_number(text, &offset)) continue;
+        if (!cmq_is_lmq(name) || memchr(name.data, '/', name.bytes) != NULL || !cmq_dispatch_number(text, &offset))
+            continue;
         cmq_status status = cmq_queues_require(store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
         if (status == CMQ_OK)
-            status = cmq_queue_reput(queue, offset, view->physical_offset, (int32_t)view->record_bytes, facts->tags_code, view->store_timestamp_ms, 1);
+            status = cmq_queue_reput(queue, offset, view->physical_offset, (int32_t)view->record_bytes,
+                                     facts->tags_code, view->store_timestamp_ms, 1);
         if (status != CMQ_OK && !is_forged(status)) return status;
     }
     return CMQ_OK;
@@ -102,8 +111,8 @@ cmq_status cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *vie
 cmq_status cmq_dispatch_unit_to(cmq_queue *queue, const cmq_dispatch_unit *unit)
 {
     const bool batch = cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH;
-    return cmq_queue_reput(queue, batch ? unit->base_offset : unit->queue_offset, unit->phy, unit->bytes, unit->tags_code, unit->store_ms,
-                           batch ? unit->count : 1);
+    return cmq_queue_reput(queue, batch ? unit->base_offset : unit->queue_offset, unit->phy, unit->bytes,
+                           unit->tags_code, unit->store_ms, batch ? unit->count : 1);
 }
 
 cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
@@ -122,7 +131,8 @@ cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, con
 cmq_status cmq_pending_keys_reserve(cmq_pending_keys *keys, uint32_t more)
 {
     if (more <= keys->capacity - keys->count) return CMQ_OK;
-    if (more > UINT32_MAX / 2 - keys->count) return cmq_fail(CMQ_ERR_LIMIT, "more index keys at once than can be counted");
+    if (more > UINT32_MAX / 2 - keys->count)
+        return cmq_fail(CMQ_ERR_LIMIT, "more index keys at once than can be counted");
     const uint32_t capacity = (keys->count + more) * 2 < 1024 ? 1024 : (keys->count + more) * 2;
     cmq_index_key *grown = realloc(keys->keys, capacity * sizeof *grown);
     if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u index keys", capacity);
@@ -149,7 +159,8 @@ uint32_t cmq_topic_index_seed(cmq_slice topic)
     return cmq_jhash_extend(cmq_jhash(topic), (const uint8_t *)"#", 1);
 }
 
-cmq_status cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts, uint32_t topic_seed, cmq_pending_keys *keys)
+cmq_status cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts, uint32_t topic_seed,
+                             cmq_pending_keys *keys)
 {
     if (!facts->in_index) return CMQ_OK;
     cmq_slice rest = facts->known.value[CMQ_PROPERTY_KEYS], key;

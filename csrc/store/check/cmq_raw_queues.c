@@ -117,7 +117,8 @@ static cmq_status CMQ_MUST_CHECK list(cmq_fs *fs, const char *path, char ***name
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK take_file(const cmq_raw_queues *set, const char *folder, const char *name, cmq_rawqueue *queue)
+static cmq_status CMQ_MUST_CHECK take_file(const cmq_raw_queues *set, const char *folder, const char *name,
+                                           cmq_rawqueue *queue)
 {
     char path[CMQ_PATH_BYTES];
     cmq_file_info info;
@@ -126,8 +127,11 @@ static cmq_status CMQ_MUST_CHECK take_file(const cmq_raw_queues *set, const char
     if (status == CMQ_OK) status = cmq_fs_stat(set->fs, path, &info);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* removed meanwhile */
     if (status != CMQ_OK) return status;
-    if (info.is_directory || info.bytes != (uint64_t)queue->file_bytes || cmq_path_parse_offset_name(name, &start) != CMQ_OK) return CMQ_OK;
-    if (start % queue->file_bytes == 0 && start <= INT64_MAX - 2 * queue->file_bytes) queue->starts[queue->file_count++] = start;
+    if (info.is_directory || info.bytes != (uint64_t)queue->file_bytes ||
+        cmq_path_parse_offset_name(name, &start) != CMQ_OK)
+        return CMQ_OK;
+    if (start % queue->file_bytes == 0 && start <= INT64_MAX - 2 * queue->file_bytes)
+        queue->starts[queue->file_count++] = start;
     return CMQ_OK;
 }
 
@@ -164,7 +168,8 @@ static cmq_status CMQ_MUST_CHECK keep_topic(cmq_raw_queues *set, const char *nam
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK take_topic(cmq_raw_queues *set, const char *folder, const char *name, cmq_rawqueue *queue)
+static cmq_status CMQ_MUST_CHECK take_topic(cmq_raw_queues *set, const char *folder, const char *name,
+                                            cmq_rawqueue *queue)
 {
     char topic[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
     char **names = NULL;
@@ -191,8 +196,11 @@ static cmq_status CMQ_MUST_CHECK take_folder(cmq_raw_queues *set, cmq_queue_kind
     char folder[CMQ_PATH_BYTES];
     char **names;
     size_t count;
-    cmq_rawqueue queue = {.kind = kind, .file_bytes = file_bytes, .unit_bytes = kind == CMQ_QUEUE_BATCH ? CMQ_BATCH_UNIT_BYTES : CMQ_UNIT_BYTES};
-    cmq_status status = cmq_path_join(folder, set->root, cmq_queue_file_folder_name(kind == CMQ_QUEUE_BATCH ? CMQ_FOLDER_BATCH : CMQ_FOLDER_SIMPLE));
+    cmq_rawqueue queue = {.kind = kind,
+                          .file_bytes = file_bytes,
+                          .unit_bytes = kind == CMQ_QUEUE_BATCH ? CMQ_BATCH_UNIT_BYTES : CMQ_UNIT_BYTES};
+    cmq_status status = cmq_path_join(
+        folder, set->root, cmq_queue_file_folder_name(kind == CMQ_QUEUE_BATCH ? CMQ_FOLDER_BATCH : CMQ_FOLDER_SIMPLE));
     if (status == CMQ_OK) status = list(set->fs, folder, &names, &count);
     if (status != CMQ_OK) return status;
     for (size_t i = 0; i < count && status == CMQ_OK; i++) status = take_topic(set, folder, names[i], &queue);
@@ -200,7 +208,8 @@ static cmq_status CMQ_MUST_CHECK take_folder(cmq_raw_queues *set, cmq_queue_kind
     return status;
 }
 
-cmq_status cmq_raw_queues_load(cmq_fs *fs, const char *root, int64_t queue_file_bytes, int64_t batch_file_bytes, cmq_raw_queues **set_out)
+cmq_status cmq_raw_queues_load(cmq_fs *fs, const char *root, int64_t queue_file_bytes, int64_t batch_file_bytes,
+                               cmq_raw_queues **set_out)
 {
     *set_out = NULL;
     CMQ_ASSERT(queue_file_bytes > 0 && queue_file_bytes % CMQ_UNIT_BYTES == 0);
@@ -236,7 +245,10 @@ void cmq_raw_queues_free(cmq_raw_queues *set)
 
 /* ---- units ---- */
 
-int64_t cmq_rawqueue_first(const cmq_rawqueue *queue) { return queue->file_count == 0 ? 0 : queue->starts[0] / queue->unit_bytes; }
+int64_t cmq_rawqueue_first(const cmq_rawqueue *queue)
+{
+    return queue->file_count == 0 ? 0 : queue->starts[0] / queue->unit_bytes;
+}
 
 int64_t cmq_rawqueue_end(const cmq_rawqueue *queue)
 {
@@ -259,7 +271,8 @@ cmq_status cmq_rawqueue_path(const char *root, const cmq_rawqueue *queue, int64_
 {
     char id[16], name[CMQ_OFFSET_NAME_BYTES];
     snprintf(id, sizeof id, "%" PRId32, queue->id);
-    cmq_status status = cmq_path_join(into, root, cmq_queue_file_folder_name(queue->kind == CMQ_QUEUE_BATCH ? CMQ_FOLDER_BATCH : CMQ_FOLDER_SIMPLE));
+    cmq_status status = cmq_path_join(
+        into, root, cmq_queue_file_folder_name(queue->kind == CMQ_QUEUE_BATCH ? CMQ_FOLDER_BATCH : CMQ_FOLDER_SIMPLE));
     if (status == CMQ_OK) status = cmq_path_join(into, into, queue->topic);
     if (status == CMQ_OK) status = cmq_path_join(into, into, id);
     if (status != CMQ_OK || start < 0) return status;
@@ -281,7 +294,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_raw_queues *set, const cmq_rawque
     return status;
 }
 
-cmq_status cmq_raw_queues_read(cmq_raw_queues *set, const cmq_rawqueue *queue, int64_t position, int64_t count, uint8_t *into)
+cmq_status cmq_raw_queues_read(cmq_raw_queues *set, const cmq_rawqueue *queue, int64_t position, int64_t count,
+                               uint8_t *into)
 {
     CMQ_ASSERT(position >= 0 && count >= 0 && position <= INT64_MAX / queue->unit_bytes - count);
     int64_t offset = position * queue->unit_bytes, left = count * queue->unit_bytes;
@@ -329,7 +343,8 @@ cmq_status cmq_raw_queues_next(cmq_raw_queues *set, const cmq_rawqueue *queue, i
     return CMQ_END;
 }
 
-bool cmq_rawqueue_decode(const cmq_rawqueue *queue, int64_t position, const uint8_t *image, cmq_unit *unit_out, bool *filler_out)
+bool cmq_rawqueue_decode(const cmq_rawqueue *queue, int64_t position, const uint8_t *image, cmq_unit *unit_out,
+                         bool *filler_out)
 {
     *unit_out = (cmq_unit){0};
     *filler_out = queue->kind == CMQ_QUEUE_SIMPLE && cmq_image_is_filler(image);
@@ -339,6 +354,10 @@ bool cmq_rawqueue_decode(const cmq_rawqueue *queue, int64_t position, const uint
         cmq_batch_queue_decode(image, unit_out);
         return true;
     }
-    *unit_out = (cmq_unit){.offset = position, .phy = cmq_load_i64(image), .bytes = cmq_load_i32(image + 8), .tags_code = cmq_load_i64(image + 12), .count = 1};
+    *unit_out = (cmq_unit){.offset = position,
+                           .phy = cmq_load_i64(image),
+                           .bytes = cmq_load_i32(image + 8),
+                           .tags_code = cmq_load_i64(image + 12),
+                           .count = 1};
     return true;
 }

@@ -78,7 +78,8 @@ static cmq_status CMQ_MUST_CHECK make_sets(cmq_repair *repair)
     cmq_status status = cmq_repair_remove_tree(repair->fs, repair->built);   /* left by an interrupted building */
     if (status == CMQ_OK) status = cmq_fs_make_directory(repair->fs, repair->built);
     if (status == CMQ_OK) status = cmq_queues_create(&repair->store->queues, &queues);
-    if (status == CMQ_OK && !repair->store->options.index_disabled) status = cmq_index_create(&repair->store->index, &index);
+    if (status == CMQ_OK && !repair->store->options.index_disabled)
+        status = cmq_index_create(&repair->store->index, &index);
     return status;
 }
 
@@ -112,7 +113,8 @@ static bool has_light_queues(const cmq_raw_queues *raw)
 
 static cmq_status CMQ_MUST_CHECK take_paths(cmq_repair *repair)
 {
-    if (repair->options->cut_damage && repair->options->fill_damage) return cmq_fail(CMQ_ERR_ARGUMENT, "damage is cut off or filled, not both");
+    if (repair->options->cut_damage && repair->options->fill_damage)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "damage is cut off or filled, not both");
     repair->root = repair->options->store->path;
     return cmq_path_join(repair->built, repair->root, CMQ_REPAIR_BUILT);
 }
@@ -128,8 +130,11 @@ static cmq_status CMQ_MUST_CHECK check_folders(cmq_repair *repair)
         if (status == CMQ_OK) status = cmq_fs_stat(repair->fs, path, &folder);
         if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
         else if (status == CMQ_OK && folder.device != root.device)
-            status = cmq_fail(CMQ_ERR_SETTING, "%s is on another file system than the store, so it cannot be swapped by renaming: unmount it, and repair "
-                              "builds it anew beside the log", path);
+            status = cmq_fail(CMQ_ERR_SETTING,
+                              "%s is on another file system than the store, so it cannot be swapped by renaming: "
+                              "unmount it, and repair "
+                              "builds it anew beside the log",
+                              path);
     }
     return status;
 }
@@ -151,7 +156,9 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     if (status != CMQ_OK) return status;
     if (!layout.exists) return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no directory %s", repair->root);
     if (!layout.is_store)
-        return cmq_fail(CMQ_ERR_NOT_STORE, "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint", repair->root);
+        return cmq_fail(CMQ_ERR_NOT_STORE,
+                        "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint",
+                        repair->root);
     repair->report->sizes = layout.sizes;
     repair->report->was_unclean = layout.has_abort;
     char path[CMQ_PATH_BYTES];
@@ -159,12 +166,15 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     if (status == CMQ_OK) status = cmq_repair_exists(repair->fs, path, &repair->has_ext);
     repair->has_ext = repair->has_ext || options->ext_enabled;
     if (status == CMQ_OK) status = check_folders(repair);
-    if (status == CMQ_OK) status = cmq_raw_queues_load(repair->fs, repair->root, layout.sizes.queue_file_bytes, layout.sizes.batch_file_bytes, &repair->raw);
+    if (status == CMQ_OK)
+        status = cmq_raw_queues_load(repair->fs, repair->root, layout.sizes.queue_file_bytes,
+                                     layout.sizes.batch_file_bytes, &repair->raw);
     if (status == CMQ_OK) status = make_store(repair);
     if (status != CMQ_OK) return status;
     repair->store->options.lmq_enabled = options->lmq_enabled || has_light_queues(repair->raw);
     status = load_log(repair);
-    return status == CMQ_OK ? cmq_store_refuse_lost_log(repair->store) : status;   /* everything is built from the log */
+    /* everything is built from the log */
+    return status == CMQ_OK ? cmq_store_refuse_lost_log(repair->store) : status;
 }
 
 /* ---- what lies behind the end ---- */
@@ -180,7 +190,8 @@ static int64_t bytes_behind(cmq_repair *repair)
     if (from >= limit) return 0;
     const cmq_status status = cmq_store_record_at(store, from, limit, 0, &segment, &view);
     if (status == CMQ_OK) cmq_segment_unpin(segment);
-    int64_t behind = status == CMQ_END ? 0 : cmq_store_bytes_behind(store, from);   /* a blank ends a segment in order */
+    /* a blank ends a segment in order */
+    int64_t behind = status == CMQ_END ? 0 : cmq_store_bytes_behind(store, from);
     for (from = from - from % bytes + bytes; from < limit; from += bytes) behind += cmq_store_bytes_behind(store, from);
     return behind;
 }
@@ -194,12 +205,14 @@ static void learn_tail(cmq_repair *repair)
     if (report->tail_bytes > 0 && repair->options->cut_tail) report->cut_at = repair->end;
 }
 
-/* Count what a cut takes, and, unless it is a dry run, keep the bytes of its segment. Later segments are moved when it is done. */
+/* Count what a cut takes, and, unless it is a dry run, keep the bytes of its segment. Later segments are moved when it
+ * is done. */
 static cmq_status CMQ_MUST_CHECK keep_cut(cmq_repair *repair)
 {
     cmq_store *store = repair->store;
     cmq_repair_report *report = repair->report;
-    const int64_t cut_at = report->cut_at, bytes = store->sizes.segment_bytes, limit = cmq_log_last_file_end(store->log);
+    const int64_t cut_at = report->cut_at, bytes = store->sizes.segment_bytes,
+                  limit = cmq_log_last_file_end(store->log);
     if (cut_at < 0) return CMQ_OK;
     for (int64_t from = cut_at - cut_at % bytes + bytes; from < limit; from += bytes) report->cut_files++;
     const int64_t behind = cmq_store_bytes_behind(store, cut_at);
@@ -267,7 +280,8 @@ static cmq_status CMQ_MUST_CHECK make_log_durable(cmq_repair *repair)
 {
     const cmq_store_options *options = repair->options->store;
     cmq_status status = cmq_fs_sync_all(repair->fs, repair->root);
-    for (uint32_t i = 0; i < options->commitlog_path_count && status == CMQ_OK; i++) status = cmq_fs_sync_all(repair->fs, options->commitlog_paths[i]);
+    for (uint32_t i = 0; i < options->commitlog_path_count && status == CMQ_OK; i++)
+        status = cmq_fs_sync_all(repair->fs, options->commitlog_paths[i]);
     return status;
 }
 
@@ -279,7 +293,8 @@ static cmq_status CMQ_MUST_CHECK decide(cmq_repair *repair)
     free_sets(repair->store);
     if (status == CMQ_OK) status = make_log_durable(repair);
     if (status == CMQ_OK)
-        status = cmq_repair_make_side(repair->fs, repair->root, cmq_clock_now_ms(&repair->store->clock), repair->journal.stamp, repair->side);
+        status = cmq_repair_make_side(repair->fs, repair->root, cmq_clock_now_ms(&repair->store->clock),
+                                      repair->journal.stamp, repair->side);
     if (status == CMQ_OK) status = keep_file(repair, "checkpoint");
     if (status == CMQ_OK) status = keep_file(repair, "abort");
     if (status == CMQ_OK) status = keep_cut(repair);
@@ -292,7 +307,8 @@ static cmq_status CMQ_MUST_CHECK decide(cmq_repair *repair)
     return cmq_repair_write_journal(repair->fs, repair->root, &repair->journal);
 }
 
-/* Take back what was built and kept; the store is as it was. Its own failures are of no interest beside the one that led here. */
+/* Take back what was built and kept; the store is as it was. Its own failures are of no interest beside the one that
+ * led here. */
 static void give_up(cmq_repair *repair)
 {
     if (repair->options->dry_run) return;
@@ -309,7 +325,8 @@ static void give_up(cmq_repair *repair)
 static cmq_status CMQ_MUST_CHECK finish(cmq_repair *repair, bool *finished_out)
 {
     const cmq_store_options *options = repair->options->store;
-    return cmq_repair_finish(repair->fs, repair->root, options->commitlog_paths, options->commitlog_path_count, finished_out);
+    return cmq_repair_finish(repair->fs, repair->root, options->commitlog_paths, options->commitlog_path_count,
+                             finished_out);
 }
 
 static cmq_status CMQ_MUST_CHECK build_and_swap(cmq_repair *repair)
@@ -321,7 +338,8 @@ static cmq_status CMQ_MUST_CHECK build_and_swap(cmq_repair *repair)
         learn_tail(repair);
         status = decide(repair);
         /* A journal that may have been written is not taken back: it is carried out now, or by whoever comes next. */
-        if (status != CMQ_OK && (cmq_repair_pending(repair->fs, repair->root, &pending) != CMQ_OK || pending)) return status;
+        if (status != CMQ_OK && (cmq_repair_pending(repair->fs, repair->root, &pending) != CMQ_OK || pending))
+            return status;
     }
     if (status != CMQ_OK || repair->stopped) {
         give_up(repair);
@@ -333,8 +351,9 @@ static cmq_status CMQ_MUST_CHECK build_and_swap(cmq_repair *repair)
 
 static cmq_status CMQ_MUST_CHECK repair_locked(cmq_repair *repair)
 {
-    cmq_status status = repair->options->dry_run ? cmq_repair_pending(repair->fs, repair->root, &repair->report->finished_earlier)
-                                                 : finish(repair, &repair->report->finished_earlier);
+    cmq_status status = repair->options->dry_run
+                            ? cmq_repair_pending(repair->fs, repair->root, &repair->report->finished_earlier)
+                            : finish(repair, &repair->report->finished_earlier);
     if (status == CMQ_OK) status = look(repair);
     if (status != CMQ_OK) return status;
     if (!repair->options->dry_run) {
@@ -361,7 +380,8 @@ static cmq_status CMQ_MUST_CHECK lock_or_ask(cmq_repair *repair, cmq_lock **lock
     if (!repair->options->dry_run) return cmq_lock_acquire(repair->fs, path, lock_out);
     status = cmq_lock_probe(repair->fs, path, &holder);
     if (status != CMQ_OK || holder == CMQ_LOCK_FREE) return status;
-    if (holder == CMQ_LOCK_HOLDER_UNKNOWN) return cmq_fail(CMQ_ERR_LOCKED, "%s is locked by a process of another host or container", path);
+    if (holder == CMQ_LOCK_HOLDER_UNKNOWN)
+        return cmq_fail(CMQ_ERR_LOCKED, "%s is locked by a process of another host or container", path);
     return cmq_fail(CMQ_ERR_LOCKED, "%s is locked by process %" PRId64, path, holder);
 }
 
@@ -379,12 +399,15 @@ static cmq_status CMQ_MUST_CHECK check_store(cmq_repair *repair)
         if (status == CMQ_OK) status = cmq_repair_exists(repair->fs, path, &exists);
     }
     if (status == CMQ_OK && !exists)
-        status = cmq_fail(CMQ_ERR_NOT_STORE, "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint", repair->root);
+        status = cmq_fail(CMQ_ERR_NOT_STORE,
+                          "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint",
+                          repair->root);
     return status;
 }
 
 /* `options` has its paths resolved. */
-static cmq_status CMQ_MUST_CHECK repair_resolved(cmq_fs *fs, const cmq_repair_options *options, cmq_repair_report *report_out)
+static cmq_status CMQ_MUST_CHECK repair_resolved(cmq_fs *fs, const cmq_repair_options *options,
+                                                 cmq_repair_report *report_out)
 {
     cmq_repair *repair = calloc(1, sizeof *repair);
     if (repair == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to repair");

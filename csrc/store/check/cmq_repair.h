@@ -1,18 +1,21 @@
-/* cmq_repair: makes a store that nobody has open whole again: queues, extensions and index anew from the log; the log's tail cut when asked to.
+/* cmq_repair: makes a store that nobody has open whole again: queues, extensions and index anew from the log; the log's
+ * tail cut when asked to.
  *
  * Derived files are built beside, in cometmq/rebuild/, and then swapped in; the old ones go to cometmq/removed/<UTC
  * time>/ and stay there. The log is not touched unless a cut was requested, and then the bytes that it loses are kept
  * there too. No file's length is changed.
  *
- *   - Damage in the log is passed over: the messages behind it stay, and the store opens. (A RocketMQ broker whose recovery reads that far back would
- *     cut the log there.) With `cut_damage` the log ends at the first damage. With `fill_damage` it is kept aside and records without a message
- *     are put in its place, which nobody stumbles over.
+ *   - Damage in the log is passed over: the messages behind it stay, and the store opens. (A RocketMQ broker whose
+ *     recovery reads that far back would cut the log there.) With `cut_damage` the log ends at the first damage. With
+ *     `fill_damage` it is kept aside and records without a message are put in its place, which nobody stumbles over.
  *   - A torn tail stays, and opening cuts it, as always. With `cut_tail` it is kept aside and blanked here.
- *   - Queues all of whose messages have expired keep their last file, and with it the offset that their next message gets.
- *   - Bit maps of consumequeue_ext (filters of SQL consumers) are not made again: such messages are then filtered one by one.
+ *   - Queues all of whose messages have expired keep their last file, and with it the offset that their next message
+ *     gets.
+ *   - Bit maps of consumequeue_ext (filters of SQL consumers) are not made again: such messages are then filtered one
+ *     by one.
  *
- * Crash:   everything before the swap can be thrown away; the swap is written down first (cometmq/repair) and completed by the next repair or by
- *          the next opening for writing.
+ * Crash:   everything before the swap can be thrown away; the swap is written down first (cometmq/repair) and completed
+ *          by the next repair or by the next opening for writing.
  * Owns:    cometmq/rebuild, cometmq/removed, cometmq/repair.
  * Threads: one call at a time per store; it holds the writer's lock.
  * Way:     log -> [cmq_repair] -> queues, index, checkpoint, cometmq/point
@@ -25,14 +28,17 @@
 #include "store/marks/cmq_layout.h"
 
 typedef struct cmq_repair_options {
-    const cmq_store_options *store;      /* path, features, and sizes where the directory does not tell them; read_only and create are not used */
+    const cmq_store_options *store;      /* path, features, and sizes where the directory does not tell them; read_only
+                                          * and create are not used */
     bool dry_run;                        /* write nothing: read the log and say what would be done */
     bool cut_tail;
     bool cut_damage;                     /* end the log at the first damage … */
     bool fill_damage;                    /* … or put records without a message in the place of all damage; not both */
-    /* Shall a queue be made of which there is no file? The records of a deleted topic stay in the log until they expire. NULL: yes. */
+    /* Shall a queue be made of which there is no file? The records of a deleted topic stay in the log until they
+     * expire. NULL: yes. */
     bool (*wanted)(void *context, cmq_slice topic);
-    /* Called every few MiB with bytes of the log read so far and in all; false ends the repair and leaves the store as it was. NULL: none. */
+    /* Called every few MiB with bytes of the log read so far and in all; false ends the repair and leaves the store as
+     * it was. NULL: none. */
     bool (*progress)(void *context, int64_t done_bytes, int64_t all_bytes);
     /* Called for each damaged place in the log. NULL: none. */
     void (*damage)(void *context, int64_t physical_offset, int64_t bytes, const char *reason);
@@ -41,7 +47,8 @@ typedef struct cmq_repair_options {
 
 typedef struct cmq_repair_report {
     bool complete;                   /* not ended by progress */
-    bool finished_earlier;           /* an earlier repair had been interrupted while it swapped: that was completed first (dry run: would be) */
+    bool finished_earlier;           /* an earlier repair had been interrupted while it swapped: that was completed
+                                      * first (dry run: would be) */
     bool was_unclean;                /* `abort` was there */
     cmq_layout_sizes sizes;          /* used for what is built */
     int64_t log_min, log_end;        /* of the repaired log */
@@ -62,8 +69,8 @@ typedef struct cmq_repair_report {
     char kept[CMQ_PATH_BYTES];       /* the folder that has what was removed and overwritten; empty: nothing was */
 } cmq_repair_report;
 
-/* CMQ_ERR_LOCKED names the process that has the store open; CMQ_ERR_NOT_FOUND, CMQ_ERR_NOT_STORE: there is no store. After a failure the store is as it
- * was, or an interrupted swap is completed by the next repair. */
+/* CMQ_ERR_LOCKED names the process that has the store open; CMQ_ERR_NOT_FOUND, CMQ_ERR_NOT_STORE: there is no store.
+ * After a failure the store is as it was, or an interrupted swap is completed by the next repair. */
 cmq_status CMQ_MUST_CHECK cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out);
 
 #endif

@@ -1,4 +1,5 @@
-/* cmq_repair_build: reads the log from its first record to its end, past damage, and builds queues and index from it, beside the old ones.
+/* cmq_repair_build: reads the log from its first record to its end, past damage, and builds queues and index from it,
+ * beside the old ones.
  *
  * The log's end, and damage, are decided as an opening decides them (cmq_store_flushed_behind).
  *
@@ -23,7 +24,8 @@ static bool is_wanted(cmq_repair *repair, cmq_slice topic)
 {
     const cmq_repair_options *options = repair->options;
     if (options->wanted == NULL) return true;
-    if (topic.bytes < sizeof repair->asked_topic && cmq_slice_equal(topic, cmq_slice_of_text(repair->asked_topic))) return repair->asked_answer;
+    if (topic.bytes < sizeof repair->asked_topic && cmq_slice_equal(topic, cmq_slice_of_text(repair->asked_topic)))
+        return repair->asked_answer;
     const bool answer = options->wanted(options->context, topic);
     if (topic.bytes < sizeof repair->asked_topic && memchr(topic.data, '\0', topic.bytes) == NULL) {
         memcpy(repair->asked_topic, topic.data, topic.bytes);
@@ -33,7 +35,8 @@ static bool is_wanted(cmq_repair *repair, cmq_slice topic)
     return answer;
 }
 
-static cmq_status CMQ_MUST_CHECK place_units(cmq_repair *repair, const cmq_record_view *view, const cmq_dispatch_facts *facts)
+static cmq_status CMQ_MUST_CHECK place_units(cmq_repair *repair, const cmq_record_view *view,
+                                             const cmq_dispatch_facts *facts)
 {
     if (!facts->in_queue) return CMQ_OK;
     const cmq_rawqueue *old = cmq_raw_queues_find(repair->raw, view->topic, view->queue_id);
@@ -107,9 +110,11 @@ static cmq_status CMQ_MUST_CHECK pass_damage(cmq_repair *repair, int64_t *phy)
     char reason[CMQ_DAMAGE_REASON_BYTES];
     cmq_record_view next;
     cmq_store_damage_reason(reason);
-    const int64_t limit = cmq_log_last_file_end(repair->store->log), known_end = repair->known_end < limit ? repair->known_end : limit;
-    const bool followed = cmq_store_flushed_behind(repair->store, *phy, repair->last_phy, repair->last_ms, report->was_unclean, &next) &&
-                          find_next(repair, *phy + 1, &next);
+    const int64_t limit = cmq_log_last_file_end(repair->store->log),
+                  known_end = repair->known_end < limit ? repair->known_end : limit;
+    const bool followed =
+        cmq_store_flushed_behind(repair->store, *phy, repair->last_phy, repair->last_ms, report->was_unclean, &next) &&
+        find_next(repair, *phy + 1, &next);
     if (!followed && *phy >= known_end) return CMQ_END;
     /* Nothing whole follows, but the log went on: all that was acknowledged behind this place is gone. */
     const int64_t end = followed ? next.physical_offset : known_end, bytes = end - *phy;
@@ -121,7 +126,8 @@ static cmq_status CMQ_MUST_CHECK pass_damage(cmq_repair *repair, int64_t *phy)
         report->cut_at = repair->end = *phy;
         repair->counting = true;
     } else if (repair->options->fill_damage) {
-        status = cmq_repair_note_fill(repair, *phy, end, repair->last_phy >= 0 ? repair->last_ms : next.store_timestamp_ms);
+        status =
+            cmq_repair_note_fill(repair, *phy, end, repair->last_phy >= 0 ? repair->last_ms : next.store_timestamp_ms);
     }
     *phy = end;
     return status;
@@ -145,13 +151,15 @@ static cmq_status CMQ_MUST_CHECK step(cmq_repair *repair, int64_t *phy, int64_t 
     cmq_store *store = repair->store;
     cmq_segment *segment;
     cmq_record_view view;
-    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
+    const unsigned checks =
+        CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
     cmq_status status = cmq_store_record_at(store, *phy, limit, checks, &segment, &view);
     if (status == CMQ_OK) {
         status = take_record(repair, *phy, &view);
         cmq_segment_unpin(segment);
         if (status == CMQ_OK) *phy += view.record_bytes;
-    } else if (status == CMQ_END) {   /* a blank: the next segment, if there is one; else the log ends before the blank */
+    } else if (status == CMQ_END) {   /* a blank: the next segment, if there is one; else the log ends before the
+                                       * blank */
         const int64_t next = *phy - *phy % store->sizes.segment_bytes + store->sizes.segment_bytes;
         if (next >= limit) return CMQ_END;
         *phy = next;
@@ -167,12 +175,13 @@ static bool report_progress(cmq_repair *repair, int64_t phy, int64_t limit, bool
     const cmq_repair_options *options = repair->options;
     if (options->progress == NULL || (!now && phy - repair->progressed < PROGRESS_BYTES)) return true;
     repair->progressed = phy;
-    if (!options->progress(options->context, phy - repair->report->log_min, limit - repair->report->log_min)) repair->stopped = true;
+    if (!options->progress(options->context, phy - repair->report->log_min, limit - repair->report->log_min))
+        repair->stopped = true;
     return !repair->stopped;
 }
 
-/* Up to where the log once reached durably, whatever became of it since; and from where a crash may have left records without all of their sectors: where an
- * opening would begin to read. */
+/* Up to where the log once reached durably, whatever became of it since; and from where a crash may have left records
+ * without all of their sectors: where an opening would begin to read. */
 static cmq_status CMQ_MUST_CHECK learn_point(cmq_repair *repair)
 {
     cmq_durable_point point;
@@ -180,7 +189,8 @@ static cmq_status CMQ_MUST_CHECK learn_point(cmq_repair *repair)
     cmq_store_learn_bounds(repair->store);
     repair->known_end = repair->store->known_end;
     repair->torn_from = !repair->report->was_unclean ? INT64_MAX : trusted ? point.log_end : 0;
-    return trusted || !repair->report->was_unclean ? CMQ_OK : cmq_store_scan_start(repair->store, true, 0, &repair->torn_from);
+    return trusted || !repair->report->was_unclean ? CMQ_OK
+                                                   : cmq_store_scan_start(repair->store, true, 0, &repair->torn_from);
 }
 
 cmq_status cmq_repair_walk(cmq_repair *repair)
@@ -206,7 +216,8 @@ cmq_status cmq_repair_walk(cmq_repair *repair)
 /* ---- queues that keep their offset ---- */
 
 /* The last unit of a file that points to an expired record; false when there is none. */
-static cmq_status CMQ_MUST_CHECK last_expired(cmq_repair *repair, const cmq_rawqueue *old, int64_t first, int64_t end, int64_t *position_out)
+static cmq_status CMQ_MUST_CHECK last_expired(cmq_repair *repair, const cmq_rawqueue *old, int64_t first, int64_t end,
+                                              int64_t *position_out)
 {
     uint8_t *images = malloc((size_t)SCAN_UNITS * old->unit_bytes);
     if (images == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read a queue");
@@ -221,7 +232,8 @@ static cmq_status CMQ_MUST_CHECK last_expired(cmq_repair *repair, const cmq_rawq
         for (int64_t i = 0; i < count; i++) {
             cmq_unit unit;
             bool filler;
-            if (cmq_rawqueue_decode(old, first + i, images + i * old->unit_bytes, &unit, &filler) && unit.phy < repair->report->log_min)
+            if (cmq_rawqueue_decode(old, first + i, images + i * old->unit_bytes, &unit, &filler) &&
+                unit.phy < repair->report->log_min)
                 *position_out = first + i;
         }
         first += count;
@@ -263,7 +275,8 @@ static cmq_status CMQ_MUST_CHECK keep_queue(cmq_repair *repair, const cmq_rawque
     if (status == CMQ_OK) status = cmq_rawqueue_path(repair->built, old, -1, folder);
     if (status == CMQ_OK) status = cmq_rawqueue_path(repair->built, old, start, to);
     if (status == CMQ_OK) status = cmq_fs_make_directory(repair->fs, folder);
-    if (status == CMQ_OK) status = cmq_repair_copy(repair->fs, from, 0, (position + 1) * old->unit_bytes - start, to, &copied);
+    if (status == CMQ_OK)
+        status = cmq_repair_copy(repair->fs, from, 0, (position + 1) * old->unit_bytes - start, to, &copied);
     if (status == CMQ_OK) status = cmq_file_open(repair->fs, to, CMQ_OPEN_WRITE, &copy);
     if (status != CMQ_OK) return status;
     status = cmq_file_resize(copy, (uint64_t)old->file_bytes);

@@ -29,7 +29,8 @@ static bool all_zero(const uint8_t *bytes, size_t count)
     return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
 }
 
-static cmq_status CMQ_MUST_CHECK copy_bytes(cmq_file *from, int64_t offset, int64_t bytes, cmq_file *to, uint8_t *buffer, int64_t *copied_out)
+static cmq_status CMQ_MUST_CHECK copy_bytes(cmq_file *from, int64_t offset, int64_t bytes, cmq_file *to,
+                                            uint8_t *buffer, int64_t *copied_out)
 {
     int64_t at = 0;
     while (at < bytes) {
@@ -51,7 +52,8 @@ static cmq_status CMQ_MUST_CHECK copy_bytes(cmq_file *from, int64_t offset, int6
     return CMQ_OK;
 }
 
-cmq_status cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to, int64_t *copied_out)
+cmq_status cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to,
+                           int64_t *copied_out)
 {
     cmq_file *source, *copy = NULL;
     *copied_out = 0;
@@ -105,7 +107,8 @@ cmq_status cmq_repair_remove_tree(cmq_fs *fs, const char *path)
     return status == CMQ_OK ? cmq_fs_remove_directory(fs, path) : status;
 }
 
-cmq_status cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, char stamp_out[CMQ_REPAIR_STAMP_BYTES], char path_out[CMQ_PATH_BYTES])
+cmq_status cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, char stamp_out[CMQ_REPAIR_STAMP_BYTES],
+                                char path_out[CMQ_PATH_BYTES])
 {
     const time_t seconds = (time_t)(now_ms / 1000);
     struct tm utc;
@@ -121,6 +124,8 @@ cmq_status cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, ch
         if (status == CMQ_OK) status = cmq_repair_exists(fs, path_out, &taken);
         if (status != CMQ_OK) return status;
     }
-    if (taken) return cmq_fail(CMQ_ERR_LIMIT, "%d folders of this second are in " CMQ_REPAIR_REMOVED " already", STAMP_ATTEMPTS);
+    if (taken)
+        return cmq_fail(CMQ_ERR_LIMIT, "%d folders of this second are in " CMQ_REPAIR_REMOVED " already",
+                        STAMP_ATTEMPTS);
     return cmq_fs_make_directory(fs, path_out);
 }

@@ -1,7 +1,9 @@
-/* cmq_repair_fill: puts records without a message in the place of damage in the log, so that whoever reads it, a RocketMQ broker too, goes on behind.
+/* cmq_repair_fill: puts records without a message in the place of damage in the log, so that whoever reads it, a
+ * RocketMQ broker too, goes on behind.
  *
- * A filler is an ordinary record of the topic CMQ_FILLER that says of itself to be a rolled back transaction: no queue and no index takes such a record,
- * neither here nor upstream. Its body is zeros. It begins and ends where the damage does; damage up to the end of a segment becomes a blank.
+ * A filler is an ordinary record of the topic CMQ_FILLER that says of itself to be a rolled back transaction: no queue
+ * and no index takes such a record, neither here nor upstream. Its body is zeros. It begins and ends where the damage
+ * does; damage up to the end of a segment becomes a blank.
  *
  * The old bytes are kept before, as commitlog/<physical offset>-<store time>.damaged in the repair's folder under
  * cometmq/removed. These files are also the list of the places to fill, when the journal is carried out: filling twice
@@ -51,9 +53,11 @@ cmq_status cmq_repair_note_fill(cmq_repair *repair, int64_t from, int64_t end, i
         const int64_t segment_end = from - from % segment_bytes + segment_bytes;
         const int64_t part_end = end < segment_end ? end : segment_end;
         const bool fits = part_end - from >= (part_end == segment_end ? BLANK_BYTES : FILLER_BYTES_MIN);
-        /* Records begin and end elsewhere only where stale bytes of another log were taken for one: that stays damage. */
+        /* Records begin and end elsewhere only where stale bytes of another log were taken for one: that stays
+         * damage. */
         if (fits) {
-            const cmq_status status = add_fill(repair, (cmq_repair_fill){.from = from, .bytes = part_end - from, .store_ms = store_ms});
+            const cmq_status status =
+                add_fill(repair, (cmq_repair_fill){.from = from, .bytes = part_end - from, .store_ms = store_ms});
             if (status != CMQ_OK) return status;
         }
         from = part_end;
@@ -76,7 +80,9 @@ static cmq_status CMQ_MUST_CHECK keep_one(cmq_repair *repair, const cmq_repair_f
     cmq_segment_unpin(segment);
     snprintf(name, sizeof name, "%0*" PRId64 "-%" PRId64 KEPT_SUFFIX, OFFSET_DIGITS, fill->from, fill->store_ms);
     status = cmq_path_join(to, folder, name);
-    return status == CMQ_OK ? cmq_repair_copy(repair->fs, from, fill->from % repair->store->sizes.segment_bytes, fill->bytes, to, &copied) : status;
+    return status == CMQ_OK ? cmq_repair_copy(repair->fs, from, fill->from % repair->store->sizes.segment_bytes,
+                                              fill->bytes, to, &copied)
+                            : status;
 }
 
 cmq_status cmq_repair_keep_fills(cmq_repair *repair)
@@ -85,7 +91,8 @@ cmq_status cmq_repair_keep_fills(cmq_repair *repair)
     if (repair->fill_count == 0) return CMQ_OK;
     cmq_status status = cmq_path_join(folder, repair->side, "commitlog");
     if (status == CMQ_OK) status = cmq_fs_make_directory(repair->fs, folder);
-    for (uint32_t i = 0; i < repair->fill_count && status == CMQ_OK; i++) status = keep_one(repair, &repair->fills[i], folder);
+    for (uint32_t i = 0; i < repair->fill_count && status == CMQ_OK; i++)
+        status = keep_one(repair, &repair->fills[i], folder);
     return status == CMQ_OK ? cmq_fs_sync_directory(repair->fs, folder) : status;
 }
 
@@ -132,7 +139,9 @@ static cmq_status CMQ_MUST_CHECK write_blank(cmq_file *file, int64_t inside, int
 {
     uint8_t blank[BLANK_BYTES];
     cmq_record_write_blank(blank, (uint32_t)bytes);
-    const cmq_status status = bytes > BLANK_BYTES ? cmq_file_punch(file, (uint64_t)(inside + BLANK_BYTES), (uint64_t)(bytes - BLANK_BYTES)) : CMQ_OK;
+    const cmq_status status =
+        bytes > BLANK_BYTES ? cmq_file_punch(file, (uint64_t)(inside + BLANK_BYTES), (uint64_t)(bytes - BLANK_BYTES))
+                            : CMQ_OK;
     return status == CMQ_OK ? cmq_file_write(file, (uint64_t)inside, blank, sizeof blank) : status;
 }
 
@@ -148,7 +157,8 @@ static cmq_status CMQ_MUST_CHECK fill_one(const cmq_repair_filling *of, const cm
         if (status == CMQ_OK) status = cmq_file_open(of->fs, path, CMQ_OPEN_WRITE, &file);
         if (status == CMQ_ERR_NOT_FOUND) continue;
         if (status != CMQ_OK) return status;
-        status = inside + fill->bytes == of->segment_bytes ? write_blank(file, inside, fill->bytes) : write_fillers(file, inside, fill);
+        status = inside + fill->bytes == of->segment_bytes ? write_blank(file, inside, fill->bytes)
+                                                           : write_fillers(file, inside, fill);
         if (status == CMQ_OK) status = cmq_file_sync(file);
         cmq_file_close(file);
         if (status != CMQ_OK) return status;
@@ -161,7 +171,8 @@ static bool parse_kept(const char *name, cmq_repair_fill *fill)
 {
     char expected[KEPT_NAME_BYTES];
     if (sscanf(name, "%" SCNd64 "-%" SCNd64, &fill->from, &fill->store_ms) != 2 || fill->from < 0) return false;
-    snprintf(expected, sizeof expected, "%0*" PRId64 "-%" PRId64 KEPT_SUFFIX, OFFSET_DIGITS, fill->from, fill->store_ms);
+    snprintf(expected, sizeof expected, "%0*" PRId64 "-%" PRId64 KEPT_SUFFIX, OFFSET_DIGITS, fill->from,
+             fill->store_ms);
     return strcmp(name, expected) == 0;
 }
 

@@ -28,7 +28,8 @@ typedef struct cmq_repair_journal {
     int64_t segment_bytes;
     int64_t cut_at;                       /* -1: the log is not cut */
     bool remove_abort;
-    uint32_t checkpoint_before;           /* crc of `checkpoint` as it was: differs when another program has used the store since */
+    uint32_t checkpoint_before;           /* crc of `checkpoint` as it was: differs when another program has used the
+                                           * store since */
     cmq_checkpoint checkpoint;            /* the fields that we know */
     cmq_durable_point point;
 } cmq_repair_journal;
@@ -45,7 +46,8 @@ typedef struct cmq_repair {
     cmq_repair_report *report;
     cmq_fs *fs;
     const char *root;
-    cmq_store *store;             /* never opened: the log read-only, settings, and the queues and the index that are built */
+    cmq_store *store;             /* never opened: the log read-only, settings, and the queues and the index that are
+                                   * built */
     cmq_raw_queues *raw;           /* the queues that there were */
     char built[CMQ_PATH_BYTES];
     char side[CMQ_PATH_BYTES];    /* cometmq/removed/<stamp>; empty until it is made */
@@ -82,7 +84,8 @@ cmq_status CMQ_MUST_CHECK cmq_repair_pending(cmq_fs *fs, const char *root, bool 
 /* Note [from, end) of the log for filling; counts it in the report. Places too small for a record are left as they
  * are. */
 cmq_status CMQ_MUST_CHECK cmq_repair_note_fill(cmq_repair *repair, int64_t from, int64_t end, int64_t store_ms);
-/* Keep what lies at the places noted, durably, in the repair's side folder: which is also the list for cmq_repair_fill_log. */
+/* Keep what lies at the places noted, durably, in the repair's side folder: which is also the list for
+ * cmq_repair_fill_log. */
 cmq_status CMQ_MUST_CHECK cmq_repair_keep_fills(cmq_repair *repair);
 
 typedef struct cmq_repair_filling {
@@ -98,14 +101,17 @@ cmq_status CMQ_MUST_CHECK cmq_repair_fill_log(const cmq_repair_filling *of, cons
 /* ---- cmq_repair_sizes.c ---- */
 
 /* As cmq_layout_probe, but queue and index files that contradict each other are outvoted: they are built anew. */
-cmq_status CMQ_MUST_CHECK cmq_repair_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, cmq_layout *layout_out);
+cmq_status CMQ_MUST_CHECK cmq_repair_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *given,
+                                           cmq_layout *layout_out);
 
 /* ---- cmq_repair_files.c ---- */
 
 cmq_status CMQ_MUST_CHECK cmq_repair_exists(cmq_fs *fs, const char *path, bool *exists_out);
 
-/* Copy [offset, offset + bytes) of a file into a new one, holes left out, durably but for its name; *copied_out: the bytes that were no hole. */
-cmq_status CMQ_MUST_CHECK cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to, int64_t *copied_out);
+/* Copy [offset, offset + bytes) of a file into a new one, holes left out, durably but for its name; *copied_out: the
+ * bytes that were no hole. */
+cmq_status CMQ_MUST_CHECK cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to,
+                                          int64_t *copied_out);
 
 /* Rename, or copy and remove where the two are on different file systems; durable but for the names. */
 cmq_status CMQ_MUST_CHECK cmq_repair_move(cmq_fs *fs, const char *from, const char *to);
@@ -114,6 +120,7 @@ cmq_status CMQ_MUST_CHECK cmq_repair_move(cmq_fs *fs, const char *from, const ch
 cmq_status CMQ_MUST_CHECK cmq_repair_remove_tree(cmq_fs *fs, const char *path);
 
 /* Make cometmq/removed/<stamp> with a stamp that no other has. */
-cmq_status CMQ_MUST_CHECK cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, char stamp_out[CMQ_REPAIR_STAMP_BYTES], char path_out[CMQ_PATH_BYTES]);
+cmq_status CMQ_MUST_CHECK cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms,
+                                               char stamp_out[CMQ_REPAIR_STAMP_BYTES], char path_out[CMQ_PATH_BYTES]);
 
 #endif

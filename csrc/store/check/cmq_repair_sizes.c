@@ -42,7 +42,8 @@ static uint64_t winner(const votes *of)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < of->count; i++)
-        if (of->files[i] > of->files[best] || (of->files[i] == of->files[best] && of->bytes[i] > of->bytes[best])) best = i;
+        if (of->files[i] > of->files[best] || (of->files[i] == of->files[best] && of->bytes[i] > of->bytes[best]))
+            best = i;
     return of->count == 0 ? 0 : of->bytes[best];
 }
 
@@ -55,7 +56,8 @@ static bool is_digits(const char *name, size_t digits)
 }
 
 /* Collect the votes of a folder's files with names of `digits` digits; `levels` of folders are in between. */
-static cmq_status CMQ_MUST_CHECK ask_folder(cmq_fs *fs, const char *folder, int levels, size_t digits, uint64_t unit, votes *of)
+static cmq_status CMQ_MUST_CHECK ask_folder(cmq_fs *fs, const char *folder, int levels, size_t digits, uint64_t unit,
+                                            votes *of)
 {
     char **names;
     size_t count;
@@ -81,7 +83,8 @@ static cmq_status CMQ_MUST_CHECK ask_folder(cmq_fs *fs, const char *folder, int 
 }
 
 /* A size of derived files: the given one, else that of most files, else upstream's default. */
-static cmq_status CMQ_MUST_CHECK choose(cmq_fs *fs, const char *root, const char *folder, uint64_t unit, int64_t given, int64_t normal, int64_t *size_out)
+static cmq_status CMQ_MUST_CHECK choose(cmq_fs *fs, const char *root, const char *folder, uint64_t unit, int64_t given,
+                                        int64_t normal, int64_t *size_out)
 {
     char path[CMQ_PATH_BYTES];
     votes of = {0};
@@ -94,8 +97,8 @@ static cmq_status CMQ_MUST_CHECK choose(cmq_fs *fs, const char *root, const char
 }
 
 /* The first index file of the winning length that shows its split. */
-static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, const cmq_layout_sizes *normal,
-                                              cmq_layout_sizes *sizes)
+static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, const cmq_layout_sizes *given,
+                                              const cmq_layout_sizes *normal, cmq_layout_sizes *sizes)
 {
     char folder[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
     votes of = {0};
@@ -118,21 +121,26 @@ static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, cons
     }
     cmq_fs_free_names(names, count);
     if (status != CMQ_ERR_AMBIGUOUS) return status;
-    if (winner(&of) == cmq_index_file_bytes(normal->index_slots, normal->index_entries)) {   /* as long as those that were made here before */
+    /* as long as those that were made here before */
+    if (winner(&of) == cmq_index_file_bytes(normal->index_slots, normal->index_entries)) {
         sizes->index_slots = normal->index_slots;
         sizes->index_entries = normal->index_entries;
         return CMQ_OK;
     }
-    if (winner(&of) == cmq_index_file_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {   /* as long as upstream's are */
+    /* as long as upstream's are */
+    if (winner(&of) == cmq_index_file_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {
         sizes->index_slots = CMQ_INDEX_SLOTS_DEFAULT;
         sizes->index_entries = CMQ_INDEX_ENTRIES_DEFAULT;
         return CMQ_OK;
     }
-    return cmq_fail(CMQ_ERR_AMBIGUOUS, "the index files do not tell their sizes: set maxHashSlotNum and maxIndexNum as the broker has them");
+    return cmq_fail(
+        CMQ_ERR_AMBIGUOUS,
+        "the index files do not tell their sizes: set maxHashSlotNum and maxIndexNum as the broker has them");
 }
 
 /* All segments must be of one length: the log cannot be made anew. */
-static cmq_status CMQ_MUST_CHECK take_segment(cmq_fs *fs, const char *root, int64_t given, int64_t normal, int64_t *size_out)
+static cmq_status CMQ_MUST_CHECK take_segment(cmq_fs *fs, const char *root, int64_t given, int64_t normal,
+                                              int64_t *size_out)
 {
     char path[CMQ_PATH_BYTES];
     votes of = {0};
@@ -143,16 +151,22 @@ static cmq_status CMQ_MUST_CHECK take_segment(cmq_fs *fs, const char *root, int6
     return of.count > 1 || (given > 0 && given != *size_out) ? CMQ_ERR_AMBIGUOUS : CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK probe_by_votes(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, cmq_layout *layout)
+static cmq_status CMQ_MUST_CHECK probe_by_votes(cmq_fs *fs, const char *root, const cmq_layout_sizes *given,
+                                                cmq_layout *layout)
 {
     const cmq_layout_sizes normal = cmq_layout_normal(fs, root);
     cmq_layout_sizes *sizes = &layout->sizes;
     char path[CMQ_PATH_BYTES];
     cmq_status status = take_segment(fs, root, given->segment_bytes, normal.segment_bytes, &sizes->segment_bytes);
-    if (status == CMQ_OK) status = choose(fs, root, "consumequeue", CMQ_UNIT_BYTES, given->queue_file_bytes, normal.queue_file_bytes, &sizes->queue_file_bytes);
     if (status == CMQ_OK)
-        status = choose(fs, root, "batchconsumequeue", CMQ_BATCH_UNIT_BYTES, given->batch_file_bytes, normal.batch_file_bytes, &sizes->batch_file_bytes);
-    if (status == CMQ_OK) status = choose(fs, root, "consumequeue_ext", 1, given->ext_file_bytes, normal.ext_file_bytes, &sizes->ext_file_bytes);
+        status = choose(fs, root, "consumequeue", CMQ_UNIT_BYTES, given->queue_file_bytes, normal.queue_file_bytes,
+                        &sizes->queue_file_bytes);
+    if (status == CMQ_OK)
+        status = choose(fs, root, "batchconsumequeue", CMQ_BATCH_UNIT_BYTES, given->batch_file_bytes,
+                        normal.batch_file_bytes, &sizes->batch_file_bytes);
+    if (status == CMQ_OK)
+        status = choose(fs, root, "consumequeue_ext", 1, given->ext_file_bytes, normal.ext_file_bytes,
+                        &sizes->ext_file_bytes);
     if (status == CMQ_OK) status = choose_index(fs, root, given, &normal, sizes);
     if (status == CMQ_OK) status = cmq_path_join(path, root, "abort");
     if (status == CMQ_OK) status = cmq_repair_exists(fs, path, &layout->has_abort);
@@ -165,8 +179,9 @@ cmq_status cmq_repair_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes
     const cmq_status probed = cmq_layout_probe(fs, root, given, layout_out);
     if (probed != CMQ_ERR_SETTING && probed != CMQ_ERR_AMBIGUOUS) return probed;
     const cmq_error error = *cmq_last_error();
-    const bool sane = given->segment_bytes >= 0 && given->queue_file_bytes >= 0 && given->batch_file_bytes >= 0 && given->ext_file_bytes >= 0 &&
-                      given->index_slots >= 0 && given->index_entries >= 0 && given->index_entries != 1;
+    const bool sane = given->segment_bytes >= 0 && given->queue_file_bytes >= 0 && given->batch_file_bytes >= 0 &&
+                      given->ext_file_bytes >= 0 && given->index_slots >= 0 && given->index_entries >= 0 &&
+                      given->index_entries != 1;
     memset(layout_out, 0, sizeof *layout_out);
     const cmq_status status = sane ? probe_by_votes(fs, root, given, layout_out) : probed;
     return status == CMQ_ERR_AMBIGUOUS || !sane ? cmq_fail(probed, "%s", error.text) : status;

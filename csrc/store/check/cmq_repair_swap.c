@@ -1,13 +1,15 @@
 /* cmq_repair_swap: a repair's decisions are journaled, durably, in cometmq/repair, and then carried out. The next
  * repair, or the next opening for writing, carries out the rest.
  *
- * Each step may be done again: a folder is swapped while its new one lies in cometmq/rebuild; segments behind the cut are moved while they are
- * there; blanking zeros is nothing; fillers are the same bytes again; checkpoint and point are written anew.
+ * Each step may be done again: a folder is swapped while its new one lies in cometmq/rebuild; segments behind the cut
+ * are moved while they are there; blanking zeros is nothing; fillers are the same bytes again; checkpoint and point are
+ * written anew.
  *
  * The file, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: remove abort)   16 segment_bytes   24 cut_at   32 crc of `checkpoint` before u32   36 last_bytes i32
- *   40 checkpoint (40 bytes)   80 log_end   88 store_ms   96 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy
- *   144 last_phy   152 last_crc u32   156 stamp (40 bytes)   196 crc32 of the bytes before
+ *   0 magic u64   8 version u32   12 flags u32 (1: remove abort)   16 segment_bytes   24 cut_at   32 crc of
+ *   `checkpoint` before u32   36 last_bytes i32 40 checkpoint (40 bytes)   80 log_end   88 store_ms   96 index:
+ *   file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy 144 last_phy   152 last_crc u32
+ *   156 stamp (40 bytes)   196 crc32 of the bytes before
  *
  * Threads: the holder of the store's lock.
  */
@@ -29,7 +31,8 @@
 _Static_assert(156 + CMQ_REPAIR_STAMP_BYTES + 4 == JOURNAL_BYTES, "the crc ends the journal");
 _Static_assert(40 + CMQ_CHECKPOINT_KNOWN_BYTES == 80, "the checkpoint's known bytes");
 
-const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS] = {"consumequeue", "batchconsumequeue", "consumequeue_ext", "index"};
+const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS] = {"consumequeue", "batchconsumequeue", "consumequeue_ext",
+                                                            "index"};
 
 /* ---- the journal ---- */
 
@@ -124,7 +127,8 @@ cmq_status cmq_repair_write_journal(cmq_fs *fs, const char *root, const cmq_repa
 }
 
 /* *found_out false: there is none. */
-static cmq_status CMQ_MUST_CHECK read_journal(cmq_fs *fs, const char *root, cmq_repair_journal *journal, bool *found_out)
+static cmq_status CMQ_MUST_CHECK read_journal(cmq_fs *fs, const char *root, cmq_repair_journal *journal,
+                                              bool *found_out)
 {
     char path[CMQ_PATH_BYTES];
     uint8_t at[JOURNAL_BYTES];
@@ -139,7 +143,9 @@ static cmq_status CMQ_MUST_CHECK read_journal(cmq_fs *fs, const char *root, cmq_
     if (status == CMQ_OK && !decode(at, journal)) status = CMQ_ERR_CORRUPT;
     if (status == CMQ_ERR_CORRUPT)
         return cmq_fail(CMQ_ERR_CORRUPT,
-                        "%s, the journal of an interrupted repair, is damaged or of another version. Remove it and run `cometmq repair` again", path);
+                        "%s, the journal of an interrupted repair, is damaged or of another version. Remove it and run "
+                        "`cometmq repair` again",
+                        path);
     *found_out = status == CMQ_OK;
     return status;
 }
@@ -185,7 +191,8 @@ static cmq_status CMQ_MUST_CHECK swap_folder(const swap *of, const char *name)
 
 /* ---- the cut ---- */
 
-/* Move the segments of one log folder that start behind the cut's segment, newest first, so that no gap is ever left. */
+/* Move the segments of one log folder that start behind the cut's segment, newest first, so that no gap is ever
+ * left. */
 static cmq_status CMQ_MUST_CHECK move_segments(const swap *of, const char *folder, const char *kept)
 {
     const int64_t from = of->journal->cut_at - of->journal->cut_at % of->journal->segment_bytes;
@@ -224,7 +231,8 @@ static cmq_status CMQ_MUST_CHECK blank_rest(const swap *of)
         if (status == CMQ_ERR_NOT_FOUND) continue;
         if (status != CMQ_OK) return status;
         status = cmq_file_next_data(file, (uint64_t)inside, &data);
-        if (status == CMQ_OK) status = cmq_file_punch(file, (uint64_t)inside, (uint64_t)(of->journal->segment_bytes - inside));
+        if (status == CMQ_OK)
+            status = cmq_file_punch(file, (uint64_t)inside, (uint64_t)(of->journal->segment_bytes - inside));
         if (status == CMQ_OK || status == CMQ_END) status = cmq_file_sync(file);
         cmq_file_close(file);
         if (status != CMQ_OK) return status;
@@ -238,18 +246,22 @@ static cmq_status CMQ_MUST_CHECK cut_log(const swap *of)
     if (of->journal->cut_at < 0) return CMQ_OK;
     cmq_status status = cmq_path_join(kept, of->side, "commitlog");
     if (status == CMQ_OK) status = cmq_fs_make_directory(of->fs, kept);
-    for (uint32_t i = 0; i < of->log_path_count && status == CMQ_OK; i++) status = move_segments(of, of->log_paths[i], kept);
+    for (uint32_t i = 0; i < of->log_path_count && status == CMQ_OK; i++)
+        status = move_segments(of, of->log_paths[i], kept);
     return status == CMQ_OK ? blank_rest(of) : status;
 }
 
 static cmq_status CMQ_MUST_CHECK fill_log(const swap *of)
 {
-    const cmq_repair_filling filling = {
-        .fs = of->fs, .log_paths = of->log_paths, .log_path_count = of->log_path_count, .segment_bytes = of->journal->segment_bytes};
+    const cmq_repair_filling filling = {.fs = of->fs,
+                                        .log_paths = of->log_paths,
+                                        .log_path_count = of->log_path_count,
+                                        .segment_bytes = of->journal->segment_bytes};
     return cmq_repair_fill_log(&filling, of->side);
 }
 
-/* The checksums of queue files that were built anew. Old ones of other bytes would be of no harm, but scans of those blocks slow. */
+/* The checksums of queue files that were built anew. Old ones of other bytes would be of no harm, but scans of those
+ * blocks slow. */
 static cmq_status CMQ_MUST_CHECK swap_sums(const swap *of)
 {
     char built[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
@@ -317,7 +329,8 @@ static cmq_status CMQ_MUST_CHECK carry_out(const swap *of)
     return status == CMQ_OK ? forget_journal(of) : status;
 }
 
-cmq_status cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *commitlog_paths, uint32_t path_count, bool *finished_out)
+cmq_status cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *commitlog_paths, uint32_t path_count,
+                             bool *finished_out)
 {
     char own_path[CMQ_PATH_BYTES];
     cmq_repair_journal journal;
@@ -325,12 +338,17 @@ cmq_status cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *co
     *finished_out = false;
     cmq_status status = read_journal(fs, root, &journal, finished_out);
     if (status != CMQ_OK || !*finished_out) return status;
-    swap of = {.fs = fs, .root = root, .log_paths = path_count > 0 ? commitlog_paths : own_paths, .log_path_count = path_count > 0 ? path_count : 1,
+    swap of = {.fs = fs,
+               .root = root,
+               .log_paths = path_count > 0 ? commitlog_paths : own_paths,
+               .log_path_count = path_count > 0 ? path_count : 1,
                .journal = &journal};
     status = cmq_path_join(own_path, root, "commitlog");
     if (status == CMQ_OK) status = cmq_path_join(of.built, root, CMQ_REPAIR_BUILT);
     if (status == CMQ_OK) status = cmq_path_join(of.side, root, CMQ_REPAIR_REMOVED);
     if (status == CMQ_OK) status = cmq_path_join(of.side, of.side, journal.stamp);
     if (status == CMQ_OK) status = carry_out(&of);
-    return status == CMQ_OK ? CMQ_OK : cmq_fail_context("while completing a repair that was interrupted; run it again when this is mended");
+    return status == CMQ_OK
+               ? CMQ_OK
+               : cmq_fail_context("while completing a repair that was interrupted; run it again when this is mended");
 }

@@ -13,8 +13,9 @@
 
 const char *cmq_problem_name(cmq_problem_kind kind)
 {
-    static const char *const names[] = {"record", "tail", "queue-missing", "unit-missing", "unit-wrong", "unit-dangling",
-                                        "gap", "index-entry", "index-missing", "index-chain", "time"};
+    static const char *const names[] = {"record",        "tail",          "queue-missing", "unit-missing",
+                                        "unit-wrong",    "unit-dangling", "gap",           "index-entry",
+                                        "index-missing", "index-chain",   "time"};
     return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 
@@ -22,7 +23,8 @@ const char *cmq_problem_name(cmq_problem_kind kind)
 
 cmq_problem cmq_verify_problem(cmq_problem_kind kind, cmq_severity severity, int64_t phy)
 {
-    return (cmq_problem){.kind = kind, .severity = severity, .physical_offset = phy, .queue_offset = -1, .queue_id = -1, .count = 1};
+    return (cmq_problem){
+        .kind = kind, .severity = severity, .physical_offset = phy, .queue_offset = -1, .queue_id = -1, .count = 1};
 }
 
 void cmq_verify_report(cmq_verification *v, cmq_problem *problem, const char *format, ...)
@@ -40,7 +42,8 @@ bool cmq_verify_progress(cmq_verification *v, int64_t phy, bool now)
 {
     if (v->options->progress != NULL && (now || phy - v->progressed >= PROGRESS_BYTES)) {
         v->progressed = phy;
-        if (!v->options->progress(v->options->context, phy - v->out->log_min, v->confirmed - v->out->log_min)) v->stopped = true;
+        if (!v->options->progress(v->options->context, phy - v->out->log_min, v->confirmed - v->out->log_min))
+            v->stopped = true;
     }
     return !v->stopped;
 }
@@ -58,15 +61,18 @@ bool cmq_verify_is_damaged(const cmq_verification *v, int64_t phy)
 
 /* ---- the walk ---- */
 
-/* A property CRC that is not the record's: the record has changed, or, in a log of before the store dropped such properties, its producer sent it. */
+/* A property CRC that is not the record's: the record has changed, or, in a log of before the store dropped such
+ * properties, its producer sent it. */
 static void check_proof(cmq_verification *v, const cmq_record_view *view)
 {
     if (cmq_record_prove(view) != CMQ_RECORD_CONTRADICTED) return;
     const cmq_store_options *options = &v->store->options;
     const bool ours = options->property_crc || options->check_property_crc || cmq_record_has_zero(view);
-    cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, ours ? CMQ_SEVERITY_DAMAGED : CMQ_SEVERITY_NOTE, view->physical_offset);
+    cmq_problem problem =
+        cmq_verify_problem(CMQ_PROBLEM_RECORD, ours ? CMQ_SEVERITY_DAMAGED : CMQ_SEVERITY_NOTE, view->physical_offset);
     cmq_verify_report(v, &problem, "the record's property CRC (__CRC32#) is not that of its bytes: %s",
-                      ours ? "its head, topic or properties have changed" : "they have changed, or its producer sent that property");
+                      ours ? "its head, topic or properties have changed"
+                           : "they have changed, or its producer sent that property");
 }
 
 static cmq_status check_record(cmq_verification *v, const cmq_record_view *view)
@@ -79,7 +85,8 @@ static cmq_status check_record(cmq_verification *v, const cmq_record_view *view)
     if (view->store_timestamp_ms < v->last_ms) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_TIME, CMQ_SEVERITY_NOTE, view->physical_offset);
         /* Both may be anything: no CRC covers them. */
-        cmq_verify_report(v, &problem, "the store time falls back, from %" PRId64 " to %" PRId64, v->last_ms, view->store_timestamp_ms);
+        cmq_verify_report(v, &problem, "the store time falls back, from %" PRId64 " to %" PRId64, v->last_ms,
+                          view->store_timestamp_ms);
     }
     v->last_ms = view->store_timestamp_ms;
     v->last_phy = view->physical_offset;
@@ -101,9 +108,11 @@ static int64_t pass_damage(cmq_verification *v, int64_t phy)
         if (sound.physical_offset < next) next = sound.physical_offset;
         break;
     }
-    if (v->damaged_count < CMQ_VERIFY_RANGES_MAX) v->damaged[v->damaged_count++] = (cmq_verify_range){.from = phy, .end = next};
+    if (v->damaged_count < CMQ_VERIFY_RANGES_MAX)
+        v->damaged[v->damaged_count++] = (cmq_verify_range){.from = phy, .end = next};
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, phy);
-    cmq_verify_report(v, &problem, "%s %s no whole record: %s", cmq_counted(next - phy, "byte").text, cmq_verb(next - phy, "is", "are"), reason);
+    cmq_verify_report(v, &problem, "%s %s no whole record: %s", cmq_counted(next - phy, "byte").text,
+                      cmq_verb(next - phy, "is", "are"), reason);
     return next;
 }
 
@@ -113,7 +122,8 @@ static cmq_status walk_log(cmq_verification *v)
     for (int64_t phy = v->out->log_min; phy < v->confirmed && cmq_verify_progress(v, phy, false);) {
         cmq_segment *segment;
         cmq_record_view view;
-        cmq_status status = cmq_store_record_at(v->store, phy, v->confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view);
+        cmq_status status =
+            cmq_store_record_at(v->store, phy, v->confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view);
         if (status == CMQ_OK) {
             status = check_record(v, &view);
             phy += view.record_bytes;
@@ -138,7 +148,8 @@ static cmq_status walk_log(cmq_verification *v)
 /* Does the log end before what the last writer knew to be on disk? A blank ends its segment in order. */
 static bool falls_short(cmq_verification *v, bool at_blank)
 {
-    const int64_t bytes = v->store->sizes.segment_bytes, end = at_blank ? v->confirmed - v->confirmed % bytes + bytes : v->confirmed;
+    const int64_t bytes = v->store->sizes.segment_bytes,
+                  end = at_blank ? v->confirmed - v->confirmed % bytes + bytes : v->confirmed;
     const int64_t known_end = v->store->known_end;
     if (known_end <= end) return false;
     const bool missing = known_end > cmq_log_last_file_end(v->store->log);
@@ -162,11 +173,14 @@ static void check_tail(cmq_verification *v)
                           "follow at %" PRId64, view.physical_offset);
         return;
     }
-    const cmq_status status = cmq_store_record_at(store, v->confirmed, cmq_log_last_file_end(store->log), 0, &segment, &view);
+    const cmq_status status =
+        cmq_store_record_at(store, v->confirmed, cmq_log_last_file_end(store->log), 0, &segment, &view);
     if (status == CMQ_OK) cmq_segment_unpin(segment);
     if (falls_short(v, status == CMQ_END) || last == 0 || status == CMQ_END) return;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_TAIL, CMQ_SEVERITY_REPAIRABLE, v->confirmed);
-    cmq_verify_report(v, &problem, "%s behind the last whole record: a torn tail, or left from before a cut; opening the store for writing blanks them",
+    cmq_verify_report(v, &problem,
+                      "%s behind the last whole record: a torn tail, or left from before a cut; opening the store for "
+                      "writing blanks them",
                       cmq_counted(last, "byte").text);
 }
 

@@ -1,7 +1,8 @@
 /* cmq_verify: holds every record, queue unit and index entry of a store against each other.
  *
- * One walk over the log in physical order, with every CRC; beside it the index, whose entries are in the same order; for each record the unit that
- * its queue's file has for it; afterwards the units that no record asked for, and the index's chains. Nothing is written.
+ * One walk over the log in physical order, with every CRC; beside it the index, whose entries are in the same order;
+ * for each record the unit that its queue's file has for it; afterwards the units that no record asked for, and the
+ * index's chains. Nothing is written.
  *
  * Files are checked as they are: places that opening would complete or cut in memory are named, too. Records that an
  * opening after a crash repairs (those behind the last flush that no queue has yet) are a note, not a problem.
@@ -24,8 +25,10 @@ typedef enum cmq_severity {
 
 typedef enum cmq_problem_kind {
     CMQ_PROBLEM_RECORD = 0,        /* bytes in the log that are no whole record, with flushed records behind */
-    CMQ_PROBLEM_TAIL,              /* bytes behind the last whole record that are not zero: torn, or left from before a cut */
-    CMQ_PROBLEM_QUEUE_MISSING,     /* records of a queue that does not exist: its topic was deleted, or its files are lost */
+    CMQ_PROBLEM_TAIL,              /* bytes behind the last whole record that are not zero: torn, or left from before a
+                                    * cut */
+    CMQ_PROBLEM_QUEUE_MISSING,     /* records of a queue that does not exist: its topic was deleted, or its files are
+                                    * lost */
     CMQ_PROBLEM_UNIT_MISSING,      /* a record without its unit */
     CMQ_PROBLEM_UNIT_WRONG,        /* a unit that says something else than its record */
     CMQ_PROBLEM_UNIT_DANGLING,     /* a unit without its record */
@@ -66,7 +69,8 @@ typedef struct cmq_verified {
     int64_t problems[3];           /* by severity */
 } cmq_verified;
 
-cmq_status CMQ_MUST_CHECK cmq_store_verify(cmq_store *store, const cmq_verify_options *options, cmq_verified *verified_out);
+cmq_status CMQ_MUST_CHECK cmq_store_verify(cmq_store *store, const cmq_verify_options *options,
+                                           cmq_verified *verified_out);
 
 /* "record", "unit-missing" …: names for scripts; static. */
 const char *cmq_problem_name(cmq_problem_kind kind);

@@ -1,7 +1,7 @@
 /* cmq_verify_index: entries of the key index against the keys of the records; see cmq_verify.h.
  *
- * Entries are in the order of the log, so one walk holds the two against each other. An entry out of order is damaged and is put aside, for else
- * all behind it would seem to be missing.
+ * Entries are in the order of the log, so one walk holds the two against each other. An entry out of order is damaged
+ * and is put aside, for else all behind it would seem to be missing.
  *
  * Threads: as cmq_verify.
  */
@@ -12,7 +12,8 @@
 #include "base/cmq_counted.h"
 #include "store/check/cmq_verify_internal.h"
 
-static cmq_status CMQ_MUST_CHECK entry_at(const cmq_verification *v, uint32_t file, int32_t entry, cmq_index_key *key_out)
+static cmq_status CMQ_MUST_CHECK entry_at(const cmq_verification *v, uint32_t file, int32_t entry,
+                                          cmq_index_key *key_out)
 {
     cmq_index_file_info info;
     const cmq_status status = cmq_index_file_at(v->store->index, file, &info);
@@ -28,17 +29,20 @@ static void report_entry(cmq_verification *v, const cmq_index_key *key)
     if (key->phy >= v->confirmed && (v->live || v->completed_from != INT64_MAX)) return;
     if (cmq_verify_is_damaged(v, key->phy)) return;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_ENTRY, CMQ_SEVERITY_REPAIRABLE, key->phy);
-    cmq_verify_report(v, &problem, "index entry %d of file number %u has a hash that no key of a record at %" PRId64 " has", v->index.entry, v->index.file,
-                      key->phy);
+    cmq_verify_report(v, &problem,
+                      "index entry %d of file number %u has a hash that no key of a record at %" PRId64 " has",
+                      v->index.entry, v->index.file, key->phy);
 }
 
-/* Is the entry out of order: below the one before, or above the one behind, which itself goes on from the one before? */
+/* Is the entry out of order: below the one before, or above the one behind, which itself goes on from the one
+ * before? */
 static bool is_stray(const cmq_verification *v, const cmq_index_key *key, int64_t last_phy)
 {
     cmq_index_key behind;
     if (key->phy < last_phy) return true;
     cmq_status status = entry_at(v, v->index.file, v->index.entry + 1, &behind);
-    if (status == CMQ_END && v->index.file + 1 < cmq_index_files(v->store->index)) status = entry_at(v, v->index.file + 1, 1, &behind);
+    if (status == CMQ_END && v->index.file + 1 < cmq_index_files(v->store->index))
+        status = entry_at(v, v->index.file + 1, 1, &behind);
     return status == CMQ_OK && behind.phy < key->phy && behind.phy >= last_phy;
 }
 
@@ -74,7 +78,8 @@ cmq_status cmq_verify_load_index(cmq_verification *v)
     }
     cmq_index_file_info info;
     for (uint32_t i = cmq_index_files(v->store->index); i > 0 && v->index.end_phy < 0; i--)
-        if (cmq_index_file_at(v->store->index, i - 1, &info) == CMQ_OK && info.count > 1) v->index.end_phy = info.end_phy;
+        if (cmq_index_file_at(v->store->index, i - 1, &info) == CMQ_OK && info.count > 1)
+            v->index.end_phy = info.end_phy;
     next_entry(v);
     return CMQ_OK;
 }
@@ -122,17 +127,19 @@ cmq_status cmq_verify_keys_of(cmq_verification *v, const cmq_record_view *view, 
     return CMQ_OK;
 }
 
-/* A slot that leads behind the last entry is damage, but in a file that a writer in another process puts keys into, or that waits for its recovery. This
- * process's writer is kept out for a second look. */
+/* A slot that leads behind the last entry is damage, but in a file that a writer in another process puts keys into, or
+ * that waits for its recovery. This process's writer is kept out for a second look. */
 static cmq_status CMQ_MUST_CHECK prove_chains(cmq_verification *v, uint32_t file, const char *path, bool *fits_out)
 {
     cmq_store *store = v->store;
     const bool newest = file + 1 >= cmq_index_files(store->index), ours = !store->options.read_only;
     const bool lenient = !ours && ((v->live && newest) || v->completed_from != INT64_MAX);
-    cmq_status status = cmq_index_prove_split(store->fs, path, store->sizes.index_slots, store->sizes.index_entries, lenient, fits_out);
+    cmq_status status =
+        cmq_index_prove_split(store->fs, path, store->sizes.index_slots, store->sizes.index_entries, lenient, fits_out);
     if (status != CMQ_OK || *fits_out || !ours) return status;
     pthread_mutex_lock(&store->index_mutex);
-    status = cmq_index_prove_split(store->fs, path, store->sizes.index_slots, store->sizes.index_entries, false, fits_out);
+    status =
+        cmq_index_prove_split(store->fs, path, store->sizes.index_slots, store->sizes.index_entries, false, fits_out);
     pthread_mutex_unlock(&store->index_mutex);
     return status;
 }
@@ -150,7 +157,10 @@ static cmq_status CMQ_MUST_CHECK check_chains(cmq_verification *v, uint32_t file
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK || fits) return status;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_CHAIN, CMQ_SEVERITY_REPAIRABLE, info.begin_phy);
-    cmq_verify_report(v, &problem, "the slots and chains of %s do not lead to all of its entries (%d): look-ups by key may miss messages", name, info.count - 1);
+    cmq_verify_report(
+        v, &problem,
+        "the slots and chains of %s do not lead to all of its entries (%d): look-ups by key may miss messages", name,
+        info.count - 1);
     return CMQ_OK;
 }
 
@@ -169,8 +179,11 @@ cmq_status cmq_verify_index_rest(cmq_verification *v)
     if (v->out->keys_missing == 0 || v->stopped) return CMQ_OK;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_MISSING, CMQ_SEVERITY_NOTE, index->missing_first_phy);
     problem.count = v->out->keys_missing;
-    cmq_verify_report(v, &problem, "%" PRId64 " of %s %s not in the index (RocketMQ drops the newest index file after a crash); a repair puts it in order",
-                      v->out->keys_missing, cmq_counted(v->out->keys, "key").text, cmq_verb(v->out->keys_missing, "is", "are"));
+    cmq_verify_report(
+        v, &problem,
+        "%" PRId64
+        " of %s %s not in the index (RocketMQ drops the newest index file after a crash); a repair puts it in order",
+        v->out->keys_missing, cmq_counted(v->out->keys, "key").text, cmq_verb(v->out->keys_missing, "is", "are"));
     return CMQ_OK;
 }
 

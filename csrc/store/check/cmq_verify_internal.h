@@ -15,7 +15,8 @@
 #define CMQ_VERIFY_MISSING_QUEUES_MAX 1024u
 #define CMQ_VERIFY_RANGES_MAX 1024u
 
-/* Bytes of the log that are no whole record. Units and entries that point into them are right as far as anyone can tell, and not named again. */
+/* Bytes of the log that are no whole record. Units and entries that point into them are right as far as anyone can
+ * tell, and not named again. */
 typedef struct cmq_verify_range {
     int64_t from, end;
 } cmq_verify_range;
@@ -86,7 +87,8 @@ typedef struct cmq_verification {
 } cmq_verification;
 
 cmq_problem cmq_verify_problem(cmq_problem_kind kind, cmq_severity severity, int64_t phy);
-void cmq_verify_report(cmq_verification *v, cmq_problem *problem, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void cmq_verify_report(cmq_verification *v, cmq_problem *problem, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Does `phy` lie in bytes that were found to be damaged? */
 bool cmq_verify_is_damaged(const cmq_verification *v, int64_t phy);
@@ -97,14 +99,16 @@ bool cmq_verify_progress(cmq_verification *v, int64_t phy, bool now);
 /* ---- cmq_verify_queues.c ---- */
 
 cmq_status CMQ_MUST_CHECK cmq_verify_load_queues(cmq_verification *v);
-cmq_status CMQ_MUST_CHECK cmq_verify_units_of(cmq_verification *v, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+cmq_status CMQ_MUST_CHECK cmq_verify_units_of(cmq_verification *v, const cmq_record_view *view,
+                                              const cmq_dispatch_facts *facts);
 cmq_status CMQ_MUST_CHECK cmq_verify_queues(cmq_verification *v);
 void cmq_verify_free_queues(cmq_verification *v);
 
 /* ---- cmq_verify_index.c ---- */
 
 cmq_status CMQ_MUST_CHECK cmq_verify_load_index(cmq_verification *v);
-cmq_status CMQ_MUST_CHECK cmq_verify_keys_of(cmq_verification *v, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+cmq_status CMQ_MUST_CHECK cmq_verify_keys_of(cmq_verification *v, const cmq_record_view *view,
+                                             const cmq_dispatch_facts *facts);
 cmq_status CMQ_MUST_CHECK cmq_verify_index_rest(cmq_verification *v);
 void cmq_verify_free_index(cmq_verification *v);
 

@@ -1,7 +1,8 @@
 /* cmq_verify_queues: the units in the queue files against the records of the log; see cmq_verify.h.
  *
  * A record asks for the unit at its own offset. Without one there, it may be that
- *   - its topic was deleted and made again: a later record has the offset now, or the numbering has begun anew (a note);
+ *   - its topic was deleted and made again: a later record has the offset now, or the numbering has begun anew (a
+ *     note);
  *   - the unit is there at another offset, as upstream puts it when it finds a gap (a note);
  *   - the store crashed and the record has not been dispatched: opening does it (a note);
  *   - the unit is lost, or damaged.
@@ -19,7 +20,8 @@
 
 /* ---- reporting ---- */
 
-static cmq_problem problem_of(const cmq_rawqueue *raw, cmq_problem_kind kind, cmq_severity severity, int64_t offset, int64_t phy)
+static cmq_problem problem_of(const cmq_rawqueue *raw, cmq_problem_kind kind, cmq_severity severity, int64_t offset,
+                              int64_t phy)
 {
     cmq_problem problem = cmq_verify_problem(kind, severity, phy);
     problem.topic = raw->topic;
@@ -34,18 +36,21 @@ static void report_run(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_
     const cmq_verify_run run = state->missing;
     if (run.count == 0) return;
     state->missing.count = 0;
-    cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_MISSING, run.completed_at_opening ? CMQ_SEVERITY_NOTE : CMQ_SEVERITY_REPAIRABLE, run.first_offset,
-                                     run.first_phy);
+    cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_MISSING,
+                                     run.completed_at_opening ? CMQ_SEVERITY_NOTE : CMQ_SEVERITY_REPAIRABLE,
+                                     run.first_offset, run.first_phy);
     problem.count = run.count;
     if (run.completed_at_opening)
-        cmq_verify_report(v, &problem, "%s from queue offset %" PRId64 " on %s not in the queue yet; opening the store completes it",
+        cmq_verify_report(v, &problem,
+                          "%s from queue offset %" PRId64 " on %s not in the queue yet; opening the store completes it",
                           cmq_counted(run.count, "record").text, run.first_offset, cmq_verb(run.count, "is", "are"));
     else
-        cmq_verify_report(v, &problem, "%s from queue offset %" PRId64 " on %s no unit in the queue's files", cmq_counted(run.count, "record").text,
-                          run.first_offset, cmq_verb(run.count, "has", "have"));
+        cmq_verify_report(v, &problem, "%s from queue offset %" PRId64 " on %s no unit in the queue's files",
+                          cmq_counted(run.count, "record").text, run.first_offset, cmq_verb(run.count, "has", "have"));
 }
 
-static void note_missing(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, int64_t offset, int64_t phy)
+static void note_missing(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, int64_t offset,
+                         int64_t phy)
 {
     const bool completed = phy >= v->completed_from;
     if (state->missing.count > 0 && state->missing.completed_at_opening != completed) report_run(v, raw, state);
@@ -74,8 +79,11 @@ static cmq_status CMQ_MUST_CHECK note_missing_queue(cmq_verification *v, const c
     if (v->missing_count == CMQ_VERIFY_MISSING_QUEUES_MAX) return CMQ_OK;   /* a thousand names say enough */
     char *topic = strndup((const char *)view->topic.data, view->topic.bytes);
     if (topic == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a topic name");
-    v->missing[v->missing_count++] = (cmq_verify_missing_queue){
-        .topic = topic, .queue_id = view->queue_id, .count = 1, .first_phy = view->physical_offset, .completed_at_opening = completed};
+    v->missing[v->missing_count++] = (cmq_verify_missing_queue){.topic = topic,
+                                                                .queue_id = view->queue_id,
+                                                                .count = 1,
+                                                                .first_phy = view->physical_offset,
+                                                                .completed_at_opening = completed};
     return CMQ_OK;
 }
 
@@ -90,7 +98,8 @@ static cmq_status CMQ_MUST_CHECK state_of(cmq_verification *v, const cmq_rawqueu
 }
 
 /* The bytes of the unit at `position`. A file that went meanwhile (retention, a deleted topic) silences the queue. */
-static cmq_status CMQ_MUST_CHECK image_at(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, int64_t position, const uint8_t **image_out)
+static cmq_status CMQ_MUST_CHECK image_at(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state,
+                                          int64_t position, const uint8_t **image_out)
 {
     if (position < state->window_first || position - state->window_first >= state->window_count) {
         state->window_first = position;
@@ -109,8 +118,8 @@ static cmq_status CMQ_MUST_CHECK image_at(cmq_verification *v, const cmq_rawqueu
 }
 
 /* The unit that the queue has for `offset`; false when there is none. */
-static cmq_status CMQ_MUST_CHECK unit_at(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, int64_t offset, int64_t phy, cmq_unit *unit_out,
-                                         bool *there_out)
+static cmq_status CMQ_MUST_CHECK unit_at(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state,
+                                         int64_t offset, int64_t phy, cmq_unit *unit_out, bool *there_out)
 {
     const uint8_t *image;
     bool filler;
@@ -145,7 +154,8 @@ static cmq_status CMQ_MUST_CHECK unit_at(cmq_verification *v, const cmq_rawqueue
 }
 
 /* Is this record one that the queue should have at the unit's offset? */
-static bool belongs(const cmq_verification *v, const cmq_rawqueue *raw, const cmq_unit *unit, const cmq_record_view *view, bool *same_offset_out)
+static bool belongs(const cmq_verification *v, const cmq_rawqueue *raw, const cmq_unit *unit,
+                    const cmq_record_view *view, bool *same_offset_out)
 {
     cmq_dispatch_facts facts;
     cmq_slice name, text;
@@ -156,7 +166,8 @@ static bool belongs(const cmq_verification *v, const cmq_rawqueue *raw, const cm
         return true;
     }
     cmq_dispatch_learn(v->store, view, &facts);
-    cmq_slice names = facts.known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], offsets = facts.known.value[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET];
+    cmq_slice names = facts.known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH],
+              offsets = facts.known.value[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET];
     if (names.bytes == 0) return false;
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text))
         if (cmq_slice_equal(name, cmq_slice_of_text(raw->topic))) return true;
@@ -175,9 +186,10 @@ static bool has_record(const cmq_verification *v, const cmq_rawqueue *raw, const
     return found;
 }
 
-/* Has the queue the record at another offset? Units are in the order of the log, so it can be searched for; where they are damaged the search may
- * miss it, and the unit counts as missing. */
-static cmq_status CMQ_MUST_CHECK is_displaced(cmq_verification *v, const cmq_rawqueue *raw, const cmq_record_view *view, bool *found_out)
+/* Has the queue the record at another offset? Units are in the order of the log, so it can be searched for; where they
+ * are damaged the search may miss it, and the unit counts as missing. */
+static cmq_status CMQ_MUST_CHECK is_displaced(cmq_verification *v, const cmq_rawqueue *raw, const cmq_record_view *view,
+                                              bool *found_out)
 {
     int64_t low = cmq_rawqueue_first(raw), high = cmq_rawqueue_end(raw);
     *found_out = false;
@@ -202,7 +214,8 @@ static cmq_status CMQ_MUST_CHECK is_displaced(cmq_verification *v, const cmq_raw
 /* ---- extensions ---- */
 
 /* The tags code that a unit means; false when its extension is gone. */
-static cmq_status CMQ_MUST_CHECK resolve_tags(cmq_verification *v, const cmq_rawqueue *raw, const cmq_unit *unit, int64_t *tags_code_out, bool *known_out)
+static cmq_status CMQ_MUST_CHECK resolve_tags(cmq_verification *v, const cmq_rawqueue *raw, const cmq_unit *unit,
+                                              int64_t *tags_code_out, bool *known_out)
 {
     uint32_t map_bytes;
     int64_t store_ms;
@@ -210,13 +223,17 @@ static cmq_status CMQ_MUST_CHECK resolve_tags(cmq_verification *v, const cmq_raw
     *tags_code_out = unit->tags_code;
     if (raw->kind == CMQ_QUEUE_BATCH || !cmq_tags_code_is_ext(unit->tags_code)) return CMQ_OK;
     cmq_queue *queue = cmq_queues_find(v->store->queues, cmq_slice_of_text(raw->topic), raw->id);
-    const cmq_status status = queue == NULL ? CMQ_ERR_NOT_FOUND : cmq_queue_ext(queue, unit->offset, v->confirmed, NULL, 0, &map_bytes, tags_code_out, &store_ms);
+    const cmq_status status =
+        queue == NULL ? CMQ_ERR_NOT_FOUND
+                      : cmq_queue_ext(queue, unit->offset, v->confirmed, NULL, 0, &map_bytes, tags_code_out, &store_ms);
     *known_out = status == CMQ_OK || status == CMQ_ERR_TOO_LARGE;   /* a map that we have no room for is there */
-    return *known_out || status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT ? CMQ_OK : status;
+    return *known_out || status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT ? CMQ_OK
+                                                                                                              : status;
 }
 
-static cmq_status CMQ_MUST_CHECK check_found(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, const cmq_record_view *view,
-                                             const cmq_unit *unit, int64_t offset, int64_t tags_code, int32_t count)
+static cmq_status CMQ_MUST_CHECK check_found(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state,
+                                             const cmq_record_view *view, const cmq_unit *unit, int64_t offset,
+                                             int64_t tags_code, int32_t count)
 {
     int64_t unit_tags;
     bool known;
@@ -226,17 +243,23 @@ static cmq_status CMQ_MUST_CHECK check_found(cmq_verification *v, const cmq_rawq
     state->matched++;
     v->out->units++;
     if (!known && state->ext_missing++ == 0) state->ext_first = offset;
-    if (unit->bytes == (int32_t)view->record_bytes && unit->count == count && unit->offset == offset && (!known || unit_tags == tags_code)) return CMQ_OK;
-    cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
-    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says size %d, count %d, tags code %" PRId64 "; the record has %u, %d, %" PRId64, offset,
-                      unit->bytes, unit->count, unit_tags, view->record_bytes, count, tags_code);
+    if (unit->bytes == (int32_t)view->record_bytes && unit->count == count && unit->offset == offset &&
+        (!known || unit_tags == tags_code))
+        return CMQ_OK;
+    cmq_problem problem =
+        problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
+    cmq_verify_report(v, &problem,
+                      "the unit at queue offset %" PRId64 " says size %d, count %d, tags code %" PRId64
+                      "; the record has %u, %d, %" PRId64,
+                      offset, unit->bytes, unit->count, unit_tags, view->record_bytes, count, tags_code);
     return CMQ_OK;
 }
 
 /* ---- a record's units ---- */
 
-static cmq_status CMQ_MUST_CHECK check_absent(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, const cmq_record_view *view,
-                                              const cmq_unit *unit, bool there, int64_t offset)
+static cmq_status CMQ_MUST_CHECK check_absent(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state,
+                                              const cmq_record_view *view, const cmq_unit *unit, bool there,
+                                              int64_t offset)
 {
     bool same_offset, displaced;
     if (there && unit->phy > view->physical_offset && has_record(v, raw, unit, &same_offset) && same_offset) {
@@ -257,14 +280,16 @@ static cmq_status CMQ_MUST_CHECK check_absent(cmq_verification *v, const cmq_raw
     }
     report_run(v, raw, state);
     state->matched++;   /* so that it is not looked for as a unit without a record */
-    cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
-    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says size %d at %" PRId64 "; the record has %u at %" PRId64, offset, unit->bytes,
-                      unit->phy, view->record_bytes, view->physical_offset);
+    cmq_problem problem =
+        problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
+    cmq_verify_report(v, &problem,
+                      "the unit at queue offset %" PRId64 " says size %d at %" PRId64 "; the record has %u at %" PRId64,
+                      offset, unit->bytes, unit->phy, view->record_bytes, view->physical_offset);
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK check_unit(cmq_verification *v, const cmq_record_view *view, const cmq_rawqueue *raw, int64_t offset, int64_t tags_code,
-                                            int32_t count)
+static cmq_status CMQ_MUST_CHECK check_unit(cmq_verification *v, const cmq_record_view *view, const cmq_rawqueue *raw,
+                                            int64_t offset, int64_t tags_code, int32_t count)
 {
     cmq_verify_queue *state;
     cmq_unit unit;
@@ -278,7 +303,8 @@ static cmq_status CMQ_MUST_CHECK check_unit(cmq_verification *v, const cmq_recor
     state->next = offset <= INT64_MAX - count ? offset + count : offset;
     status = unit_at(v, raw, state, offset, view->physical_offset, &unit, &there);
     if (status != CMQ_OK || state->gone) return status;
-    if (there && unit.phy == view->physical_offset) return check_found(v, raw, state, view, &unit, offset, tags_code, count);
+    if (there && unit.phy == view->physical_offset)
+        return check_found(v, raw, state, view, &unit, offset, tags_code, count);
     return check_absent(v, raw, state, view, &unit, there, offset);
 }
 
@@ -293,9 +319,11 @@ static bool parse_offset(cmq_slice text, int64_t *offset_out)
     return *end == '\0' && *offset_out >= 0;
 }
 
-static cmq_status CMQ_MUST_CHECK check_multi(cmq_verification *v, const cmq_record_view *view, const cmq_dispatch_facts *facts)
+static cmq_status CMQ_MUST_CHECK check_multi(cmq_verification *v, const cmq_record_view *view,
+                                             const cmq_dispatch_facts *facts)
 {
-    cmq_slice names = facts->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], offsets = facts->known.value[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET];
+    cmq_slice names = facts->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH],
+              offsets = facts->known.value[CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET];
     cmq_slice name, text;
     if (names.bytes == 0 || offsets.bytes == 0 || !cmq_dispatch_may_multi(view->topic)) return CMQ_OK;
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
@@ -318,7 +346,8 @@ cmq_status cmq_verify_units_of(cmq_verification *v, const cmq_record_view *view,
         status = note_missing_queue(v, view);
     } else {
         const bool batch = raw->kind == CMQ_QUEUE_BATCH;
-        status = check_unit(v, view, raw, batch ? facts->base_offset : view->queue_offset, facts->tags_code, batch ? facts->count : 1);
+        status = check_unit(v, view, raw, batch ? facts->base_offset : view->queue_offset, facts->tags_code,
+                            batch ? facts->count : 1);
     }
     return status == CMQ_OK ? check_multi(v, view, facts) : status;
 }
@@ -338,21 +367,26 @@ static void look_at_unit(cmq_verification *v, const cmq_rawqueue *raw, const cmq
     if (!of->name_dangling && of->begun && of->fillers > 0) {
         cmq_problem problem = problem_of(raw, CMQ_PROBLEM_GAP, CMQ_SEVERITY_NOTE, unit->offset - of->fillers, -1);
         problem.count = of->fillers;
-        cmq_verify_report(v, &problem, "%s from %" PRId64 " on %s no message", cmq_counted(of->fillers, "queue offset").text, problem.queue_offset,
+        cmq_verify_report(v, &problem, "%s from %" PRId64 " on %s no message",
+                          cmq_counted(of->fillers, "queue offset").text, problem.queue_offset,
                           cmq_verb(of->fillers, "has", "have"));
     }
     of->begun = true;
     of->fillers = 0;
-    if (unit->phy < v->out->log_min || unit->phy > v->units_end - unit->bytes) return;   /* expired; or left by a crash: opening cuts it */
+    /* expired; or left by a crash: opening cuts it */
+    if (unit->phy < v->out->log_min || unit->phy > v->units_end - unit->bytes) return;
     of->units++;
     bool same_offset;
     if (!of->name_dangling || cmq_verify_is_damaged(v, unit->phy) || has_record(v, raw, unit, &same_offset)) return;
     cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_DANGLING, CMQ_SEVERITY_REPAIRABLE, unit->offset, unit->phy);
-    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " points to a record of size %d at %" PRId64 ", which is not there", unit->offset, unit->bytes,
-                      unit->phy);
+    cmq_verify_report(v, &problem,
+                      "the unit at queue offset %" PRId64 " points to a record of size %d at %" PRId64
+                      ", which is not there",
+                      unit->offset, unit->bytes, unit->phy);
 }
 
-static cmq_status CMQ_MUST_CHECK scan_units(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, scan *of)
+static cmq_status CMQ_MUST_CHECK scan_units(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state,
+                                            scan *of)
 {
     int64_t at = cmq_rawqueue_first(raw);
     while (!v->stopped && !state->gone) {
@@ -386,8 +420,10 @@ static cmq_status CMQ_MUST_CHECK check_queue(cmq_verification *v, const cmq_rawq
     if (state->ext_missing > 0) {
         cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, state->ext_first, -1);
         problem.count = state->ext_missing;
-        cmq_verify_report(v, &problem, "%s %s an extension (consumequeue_ext) that is not there, and %s every tag filter",
-                          cmq_counted(problem.count, "unit").text, cmq_verb(problem.count, "names", "name"), cmq_verb(problem.count, "passes", "pass"));
+        cmq_verify_report(v, &problem,
+                          "%s %s an extension (consumequeue_ext) that is not there, and %s every tag filter",
+                          cmq_counted(problem.count, "unit").text, cmq_verb(problem.count, "names", "name"),
+                          cmq_verb(problem.count, "passes", "pass"));
     }
     status = scan_units(v, raw, state, &counted);
     if (status == CMQ_OK && !state->gone && counted.units != state->matched) status = scan_units(v, raw, state, &named);
@@ -399,26 +435,28 @@ static void report_notes(cmq_verification *v)
     for (uint32_t i = 0; i < v->missing_count && !v->stopped; i++) {
         const cmq_verify_missing_queue *missing = &v->missing[i];
         const bool later = missing->completed_at_opening;
-        cmq_problem problem = cmq_verify_problem(later ? CMQ_PROBLEM_UNIT_MISSING : CMQ_PROBLEM_QUEUE_MISSING,
-                                                 later ? CMQ_SEVERITY_NOTE : CMQ_SEVERITY_REPAIRABLE, missing->first_phy);
+        cmq_problem problem =
+            cmq_verify_problem(later ? CMQ_PROBLEM_UNIT_MISSING : CMQ_PROBLEM_QUEUE_MISSING,
+                               later ? CMQ_SEVERITY_NOTE : CMQ_SEVERITY_REPAIRABLE, missing->first_phy);
         problem.topic = missing->topic;
         problem.queue_id = missing->queue_id;
         problem.count = missing->count;
-        cmq_verify_report(v, &problem, later ? "%s %s of a queue that has no file yet; opening the store makes it"
-                                             : "%s %s of a queue that is not there: its topic was deleted, or its files are lost",
+        cmq_verify_report(v, &problem,
+                          later ? "%s %s of a queue that has no file yet; opening the store makes it"
+                                : "%s %s of a queue that is not there: its topic was deleted, or its files are lost",
                           cmq_counted(missing->count, "record").text, cmq_verb(missing->count, "is", "are"));
     }
     if (v->superseded > 0 && !v->stopped) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_UNIT_MISSING, CMQ_SEVERITY_NOTE, v->superseded_first_phy);
         problem.count = v->superseded;
-        cmq_verify_report(v, &problem, "%s %s of topics that were deleted and made again", cmq_counted(v->superseded, "record").text,
-                          cmq_verb(v->superseded, "is", "are"));
+        cmq_verify_report(v, &problem, "%s %s of topics that were deleted and made again",
+                          cmq_counted(v->superseded, "record").text, cmq_verb(v->superseded, "is", "are"));
     }
     if (v->displaced > 0 && !v->stopped) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_NOTE, v->displaced_first_phy);
         problem.count = v->displaced;
-        cmq_verify_report(v, &problem, "%s %s in a queue at another offset than the record says", cmq_counted(v->displaced, "record").text,
-                          cmq_verb(v->displaced, "is", "are"));
+        cmq_verify_report(v, &problem, "%s %s in a queue at another offset than the record says",
+                          cmq_counted(v->displaced, "record").text, cmq_verb(v->displaced, "is", "are"));
     }
 }
 
@@ -427,10 +465,12 @@ static void report_notes(cmq_verification *v)
 cmq_status cmq_verify_load_queues(cmq_verification *v)
 {
     const cmq_layout_sizes *sizes = &v->store->sizes;
-    const cmq_status status = cmq_raw_queues_load(v->store->fs, v->store->root, sizes->queue_file_bytes, sizes->batch_file_bytes, &v->raw);
+    const cmq_status status =
+        cmq_raw_queues_load(v->store->fs, v->store->root, sizes->queue_file_bytes, sizes->batch_file_bytes, &v->raw);
     if (status != CMQ_OK) return status;
     v->queues = calloc(cmq_raw_queues_count(v->raw) + 1, sizeof(cmq_verify_queue *));
-    return v->queues != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory to verify %u queues", cmq_raw_queues_count(v->raw));
+    return v->queues != NULL ? CMQ_OK
+                             : cmq_fail(CMQ_ERR_MEMORY, "no memory to verify %u queues", cmq_raw_queues_count(v->raw));
 }
 
 cmq_status cmq_verify_queues(cmq_verification *v)

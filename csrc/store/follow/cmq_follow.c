@@ -5,19 +5,21 @@
  *
  *     0  magic u64, version u32, closed u32, generation i64, writer_pid i64, crc32 of magic, version, generation and
  *     pid
- *    64  confirmed_end i64, store_ms i64, signal u32, 88: confirmed_end twice more
- *                                                           the writer's hot line; followers only set the signal's lowest bit
+ *    64  confirmed_end i64, store_ms i64, signal u32, 88: confirmed_end twice more the writer's hot line; followers
+ *        only set the signal's lowest bit
  *   128  files_end i64                                     flush
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
  *   320  announced i64, completed i64                      deletions
- *   384  who writes: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms since the boot i64, flags u32
- *        (1: synced, 2: confirmed_end stands there three times), crc32 of magic, all of it but the beat, and the generation
- *   448  what was acknowledged when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it; 496: the last generation i64
+ *   384  who writes: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms
+ *        since the boot i64, flags u32 (1: synced, 2: confirmed_end stands there three times), crc32 of magic, all of
+ *        it but the beat, and the generation
+ *   448  what was acknowledged when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it;
+ *        496: the last generation i64
  *  1024  96 deletions in turn: at i64, expired_below i64, topic u64, 0
  *
- * A page that an older version made has zeros where later fields are: no deletions, nothing proven. All that proves something lies in the first 512
- * bytes, which a disk writes whole or not at all.
+ * A page that an older version made has zeros where later fields are: no deletions, nothing proven. All that proves
+ * something lies in the first 512 bytes, which a disk writes whole or not at all.
  */
 #include "store/follow/cmq_follow.h"
 
@@ -103,7 +105,8 @@ _Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_pag
 _Static_assert(offsetof(follow_page, end_again) == 88, "layout of the page");
 _Static_assert(offsetof(follow_page, files_end) == 128 && offsetof(follow_page, log_min) == 192, "layout of the page");
 _Static_assert(offsetof(follow_page, beat_ms) == 256 && offsetof(follow_page, announced) == 320, "layout of the page");
-_Static_assert(offsetof(follow_page, writer) == 384 && offsetof(follow_page, acknowledged) == 448, "layout of the page");
+_Static_assert(offsetof(follow_page, writer) == 384 && offsetof(follow_page, acknowledged) == 448,
+               "layout of the page");
 _Static_assert(offsetof(follow_page, last_generation) == 496, "layout of the page, and within one sector");
 _Static_assert(offsetof(follow_page, deletions) == 1024 && sizeof(page_deletion) == 32, "layout of the page");
 _Static_assert(sizeof(follow_page) <= PAGE_BYTES, "one page holds it");
@@ -160,27 +163,34 @@ static bool is_this_boot(const uint8_t id[CMQ_BOOT_ID_BYTES])
 static bool writer_is_known(const follow_page *page)
 {
     const int64_t generation = atomic_load_explicit(&page->head.generation, memory_order_acquire);
-    return page->writer.inode != 0 && atomic_load_explicit(&page->writer.crc, memory_order_acquire) == writer_crc(&page->writer, generation);
+    return page->writer.inode != 0 &&
+           atomic_load_explicit(&page->writer.crc, memory_order_acquire) == writer_crc(&page->writer, generation);
 }
 
-static bool says_where(const page_acknowledged *said) { return said->inode != 0 && said->crc == acknowledged_crc(said); }
+static bool says_where(const page_acknowledged *said)
+{
+    return said->inode != 0 && said->crc == acknowledged_crc(said);
+}
 
-/* The end that two of three copies say; 0: none is believed. A writer that dies between two copies has acknowledged nothing beyond the older one. */
+/* The end that two of three copies say; 0: none is believed. A writer that dies between two copies has acknowledged
+ * nothing beyond the older one. */
 static int64_t proven_end(const follow_page *page)
 {
     const int64_t end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
-    const int64_t second = atomic_load_explicit(&page->end_again[0], memory_order_acquire), third = atomic_load_explicit(&page->end_again[1], memory_order_acquire);
+    const int64_t second = atomic_load_explicit(&page->end_again[0], memory_order_acquire),
+                  third = atomic_load_explicit(&page->end_again[1], memory_order_acquire);
     if ((page->writer.flags & FLAG_COPIES) == 0 || end == second || end == third) return end;
     return second == third ? second : 0;
 }
 
-/* How far the log is acknowledged for certain: by the writer whose generation stands in the page, or by the one before, whose end a writer that
- * did not come to an end of its recovery has kept. */
+/* How far the log is acknowledged for certain: by the writer whose generation stands in the page, or by the one before,
+ * whose end a writer that did not come to an end of its recovery has kept. */
 static page_acknowledged acknowledged_of(const follow_page *page, uint64_t inode)
 {
     page_acknowledged best = {0};
     const page_acknowledged *kept = &page->acknowledged;
-    if (says_where(kept) && kept->inode == inode && ((kept->flags & FLAG_SYNCED) != 0 || is_this_boot(kept->boot_id))) best = *kept;
+    if (says_where(kept) && kept->inode == inode && ((kept->flags & FLAG_SYNCED) != 0 || is_this_boot(kept->boot_id)))
+        best = *kept;
     const page_writer *writer = &page->writer;
     const bool stands = atomic_load_explicit(&page->head.generation, memory_order_acquire) != 0 &&
                         atomic_load_explicit(&page->head.crc, memory_order_acquire) == head_crc(&page->head);
@@ -498,7 +508,9 @@ cmq_follow_life cmq_follow_life_of(const cmq_follow *follow, int64_t holder)
     if (holder != CMQ_LOCK_HOLDER_UNKNOWN && writer->pid_namespace == cmq_host_pid_namespace()) {
         if (pid != holder) return CMQ_FOLLOW_STALE;
         const uint64_t started = cmq_host_process_start(holder);
-        return started == 0 || writer->started == 0 ? CMQ_FOLLOW_LIKELY : started == writer->started ? CMQ_FOLLOW_PROVEN : CMQ_FOLLOW_STALE;
+        return started == 0 || writer->started == 0 ? CMQ_FOLLOW_LIKELY
+               : started == writer->started         ? CMQ_FOLLOW_PROVEN
+                                                    : CMQ_FOLLOW_STALE;
     }
     /* Two containers may have a process 1 each. */
     const int64_t age_ms = since_boot_ms() - atomic_load_explicit(&writer->beat_boot_ms, memory_order_relaxed);

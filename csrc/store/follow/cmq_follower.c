@@ -1,23 +1,25 @@
 /* cmq_follower: a read-only store: where its view ends, and how it grows while somebody else writes.
  *
  * Four sources say how far may be read:
- *   page      a writer of ours publishes its confirmed end in cometmq/follow; units that it has not yet written to files
- *             are derived from the log.
+ *   page      a writer of ours publishes its confirmed end in cometmq/follow; units that it has not yet written to
+ *             files are derived from the log.
  *   foreign   a Java broker holds the lock. It publishes no confirmed end, but it makes a queue unit only for a
  *             confirmed record: we walk the log and stop at the first record whose unit is not in its queue file.
  *   static    nobody holds the lock: the end is the last whole record.
  *   opening   a writer of ours has the lock and recovers: the end is the last whole record, and the view stays there
  *             until the page has more.
  *
- * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
- * time falls back, unless cmq_stale_record finds a proof that it is the broker's clock which stepped back.
+ * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a
+ * record's, and stops where a store time falls back, unless cmq_stale_record finds a proof that it is the broker's
+ * clock which stepped back.
  *
  * A writer of ours announces its deletions (a topic, queues that are empty) in the page, with the log's end at that
  * moment. The view forgets those queues when it has come so far, neither before nor after: later records of the same
  * name begin anew.
  *
  * Invariant: the view never passes what its source confirms, and never goes back within one generation of the writer.
- * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on beside it.
+ * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on
+ *            beside it.
  * Way:       other process -> page, log -> [cmq_follower] -> queues' tails -> readers
  */
 #include <sched.h>
@@ -104,7 +106,8 @@ cmq_status cmq_store_begin_view(cmq_store *store)
     return CMQ_OK;
 }
 
-/* Did writers come or go, or begin or end their recovery, while the view was opened? Then its parts may be of different moments. */
+/* Did writers come or go, or begin or end their recovery, while the view was opened? Then its parts may be of different
+ * moments. */
 static cmq_status check_undisturbed(cmq_store *store)
 {
     const int source = store->source;
@@ -124,10 +127,12 @@ static bool unit_is_there(cmq_store *store, const cmq_record_view *view, const c
     const cmq_queue_kind kind = cmq_dispatch_kind(store, view->topic, view->queue_id, view->sys_flag);
     if (cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue) != CMQ_OK) return false;
     const int64_t offset = kind == CMQ_QUEUE_BATCH ? facts->base_offset : view->queue_offset;
-    return cmq_queue_file_unit(queue, offset, &unit) == CMQ_OK && unit.phy == view->physical_offset && unit.bytes == (int32_t)view->record_bytes;
+    return cmq_queue_file_unit(queue, offset, &unit) == CMQ_OK && unit.phy == view->physical_offset &&
+           unit.bytes == (int32_t)view->record_bytes;
 }
 
-/* A broker makes units in the order of the log, so a later record's unit confirms this one, whose own may have gone with its topic. */
+/* A broker makes units in the order of the log, so a later record's unit confirms this one, whose own may have gone
+ * with its topic. */
 static bool confirmed_by_later(cmq_store *store, int64_t from, int64_t limit)
 {
     cmq_segment *segment;
@@ -148,13 +153,15 @@ static bool confirmed_by_later(cmq_store *store, int64_t from, int64_t limit)
 }
 
 /* Foreign: may the record be seen, and has it a unit to be dispatched? */
-static cmq_status confirm_foreign(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts, int64_t limit, bool *has_unit)
+static cmq_status confirm_foreign(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts,
+                                  int64_t limit, bool *has_unit)
 {
     const int64_t end = view->physical_offset + view->record_bytes;
     *has_unit = unit_is_there(store, view, facts);
     if (*has_unit || end <= store->unit_end) return CMQ_OK;
     if (!confirmed_by_later(store, end, limit)) return CMQ_END;
-    /* The broker may have made both units since the first look: without a second one the record would be passed over for good. */
+    /* The broker may have made both units since the first look: without a second one the record would be passed over
+     * for good. */
     *has_unit = unit_is_there(store, view, facts);
     return CMQ_OK;
 }
@@ -186,12 +193,15 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     bool has_unit = true;
     /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
     const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
-    if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit)) status = CMQ_END;
-    /* The remains of a killed writer: of the view's opening, also where the next writer was recovering then, or of the writer that it followed. */
+    if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit))
+        status = CMQ_END;
+    /* The remains of a killed writer: of the view's opening, also where the next writer was recovering then, or of the
+     * writer that it followed. */
     const bool unclean = store->left_unclean || store->generation != 0;
     if (!told && unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
-    if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
+    if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN)
+        status = confirm_foreign(store, &view, &facts, limit, &has_unit);
     if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
     if (cmq_dispatch_is_no_record(status)) status = CMQ_END;
     if (status == CMQ_OK) {
@@ -207,7 +217,8 @@ static cmq_status walk_to(cmq_store *store, int64_t limit, walk_mode mode)
 {
     /* Records that a page confirms were checked by its writer, if it is certainly the current writer's page; any other
      * may be half a record. */
-    const unsigned checks = store->source == CMQ_FOLLOW_SOURCE_PAGE && store->page_proven ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
+    const unsigned checks =
+        store->source == CMQ_FOLLOW_SOURCE_PAGE && store->page_proven ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK) status = walk_step(store, limit, mode, checks);
     return status == CMQ_END ? CMQ_OK : status;
@@ -220,7 +231,8 @@ static int64_t newest_segment(cmq_store *store)
     for (int64_t start = cmq_log_last_file_end(store->log) - bytes; start > min; start -= bytes) {
         cmq_segment *segment;
         cmq_record_view view;
-        if (cmq_store_record_at(store, start, start + bytes, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view) != CMQ_OK) continue;
+        if (cmq_store_record_at(store, start, start + bytes, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view) != CMQ_OK)
+            continue;
         cmq_segment_unpin(segment);
         return start;
     }
@@ -244,7 +256,8 @@ static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int
     }
     store->walked = point != NULL ? point->log_end : newest;
     store->walked_ms = store->newest_ms = point != NULL ? point->store_ms : 0;
-    /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds whole records. */
+    /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds
+     * whole records. */
     const int source = store->source;
     store->source = CMQ_FOLLOW_SOURCE_STATIC;
     const cmq_status status = walk_to(store, cmq_log_last_file_end(store->log), WALK_FIND_END);
@@ -253,7 +266,8 @@ static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int
     return status;
 }
 
-/* A store that looks empty is one, if its log is still not there after its point was read: a writer may have made both meanwhile. */
+/* A store that looks empty is one, if its log is still not there after its point was read: a writer may have made both
+ * meanwhile. */
 static cmq_status check_not_lost(cmq_store *store)
 {
     if (cmq_store_refuse_lost_log(store) == CMQ_OK) return CMQ_OK;
@@ -269,13 +283,15 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) status = check_not_lost(store);
     if (status != CMQ_OK) return status;
     store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
-    store->left_unclean = store->opening.was_unclean || (layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_OPENING);
+    store->left_unclean =
+        store->opening.was_unclean || (layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_OPENING);
     const bool trusted = cmq_store_trusted_point(store, &point);
     cmq_store_learn_bounds(store);
     status = find_end(store, trusted ? &point : NULL, &end);
     if (status != CMQ_OK) return status;
     /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */
-    status = cmq_store_recover_queues(store, end, trusted ? &point : NULL, layout->has_abort, store->opening.was_unclean, &dispatched_end, &start);
+    status = cmq_store_recover_queues(store, end, trusted ? &point : NULL, layout->has_abort,
+                                      store->opening.was_unclean, &dispatched_end, &start);
     const bool lost = status == CMQ_OK && trusted && cmq_store_queues_lost(store, &point);
     if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && point.queues != 0 && !lost);
     if (status == CMQ_OK && (lost || cmq_queues_incomplete(store->queues))) start = cmq_log_min(store->log);
@@ -284,7 +300,8 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     store->unit_end = dispatched_end;
     store->opening.scanned_from = store->walked = start;
     store->walked_ms = store->newest_ms = trusted && start == point.log_end ? point.store_ms : 0;
-    if (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && end > store->proven_end) store->proven_end = end;   /* as it was found, or is published */
+    /* as it was found, or is published */
+    if (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && end > store->proven_end) store->proven_end = end;
     status = walk_to(store, end, WALK_DISPATCH);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = cmq_stale_record_watch(store);
     if (status != CMQ_OK) return status;
@@ -309,13 +326,16 @@ void cmq_store_announced(cmq_store *store)
     if (store->follow != NULL) cmq_follow_complete(store->follow);
 }
 
-/* Does the queue begin with a record of before the deletion? One that was made again while this view was being opened does not. */
+/* Does the queue begin with a record of before the deletion? One that was made again while this view was being opened
+ * does not. */
 static bool begins_before(cmq_queue *queue, int64_t at)
 {
     cmq_unit unit;
     uint32_t count = 0;
     int64_t next;
-    if (cmq_queue_read(queue, cmq_queue_min(queue), INT64_MAX, &unit, 1, &count, &next) != CMQ_OK || count == 0) return true;   /* its files are gone */
+    /* its files are gone */
+    if (cmq_queue_read(queue, cmq_queue_min(queue), INT64_MAX, &unit, 1, &count, &next) != CMQ_OK || count == 0)
+        return true;
     return unit.phy < at;
 }
 
@@ -333,7 +353,8 @@ static cmq_status apply_deletions(cmq_store *store, const cmq_follow_state *page
     while (store->deletions < page->announced) {
         cmq_follow_deletion deletion;
         if (!cmq_follow_deletion_of(store->follow, store->deletions, &deletion))
-            return cmq_fail(CMQ_ERR_CLOSED, "the writer has deleted more topics than a view can catch up with; open it again");
+            return cmq_fail(CMQ_ERR_CLOSED,
+                            "the writer has deleted more topics than a view can catch up with; open it again");
         const cmq_status status = walk_to(store, deletion.at < limit ? deletion.at : limit, WALK_DISPATCH);
         if (status != CMQ_OK || store->walked < deletion.at) return status;
         cmq_queues_forget(store->queues, is_dead, &deletion);
@@ -361,7 +382,8 @@ static cmq_status walk_replaced(cmq_store *store, int64_t limit)
 {
     cmq_status status = CMQ_OK;
     bool reopened = true;
-    while (status == CMQ_OK && reopened && store->walked < limit && store->walked % cmq_log_segment_bytes(store->log) == 0) {
+    while (status == CMQ_OK && reopened && store->walked < limit &&
+           store->walked % cmq_log_segment_bytes(store->log) == 0) {
         status = cmq_log_reopen_replaced(store->log, store->walked, &reopened);
         if (status == CMQ_OK && reopened) status = walk_to(store, limit, WALK_DISPATCH);
     }
@@ -373,8 +395,10 @@ static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *
 {
     const int64_t min = cmq_log_min(store->log);
     if (store->walked < min)
-        return cmq_fail_at(CMQ_ERR_CLOSED, min, "the writer's retention deleted messages up to %lld, and this view had come to %lld only; open it again",
-                           (long long)min, (long long)store->walked);
+        return cmq_fail_at(
+            CMQ_ERR_CLOSED, min,
+            "the writer's retention deleted messages up to %lld, and this view had come to %lld only; open it again",
+            (long long)min, (long long)store->walked);
     if (page != NULL && page->files_end > 0) cmq_queues_follow_files(store->queues, page->files_end);
     cmq_status status = page != NULL ? apply_deletions(store, page, limit) : CMQ_OK;
     if (status == CMQ_OK) status = walk_to(store, limit, WALK_DISPATCH);
@@ -395,11 +419,13 @@ static cmq_status refresh_from_page(cmq_store *store)
     if (page.generation == 0) return CMQ_OK;
     cmq_status status = CMQ_OK;
     if (page.generation != store->generation) status = enter_generation(store, &page);
-    if (status == CMQ_OK && page.confirmed_end == store->walked && page.log_min == cmq_log_min(store->log) && page.announced == store->deletions) {
+    if (status == CMQ_OK && page.confirmed_end == store->walked && page.log_min == cmq_log_min(store->log) &&
+        page.announced == store->deletions) {
         if (page.closed) store->source = CMQ_FOLLOW_SOURCE_STATIC;
         return CMQ_OK;
     }
-    if (status == CMQ_OK && (page.confirmed_end > cmq_log_last_file_end(store->log) || page.log_min > cmq_log_min(store->log))) {
+    if (status == CMQ_OK &&
+        (page.confirmed_end > cmq_log_last_file_end(store->log) || page.log_min > cmq_log_min(store->log))) {
         status = cmq_log_refresh(store->log);
         if (status == CMQ_OK && page.log_min > 0) status = cmq_queues_expire(store->queues, cmq_log_min(store->log));
     }
@@ -422,8 +448,8 @@ static cmq_status grow_by_walking(cmq_store *store)
 {
     int64_t end = cmq_log_last_file_end(store->log);
     if (store->source != CMQ_FOLLOW_SOURCE_STATIC) return grow(store, end, NULL);
-    /* Nobody wrote when we looked. A writer that came since may append by now, and half a record of its may look whole: the end counts only if there is
-     * still nobody, and what was whole until then stays. */
+    /* Nobody wrote when we looked. A writer that came since may append by now, and half a record of its may look whole:
+     * the end counts only if there is still nobody, and what was whole until then stays. */
     cmq_status status = look_for_end(store, &end);
     if (status != CMQ_OK || end == store->walked) return status == CMQ_OK ? grow(store, end, NULL) : status;
     status = find_source(store);
@@ -434,7 +460,8 @@ static cmq_status walk_on(cmq_store *store)
 {
     cmq_status status = CMQ_OK;
     /* The next segment's file is looked for only when this one is used up. */
-    if (store->walked + CMQ_RECORD_BYTES_MIN + CMQ_RECORD_BLANK_BYTES_MIN >= cmq_log_last_file_end(store->log)) status = cmq_log_refresh(store->log);
+    if (store->walked + CMQ_RECORD_BYTES_MIN + CMQ_RECORD_BLANK_BYTES_MIN >= cmq_log_last_file_end(store->log))
+        status = cmq_log_refresh(store->log);
     if (status != CMQ_OK) return status;
     const int64_t before = store->walked;
     status = grow_by_walking(store);
@@ -467,7 +494,8 @@ cmq_status cmq_store_check_view(cmq_store *store)
     return cmq_fail_at(CMQ_ERR_CLOSED, store->view_end_error.offset, "%s", store->view_end_error.text);
 }
 
-/* With refresh_mutex. A view that cannot go on says so from then on: bytes and units that it knows may be others' by now. */
+/* With refresh_mutex. A view that cannot go on says so from then on: bytes and units that it knows may be others' by
+ * now. */
 static cmq_status refresh(cmq_store *store)
 {
     cmq_status status = cmq_store_check_view(store);
@@ -540,7 +568,8 @@ cmq_status cmq_store_wait_more(cmq_store *store, int64_t seen_end, int64_t timeo
         cmq_status status = cmq_store_refresh(store);
         if (status != CMQ_OK) return status;
         if (cmq_log_confirmed(store->log) > seen_end) return CMQ_OK;
-        if (!store->options.read_only && atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
+        if (!store->options.read_only && atomic_load_explicit(&store->fenced, memory_order_acquire))
+            return cmq_store_fail_fenced(store);
         const int64_t left = deadline - monotonic_ms();
         if (left <= 0) return CMQ_AGAIN;
         status = wait_once(store, page.sequence, left, &poll_ms);

@@ -5,11 +5,12 @@
  *        add                          unit put, queue deleted               take
  *   NONE ----> WATCHED (mark set) -----------------------------> LISTED ----------> NONE
  *
- * Why no unit is missed. Let W be the writer, which puts a unit and then looks at the mark, and A an add, which sets the mark and then looks at the
- * queue's last unit. Between its two steps each adds to `meeting`. These additions have an order, and the second of them sees all that its thread's
- * counterpart did before the first. If W's is the second, W finds the mark, and lists the queue. If A's is, A finds the unit: a confirmed one is what
- * the caller's own look will show, an unconfirmed one makes A list the queue itself. W adds once per hold of the writer lock, after all its units: the
- * queues that it put units into are noted meanwhile.
+ * Why no unit is missed. Let W be the writer, which puts a unit and then looks at the mark, and A an add, which sets
+ * the mark and then looks at the queue's last unit. Between its two steps each adds to `meeting`. These additions have
+ * an order, and the second of them sees all that its thread's counterpart did before the first. If W's is the second, W
+ * finds the mark, and lists the queue. If A's is, A finds the unit: a confirmed one is what the caller's own look will
+ * show, an unconfirmed one makes A list the queue itself. W adds once per hold of the writer lock, after all its units:
+ * the queues that it put units into are noted meanwhile.
  *
  * Why no signal is missed. A thread that confirms moves the confirmed end, adds to `meeting`, and reads signal_end; one
  * that lists or takes sets signal_end, adds, and reads the confirmed end. A deletion and an add meet in the queue's
@@ -99,7 +100,10 @@ void cmq_watches_destroy(cmq_watches *watches)
     free(watches);
 }
 
-static uint32_t live_end(const cmq_watches *watches) { return atomic_load_explicit(&watches->live_end, memory_order_relaxed); }
+static uint32_t live_end(const cmq_watches *watches)
+{
+    return atomic_load_explicit(&watches->live_end, memory_order_relaxed);
+}
 
 /* With the writer lock, after a watcher came or went. */
 static void set_live_end(cmq_watches *watches)
@@ -184,7 +188,8 @@ static cmq_status CMQ_MUST_CHECK reserve_place(cmq_watcher *watcher)
     const uint32_t capacity = watcher->ring_capacity == 0 ? RING_FIRST : watcher->ring_capacity * 2;
     listed *grown = malloc(capacity * sizeof *grown);
     if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to watch %u queues", capacity);
-    for (uint32_t i = 0; i < watcher->count; i++) grown[i] = watcher->ring[(watcher->first + i) & (watcher->ring_capacity - 1)];
+    for (uint32_t i = 0; i < watcher->count; i++)
+        grown[i] = watcher->ring[(watcher->first + i) & (watcher->ring_capacity - 1)];
     free(watcher->ring);
     watcher->ring = grown;
     watcher->ring_capacity = capacity;
@@ -220,7 +225,8 @@ static void list(cmq_watcher *watcher, cmq_queue *queue, int64_t end)
     watcher->states[queue->index] = STATE_LISTED;
     watcher->watched--;
     watcher->count++;
-    if (watcher->count == 1 && !watcher->signalled) atomic_store_explicit(&watcher->signal_end, end, memory_order_relaxed);
+    if (watcher->count == 1 && !watcher->signalled)
+        atomic_store_explicit(&watcher->signal_end, end, memory_order_relaxed);
 }
 
 /* ---- signals ---- */

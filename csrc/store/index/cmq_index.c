@@ -490,7 +490,8 @@ static cmq_status make_pending(cmq_index *index)
     for (int attempt = 0; status == CMQ_OK && file == NULL; attempt++, name = name_after(name)) {
         char path[CMQ_PATH_BYTES];
         status = path_of(index, name, path);
-        if (status == CMQ_OK) status = cmq_index_file_create(index->fs, path, name, index->slots, index->entries, &file);
+        if (status == CMQ_OK)
+            status = cmq_index_file_create(index->fs, path, name, index->slots, index->entries, &file);
         if (status == CMQ_ERR_IO && cmq_last_error()->sys_errno == EEXIST && attempt < NAME_ATTEMPTS) status = CMQ_OK;
     }
     if (status != CMQ_OK) return status;
@@ -619,8 +620,11 @@ static bool may_hold(const cmq_index_file *file, const cmq_index_file_wanted *wa
 static cmq_status CMQ_MUST_CHECK check_readable(const cmq_index_file *file, const cmq_index_file_wanted *wanted)
 {
     if (!cmq_index_file_walk_is_lost(file, wanted)) return CMQ_OK;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, file->name, "index file %s cannot be read where the key's entries are: a bad sector, or the file was cut. Run "
-                       "`cometmq repair`", file->path);
+    return cmq_fail_at(
+        CMQ_ERR_CORRUPT, file->name,
+        "index file %s cannot be read where the key's entries are: a bad sector, or the file was cut. Run "
+        "`cometmq repair`",
+        file->path);
 }
 
 cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,

@@ -67,8 +67,8 @@ void cmq_index_abandon(cmq_index *index);   /* touches no file: in a forked chil
 cmq_status CMQ_MUST_CHECK cmq_index_drop_newer(cmq_index *index, int64_t checkpoint_index_ms,
                                                int64_t *rebuild_from_out);
 /* (b) go back to a durable position: later files are deleted, later entries dropped, chains of that file rebuilt.
- * CMQ_ERR_CORRUPT when the file does not fit the position (then use (a)). `untouched`: the last writer closed there, so a
- * file that says it stands at the position does, slots and all. */
+ * CMQ_ERR_CORRUPT when the file does not fit the position (then use (a)). `untouched`: the last writer closed there, so
+ * a file that says it stands at the position does, slots and all. */
 cmq_status CMQ_MUST_CHECK cmq_index_rewind(cmq_index *index, const cmq_index_position *position, bool untouched);
 
 /* After recovery found where the log ends: forget entries of records that start at or behind it. A power loss may take
@@ -87,8 +87,8 @@ void cmq_index_put(cmq_index *index, const cmq_index_key *keys, uint32_t count);
  * when empty. */
 int64_t cmq_index_end_phy(const cmq_index *index);
 
-/* writer: where the index stands between two puts: the next flush makes it durable. Not the flush's to find out, as a put whose keys go on in a new
- * file shows itself file by file: a record's keys may lie on both sides of the border. */
+/* writer: where the index stands between two puts: the next flush makes it durable. Not the flush's to find out, as a
+ * put whose keys go on in a new file shows itself file by file: a record's keys may lie on both sides of the border. */
 void cmq_index_at(const cmq_index *index, cmq_index_position *position_out);
 
 /* flush: make everything put so far durable; says the end timestamp of the newest full and flushed file (for the

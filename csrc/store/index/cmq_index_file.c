@@ -92,7 +92,10 @@ static cmq_index_file *make(cmq_fs *fs, const char *path, int64_t name, int32_t 
     return file;
 }
 
-void cmq_index_file_hold(cmq_index_file *file) { atomic_fetch_add_explicit(&file->references, 1, memory_order_relaxed); }
+void cmq_index_file_hold(cmq_index_file *file)
+{
+    atomic_fetch_add_explicit(&file->references, 1, memory_order_relaxed);
+}
 
 void cmq_index_file_release(cmq_index_file *file)
 {
@@ -114,13 +117,14 @@ static cmq_status CMQ_MUST_CHECK need_file(cmq_index_file *file)
     return file->file != NULL ? CMQ_OK : cmq_file_open(file->fs, file->path, CMQ_OPEN_WRITE, &file->file);
 }
 
-/* By a descriptor of its own: the writer may close his meanwhile. The mapping keeps the inode in memory, so a failed write-back that nobody saw is
- * reported here. */
+/* By a descriptor of its own: the writer may close his meanwhile. The mapping keeps the inode in memory, so a failed
+ * write-back that nobody saw is reported here. */
 cmq_status cmq_index_file_sync(const cmq_index_file *file)
 {
     cmq_file *opened;
     cmq_status status = cmq_file_open(file->fs, file->path, CMQ_OPEN_WRITE, &opened);
-    if (cmq_is_exhausted(status)) return cmq_fail(CMQ_ERR_LIMIT, "no descriptor left to sync %s; raise the limit (ulimit -n)", file->path);
+    if (cmq_is_exhausted(status))
+        return cmq_fail(CMQ_ERR_LIMIT, "no descriptor left to sync %s; raise the limit (ulimit -n)", file->path);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* expired or removed meanwhile: nothing to keep */
     if (status != CMQ_OK) return status;
     status = cmq_file_sync(opened);
@@ -147,8 +151,8 @@ static cmq_status check_length(cmq_index_file *file, const char *path)
                     path, info.bytes, file->slots, file->entries, file->bytes);
 }
 
-cmq_status cmq_index_file_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries, bool writable,
-                              cmq_index_file **file_out)
+cmq_status cmq_index_file_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries,
+                               bool writable, cmq_index_file **file_out)
 {
     *file_out = NULL;
     cmq_index_file *file = make(fs, path, name, slots, entries);
@@ -202,8 +206,8 @@ static cmq_status reserve_slots(cmq_index_file *file)
     return status;
 }
 
-/* A file with many keys will have all pages of its slots soon: some at a time at once instead of by two faults each, a read's and a write's (10 ns per
- * key over the first million). Where it fails the faults do it. */
+/* A file with many keys will have all pages of its slots soon: some at a time at once instead of by two faults each, a
+ * read's and a write's (10 ns per key over the first million). Where it fails the faults do it. */
 static void warm_slots(cmq_index_file *file)
 {
     const uint64_t end = entry_offset(file, 0);
@@ -380,16 +384,19 @@ typedef struct slot_scan {
 
 static cmq_status read_slots(const cmq_index_file *file, int32_t count, uint8_t *piece, slot_scan *scan)
 {
-    const uint32_t per_piece = SCAN_ENTRIES * CMQ_INDEX_ENTRY_BYTES / CMQ_INDEX_SLOT_BYTES, slots = (uint32_t)file->slots;
+    const uint32_t per_piece = SCAN_ENTRIES * CMQ_INDEX_ENTRY_BYTES / CMQ_INDEX_SLOT_BYTES,
+                   slots = (uint32_t)file->slots;
     for (uint32_t first = 0; first < slots;) {
         const uint64_t at = CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * first;
         uint64_t data;
         cmq_status status = cmq_file_next_data(file->file, at, &data);
-        if (status == CMQ_END || (status == CMQ_OK && data >= entry_offset(file, 0))) return CMQ_OK;   /* holes: empty slots */
+        /* holes: empty slots */
+        if (status == CMQ_END || (status == CMQ_OK && data >= entry_offset(file, 0))) return CMQ_OK;
         if (status != CMQ_OK) return status;
         if (data > at) first += (uint32_t)((data - at) / CMQ_INDEX_SLOT_BYTES);
         const uint32_t some = slots - first < per_piece ? slots - first : per_piece;
-        status = cmq_file_read(file->file, CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * first, piece, (size_t)some * CMQ_INDEX_SLOT_BYTES);
+        status = cmq_file_read(file->file, CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * first, piece,
+                               (size_t)some * CMQ_INDEX_SLOT_BYTES);
         if (status != CMQ_OK) return status;
         for (uint32_t i = 0; i < some; i++) {
             const int32_t value = cmq_load_i32(piece + (size_t)i * CMQ_INDEX_SLOT_BYTES);
@@ -403,9 +410,9 @@ static cmq_status read_slots(const cmq_index_file *file, int32_t count, uint8_t 
     return CMQ_OK;
 }
 
-/* Give slots that point behind `count` the newest entry of theirs below it, looking from the newest entry back, until as
- * many slots are used as were at that count; the others were empty then. The chain itself cannot be followed: entries
- * from `count` on may never have reached the disk, or be another time's. */
+/* Give slots that point behind `count` the newest entry of theirs below it, looking from the newest entry back, until
+ * as many slots are used as were at that count; the others were empty then. The chain itself cannot be followed:
+ * entries from `count` on may never have reached the disk, or be another time's. */
 static cmq_status repair_slots(cmq_index_file *file, int32_t count, uint64_t used_then, uint8_t *piece, slot_scan *scan)
 {
     cmq_status status = CMQ_OK;
@@ -413,9 +420,11 @@ static cmq_status repair_slots(cmq_index_file *file, int32_t count, uint64_t use
     uint64_t missing = used_then >= scan->used ? used_then - scan->used : scan->behind;
     for (int32_t end = count; end > 1 && missing > 0 && scan->behind > 0 && status == CMQ_OK;) {
         const int32_t begin = end - 1 > SCAN_ENTRIES ? end - SCAN_ENTRIES : 1;
-        status = cmq_file_read(file->file, entry_offset(file, begin), piece, (size_t)(end - begin) * CMQ_INDEX_ENTRY_BYTES);
+        status =
+            cmq_file_read(file->file, entry_offset(file, begin), piece, (size_t)(end - begin) * CMQ_INDEX_ENTRY_BYTES);
         for (int32_t number = end - 1; number >= begin && missing > 0 && status == CMQ_OK; number--) {
-            const uint32_t slot = cmq_load_u32(piece + (size_t)(number - begin) * CMQ_INDEX_ENTRY_BYTES) % (uint32_t)file->slots;
+            const uint32_t slot =
+                cmq_load_u32(piece + (size_t)(number - begin) * CMQ_INDEX_ENTRY_BYTES) % (uint32_t)file->slots;
             const uint8_t bit = (uint8_t)(1u << slot % 8);
             if ((scan->bits[slot / 8] & bit) == 0) continue;
             scan->bits[slot / 8] &= (uint8_t)~bit;
@@ -454,14 +463,17 @@ static cmq_status check_position(const cmq_index_file *file, const cmq_index_pos
 
 /* Entries below position->count stay, every slot points to one of them, the header is `position`. `used_then`: how many
  * slots were used at that count, as far as it is known. */
-static cmq_status go_back(cmq_index_file *file, const cmq_index_position *position, uint64_t used_then, uint64_t *used_out)
+static cmq_status go_back(cmq_index_file *file, const cmq_index_position *position, uint64_t used_then,
+                          uint64_t *used_out)
 {
     slot_scan scan = {.bits = calloc(((uint32_t)file->slots + 7u) / 8u, 1)};
     uint8_t *piece = malloc((size_t)SCAN_ENTRIES * CMQ_INDEX_ENTRY_BYTES);
-    cmq_status status = scan.bits == NULL || piece == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to go back in an index file") : CMQ_OK;
+    cmq_status status =
+        scan.bits == NULL || piece == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to go back in an index file") : CMQ_OK;
     if (status == CMQ_OK) status = need_file(file);
     if (status == CMQ_OK) status = read_slots(file, position->count, piece, &scan);
-    if (status == CMQ_OK && scan.behind > 0) status = reserve_slots(file);   /* the slots' blocks, before any is written */
+    /* the slots' blocks, before any is written */
+    if (status == CMQ_OK && scan.behind > 0) status = reserve_slots(file);
     const uint64_t behind = scan.behind;
     if (status == CMQ_OK && behind > 0) status = repair_slots(file, position->count, used_then, piece, &scan);
     free(scan.bits);
@@ -485,8 +497,8 @@ cmq_status cmq_index_file_is_at(cmq_index_file *file, const cmq_index_position *
     cmq_index_position now;
     const cmq_status status = check_position(file, position);
     cmq_index_file_position(file, &now);
-    *is_at_out = status == CMQ_OK && now.count == position->count && now.slots_used == position->slots_used && now.end_phy == position->end_phy &&
-                 now.end_ms == position->end_ms;
+    *is_at_out = status == CMQ_OK && now.count == position->count && now.slots_used == position->slots_used &&
+                 now.end_phy == position->end_phy && now.end_ms == position->end_ms;
     return status;
 }
 
@@ -546,7 +558,8 @@ bool cmq_index_file_walk_is_lost(const cmq_index_file *file, const cmq_index_fil
 {
     if (!cmq_map_guard_is_lost(file->map, (size_t)file->bytes)) return false;
     const uint8_t *slot = slot_at(file, wanted->hash % (uint32_t)file->slots);
-    bool lost = cmq_map_guard_is_lost(file->map, CMQ_INDEX_HEADER_BYTES) || cmq_map_guard_is_lost(slot, CMQ_INDEX_SLOT_BYTES);
+    bool lost =
+        cmq_map_guard_is_lost(file->map, CMQ_INDEX_HEADER_BYTES) || cmq_map_guard_is_lost(slot, CMQ_INDEX_SLOT_BYTES);
     for (int32_t number = load_word(slot); number > 0 && number < file->entries && !lost;) {
         const uint8_t *at = entry_at(file, number);
         const int32_t previous = cmq_load_i32(at + ENTRY_PREVIOUS);

@@ -4,8 +4,8 @@
  *   at 1) 40 slots x i32: number of the newest entry of the chain, 0: empty
  *   40 + 4 * slots + 20 * n: entry n: hash i32, phy i64, seconds since begin_ms i32, previous entry of the chain i32
  *
- * Owns:       the mapping, until the last reference is dropped; a descriptor only while the writer needs it: thousands of index files
- *             have one or two.
+ * Owns:       the mapping, until the last reference is dropped; a descriptor only while the writer needs it: thousands
+ *             of index files have one or two.
  * Invariant:  no access leaves the mapping, for any bytes: slot and entry numbers are checked before use, and a chain
  *             only goes down. The writer stores entry, slot (release), header fields, count (release) in this order.
  * Threads:    put, reserve, set: the writer. position, find: any thread, in any process. references: any thread.
@@ -33,7 +33,8 @@ typedef struct cmq_index_file {
     _Atomic uint32_t references;
     _Atomic uint32_t version;         /* odd while the writer stores the header; only this process's writer moves it */
     cmq_index_position at;            /* writer: the header as it stands */
-    uint64_t slots_warm;              /* writer: bytes from the file's start on whose pages were made ahead of their use */
+    uint64_t slots_warm;              /* writer: bytes from the file's start on whose pages were made ahead of their
+                                       * use */
     bool slots_reserved;              /* writer: header and slots have blocks on disk */
     int32_t ready;                    /* writer: entries below this number may be stored: they have blocks, and their
                                        * pages are in memory */
@@ -45,8 +46,8 @@ uint64_t cmq_index_file_bytes(int32_t slots, int32_t entries);
 
 /* Map an existing file. CMQ_ERR_SETTING when its length does not fit slots and entries; CMQ_END when it is empty (a
  * creation that did not finish). One reference: cmq_index_file_release. */
-cmq_status CMQ_MUST_CHECK cmq_index_file_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries,
-                                             bool writable, cmq_index_file **file_out);
+cmq_status CMQ_MUST_CHECK cmq_index_file_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots,
+                                              int32_t entries, bool writable, cmq_index_file **file_out);
 
 /* Make a new file of full length, sparse; CMQ_ERR_IO with EEXIST when there is one. */
 cmq_status CMQ_MUST_CHECK cmq_index_file_create(cmq_fs *fs, const char *path, int64_t name, int32_t slots,
@@ -80,7 +81,8 @@ void cmq_index_file_put(cmq_index_file *file, const cmq_index_key *keys, uint32_
 cmq_status CMQ_MUST_CHECK cmq_index_file_rewind(cmq_index_file *file, const cmq_index_position *position);
 
 /* writer: does the header say exactly this position? CMQ_ERR_CORRUPT when the file cannot have been at it. */
-cmq_status CMQ_MUST_CHECK cmq_index_file_is_at(cmq_index_file *file, const cmq_index_position *position, bool *is_at_out);
+cmq_status CMQ_MUST_CHECK cmq_index_file_is_at(cmq_index_file *file, const cmq_index_position *position,
+                                               bool *is_at_out);
 
 /* writer: forget entries from the first one on whose record starts at or behind `log_end`, looking from the newest
  * back; header and slots follow. The end timestamp becomes the last kept entry's, rounded up. *position_out: the header
@@ -103,7 +105,8 @@ typedef struct cmq_index_file_wanted {
 uint32_t cmq_index_file_find(const cmq_index_file *file, const cmq_index_file_wanted *wanted, int32_t *entry,
                             int64_t *last_phy, int64_t *phy_out, uint32_t capacity);
 
-/* reader, behind such a walk: does the file have pages that cannot be read where the walk looked? Then it may have missed entries. */
+/* reader, behind such a walk: does the file have pages that cannot be read where the walk looked? Then it may have
+ * missed entries. */
 bool cmq_index_file_walk_is_lost(const cmq_index_file *file, const cmq_index_file_wanted *wanted);
 
 #endif

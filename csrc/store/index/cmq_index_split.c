@@ -307,8 +307,8 @@ static cmq_status replay(const split_file *split, int32_t slots, int32_t *heads,
 
 /* The file's slots must be what the replay left; beside a writer a slot that points to entries behind the count may be
  * being written just now. */
-static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t entries, bool live, const int32_t *heads,
-                                uint8_t *cells, bool *fits_out)
+static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t entries, bool live,
+                                const int32_t *heads, uint8_t *cells, bool *fits_out)
 {
     *fits_out = false;
     for (int32_t slot = 0; slot < slots;) {
@@ -344,7 +344,8 @@ static cmq_status prove(const split_file *split, int32_t slots, int32_t entries,
     return status;
 }
 
-cmq_status cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries, bool live, bool *fits_out)
+cmq_status cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries, bool live,
+                                 bool *fits_out)
 {
     *fits_out = false;
     split_file split;

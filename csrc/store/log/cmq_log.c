@@ -1,4 +1,5 @@
-/* cmq_log: see cmq_log.h. This file owns the table of segments, loading, the cut and retention; how bytes get in is in cmq_log_write.c. */
+/* cmq_log: see cmq_log.h. This file owns the table of segments, loading, the cut and retention; how bytes get in is in
+ * cmq_log_write.c. */
 #include "store/log/cmq_log_internal.h"
 
 #include <stdio.h>
@@ -62,7 +63,8 @@ static cmq_status put_segment(cmq_log *log, cmq_segment *segment)
 static void drop_segment(cmq_log *log, int64_t start)
 {
     cmq_log_table *table = atomic_load_explicit(&log->table, memory_order_relaxed);
-    cmq_segment *segment = atomic_exchange_explicit(&table->at[(start - table->origin) / log->segment_bytes], NULL, memory_order_acq_rel);
+    cmq_segment *segment =
+        atomic_exchange_explicit(&table->at[(start - table->origin) / log->segment_bytes], NULL, memory_order_acq_rel);
     if (segment != NULL) cmq_segment_unpin(segment);
 }
 
@@ -87,8 +89,8 @@ cmq_status cmq_log_make_segment(cmq_log *log, int64_t start, cmq_segment **segme
         char path[CMQ_PATH_BYTES];
         status = cmq_log_path_of(log, start, path);
         if (status == CMQ_OK)
-            status = cmq_segment_open(log->family, log->fs, path, start, log->segment_bytes, log->staged ? CMQ_SEGMENT_STAGED : CMQ_SEGMENT_MAPPED,
-                                      &segment);
+            status = cmq_segment_open(log->family, log->fs, path, start, log->segment_bytes,
+                                      log->staged ? CMQ_SEGMENT_STAGED : CMQ_SEGMENT_MAPPED, &segment);
         if (status == CMQ_OK && atomic_load_explicit(&log->table, memory_order_relaxed) == NULL)
             atomic_store_explicit(&log->min, start, memory_order_release);
         if (status == CMQ_OK) {
@@ -105,10 +107,11 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
 {
     *log_out = NULL;
     if (options->segment_bytes < CMQ_SEGMENT_BYTES_MIN || options->segment_bytes > CMQ_SEGMENT_BYTES_MAX)
-        return cmq_fail(CMQ_ERR_SETTING, "mappedFileSizeCommitLog is %lld, must be %d to %lld", (long long)options->segment_bytes,
-                        CMQ_SEGMENT_BYTES_MIN, (long long)CMQ_SEGMENT_BYTES_MAX);
+        return cmq_fail(CMQ_ERR_SETTING, "mappedFileSizeCommitLog is %lld, must be %d to %lld",
+                        (long long)options->segment_bytes, CMQ_SEGMENT_BYTES_MIN, (long long)CMQ_SEGMENT_BYTES_MAX);
     if (options->path_count == 0 || options->path_count > CMQ_LOG_PATHS_MAX)
-        return cmq_fail(CMQ_ERR_SETTING, "storePathCommitLog names %u directories, must be 1 to %d", options->path_count, CMQ_LOG_PATHS_MAX);
+        return cmq_fail(CMQ_ERR_SETTING, "storePathCommitLog names %u directories, must be 1 to %d",
+                        options->path_count, CMQ_LOG_PATHS_MAX);
     cmq_log *log = calloc(1, sizeof *log);
     if (log == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the commit log");
     log->fs = options->fs;
@@ -225,10 +228,12 @@ static cmq_status open_found(cmq_log *log, const found_file *file)
     cmq_path_offset_name(name, file->start);
     cmq_status status = cmq_path_join(path, log->paths[file->path], name);
     if (status == CMQ_OK)
-        status = cmq_segment_open(log->family, log->fs, path, file->start, log->segment_bytes, CMQ_SEGMENT_READ, &segment);
+        status =
+            cmq_segment_open(log->family, log->fs, path, file->start, log->segment_bytes, CMQ_SEGMENT_READ, &segment);
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&log->make_mutex);
-    if (atomic_load_explicit(&log->table, memory_order_relaxed) == NULL) atomic_store_explicit(&log->min, file->start, memory_order_release);
+    if (atomic_load_explicit(&log->table, memory_order_relaxed) == NULL)
+        atomic_store_explicit(&log->min, file->start, memory_order_release);
     status = put_segment(log, segment);
     pthread_mutex_unlock(&log->make_mutex);
     if (status != CMQ_OK) cmq_segment_unpin(segment);
@@ -240,10 +245,15 @@ static cmq_status check_contiguous(const cmq_log *log, const found_files *found)
     for (size_t i = 1; i < found->count; i++) {
         const int64_t expected = found->files[i - 1].start + log->segment_bytes;
         if (found->files[i].start == expected) continue;
-        if (found->files[i].bytes != (uint64_t)log->segment_bytes || found->files[i - 1].bytes != (uint64_t)log->segment_bytes)
-            return cmq_fail(CMQ_ERR_SETTING, "segment files of the commit log have %llu bytes, but mappedFileSizeCommitLog is %lld; set it to "
-                            "the length of the files", (unsigned long long)found->files[i].bytes, (long long)log->segment_bytes);
-        return cmq_fail_at(CMQ_ERR_NOT_STORE, expected, "the commit log has a gap: no file begins at %lld, between those at %lld and %lld",
+        if (found->files[i].bytes != (uint64_t)log->segment_bytes ||
+            found->files[i - 1].bytes != (uint64_t)log->segment_bytes)
+            return cmq_fail(
+                CMQ_ERR_SETTING,
+                "segment files of the commit log have %llu bytes, but mappedFileSizeCommitLog is %lld; set it to "
+                "the length of the files",
+                (unsigned long long)found->files[i].bytes, (long long)log->segment_bytes);
+        return cmq_fail_at(CMQ_ERR_NOT_STORE, expected,
+                           "the commit log has a gap: no file begins at %lld, between those at %lld and %lld",
                            (long long)expected, (long long)found->files[i - 1].start, (long long)found->files[i].start);
     }
     return CMQ_OK;
@@ -270,15 +280,21 @@ cmq_status cmq_log_refresh(cmq_log *log)
     /* An empty store does not show the length of its files: the one assumed at opening may turn out wrong. */
     if (status == CMQ_OK && found.count > 0 && atomic_load_explicit(&log->table, memory_order_relaxed) == NULL &&
         found.files[0].bytes != (uint64_t)log->segment_bytes)
-        status = cmq_fail(CMQ_ERR_CLOSED, "the store was empty when it was opened here, and now has segments of %llu bytes where %lld were assumed; "
-                          "open it again", (unsigned long long)found.files[0].bytes, (long long)log->segment_bytes);
+        status = cmq_fail(
+            CMQ_ERR_CLOSED,
+            "the store was empty when it was opened here, and now has segments of %llu bytes where %lld were assumed; "
+            "open it again",
+            (unsigned long long)found.files[0].bytes, (long long)log->segment_bytes);
     for (size_t i = 0; i < found.count && status == CMQ_OK; i++)
-        if (found.files[i].bytes == (uint64_t)log->segment_bytes && cmq_log_segment_at(log, found.files[i].start) == NULL &&
+        if (found.files[i].bytes == (uint64_t)log->segment_bytes &&
+            cmq_log_segment_at(log, found.files[i].start) == NULL &&
             found.files[i].start >= atomic_load_explicit(&log->last_file_end, memory_order_relaxed))
             status = open_found(log, &found.files[i]);
     free(found.files);
     if (status != CMQ_OK) return status;
-    for (int64_t start = atomic_load_explicit(&log->min, memory_order_relaxed); start < min; start += log->segment_bytes) drop_segment(log, start);
+    for (int64_t start = atomic_load_explicit(&log->min, memory_order_relaxed); start < min;
+         start += log->segment_bytes)
+        drop_segment(log, start);
     atomic_store_explicit(&log->min, min, memory_order_release);
     return CMQ_OK;
 }
@@ -292,7 +308,8 @@ cmq_status cmq_log_reopen_replaced(cmq_log *log, int64_t start, bool *reopened_o
     if (before == NULL) return CMQ_OK;
     cmq_status status = cmq_segment_replaced(before, &replaced);
     if (status != CMQ_OK || !replaced) return status;
-    status = cmq_segment_open(log->family, log->fs, cmq_segment_path(before), cmq_segment_start(before), log->segment_bytes, CMQ_SEGMENT_READ, &now);
+    status = cmq_segment_open(log->family, log->fs, cmq_segment_path(before), cmq_segment_start(before),
+                              log->segment_bytes, CMQ_SEGMENT_READ, &now);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* gone once more */
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&log->make_mutex);
@@ -329,7 +346,8 @@ static cmq_status delete_after(cmq_log *log, int64_t end)
 {
     const int64_t last_end = atomic_load_explicit(&log->last_file_end, memory_order_relaxed);
     const int64_t min = atomic_load_explicit(&log->min, memory_order_relaxed);
-    /* Newest first, so that a crash in between leaves no gap. The first file stays, also when it is empty: it says where the log begins. */
+    /* Newest first, so that a crash in between leaves no gap. The first file stays, also when it is empty: it says
+     * where the log begins. */
     for (int64_t start = last_end - log->segment_bytes; start >= end && start > min; start -= log->segment_bytes) {
         const cmq_status status = remove_durably(log, start);
         if (status != CMQ_OK) return status;
@@ -354,7 +372,8 @@ static cmq_status blank_behind(cmq_log *log, cmq_segment *segment, int64_t end)
 static cmq_status open_to_append(cmq_log *log, cmq_segment **segment)
 {
     cmq_segment *before = *segment, *now;
-    cmq_status status = cmq_segment_reopen(before, log->staged ? CMQ_SEGMENT_STAGED_AGAIN : CMQ_SEGMENT_MAPPED_AGAIN, &now);
+    cmq_status status =
+        cmq_segment_reopen(before, log->staged ? CMQ_SEGMENT_STAGED_AGAIN : CMQ_SEGMENT_MAPPED_AGAIN, &now);
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&log->make_mutex);
     status = put_segment(log, now);
@@ -378,7 +397,8 @@ static cmq_status set_end(cmq_log *log, int64_t end, bool blank)
     if (status == CMQ_OK && segment != NULL) {
         if (cmq_segment_file(segment) == NULL) status = open_to_append(log, &segment);
         if (status == CMQ_OK && !blank) status = blank_behind(log, segment, end);
-        /* A process that died while it made its first segment may have left a name that is on no disk; all other empty segments were removed. */
+        /* A process that died while it made its first segment may have left a name that is on no disk; all other empty
+         * segments were removed. */
         if (status == CMQ_OK && end == cmq_segment_start(segment)) status = sync_folder(log, segment);
         if (status == CMQ_OK) log->current = segment;
     }
@@ -418,7 +438,8 @@ cmq_status cmq_log_first_info(cmq_log *log, cmq_file_info *info_out)
 void cmq_log_close_flushed(cmq_log *log)
 {
     const int64_t flushed = cmq_log_flushed(log);
-    if (log->files_closed + log->segment_bytes > flushed || pthread_mutex_trylock(&log->ahead_mutex) != 0) return;   /* nobody waits for this */
+    /* nobody waits for this */
+    if (log->files_closed + log->segment_bytes > flushed || pthread_mutex_trylock(&log->ahead_mutex) != 0) return;
     for (; log->files_closed + log->segment_bytes <= flushed; log->files_closed += log->segment_bytes) {
         cmq_segment *segment = cmq_log_segment_at(log, log->files_closed);
         if (segment == NULL || !cmq_segment_try_pin(segment)) continue;   /* expired */
@@ -433,22 +454,27 @@ cmq_status cmq_log_try_room(cmq_log *log)
     cmq_segment *segment = log->current;
     cmq_status status = segment == NULL ? cmq_log_make_segment(log, log->end, &segment) : CMQ_OK;
     if (status != CMQ_OK) return status;
-    const int64_t from = (log->reserved_end > log->end ? log->reserved_end : log->end) - cmq_segment_start(segment), left = log->segment_bytes - from;
+    const int64_t from = (log->reserved_end > log->end ? log->reserved_end : log->end) - cmq_segment_start(segment),
+                  left = log->segment_bytes - from;
     int64_t bytes = log->reserve_step * 2 < TRY_BYTES_MIN ? TRY_BYTES_MIN : log->reserve_step * 2;
     if (bytes > TRY_BYTES_MAX) bytes = TRY_BYTES_MAX;
-    return left <= 0 ? CMQ_OK : cmq_file_reserve(cmq_segment_file(segment), (uint64_t)from, (uint64_t)(left < bytes ? left : bytes));
+    return left <= 0
+               ? CMQ_OK
+               : cmq_file_reserve(cmq_segment_file(segment), (uint64_t)from, (uint64_t)(left < bytes ? left : bytes));
 }
 
 /* ---- readers ---- */
 
-cmq_status cmq_log_pin(cmq_log *log, int64_t phy, cmq_segment **segment_out, const uint8_t **data_out, size_t *available_out)
+cmq_status cmq_log_pin(cmq_log *log, int64_t phy, cmq_segment **segment_out, const uint8_t **data_out,
+                       size_t *available_out)
 {
     *segment_out = NULL;
     *data_out = NULL;
     *available_out = 0;
     cmq_segment *segment = phy < cmq_log_min(log) ? NULL : cmq_log_segment_at(log, phy);
     if (segment == NULL || !cmq_segment_try_pin(segment))
-        return cmq_fail_at(CMQ_ERR_OFFSET, phy, "physical offset %lld is outside the commit log, which holds [%lld, %lld)", (long long)phy,
+        return cmq_fail_at(CMQ_ERR_OFFSET, phy,
+                           "physical offset %lld is outside the commit log, which holds [%lld, %lld)", (long long)phy,
                            (long long)cmq_log_min(log), (long long)cmq_log_last_file_end(log));
     const int64_t at = phy - cmq_segment_start(segment);
     *segment_out = segment;
@@ -479,7 +505,10 @@ int64_t cmq_log_confirmed(const cmq_log *log) { return atomic_load_explicit(&log
 int64_t cmq_log_flushed(const cmq_log *log) { return atomic_load_explicit(&log->flushed, memory_order_acquire); }
 int64_t cmq_log_min(const cmq_log *log) { return atomic_load_explicit(&log->min, memory_order_acquire); }
 int64_t cmq_log_segment_bytes(const cmq_log *log) { return log->segment_bytes; }
-int64_t cmq_log_last_file_end(const cmq_log *log) { return atomic_load_explicit(&log->last_file_end, memory_order_acquire); }
+int64_t cmq_log_last_file_end(const cmq_log *log)
+{
+    return atomic_load_explicit(&log->last_file_end, memory_order_acquire);
+}
 
 /* ---- close ---- */
 
@@ -493,7 +522,8 @@ void cmq_log_close(cmq_log *log, bool clean)
         (void)ignored;
     }
     if (table != NULL)
-        for (int64_t start = cmq_log_min(log); start < cmq_log_last_file_end(log); start += log->segment_bytes) drop_segment(log, start);
+        for (int64_t start = cmq_log_min(log); start < cmq_log_last_file_end(log); start += log->segment_bytes)
+            drop_segment(log, start);
     while (table != NULL) {
         cmq_log_table *retired = table->retired;
         free(table);

@@ -1,4 +1,5 @@
-/* cmq_log_internal: the struct behind cmq_log, shared by cmq_log.c (files) and cmq_log_write.c (bytes), and by nobody else. */
+/* cmq_log_internal: the struct behind cmq_log, shared by cmq_log.c (files) and cmq_log_write.c (bytes), and by nobody
+ * else. */
 #ifndef CMQ_LOG_INTERNAL_H
 #define CMQ_LOG_INTERNAL_H
 
@@ -42,8 +43,9 @@ struct cmq_log {
     bool staged;
 
     pthread_mutex_t make_mutex;        /* guards making segments and the table */
-    pthread_mutex_t ahead_mutex;       /* the helper holds it while it uses the file of the segment ahead and writes zeros there; the writer takes it
-                                        * to enter a segment, the flush to close files */
+    pthread_mutex_t ahead_mutex;       /* the helper holds it while it uses the file of the segment ahead and writes
+                                        * zeros there; the writer takes it to enter a segment, the flush to close
+                                        * files */
     int64_t entered_end;               /* ahead_mutex: the writer has entered the segments that begin below */
     _Atomic(cmq_log_table *) table;
     _Atomic int64_t min;

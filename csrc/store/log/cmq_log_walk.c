@@ -79,12 +79,14 @@ static cmq_status end_at(cmq_log_walk *walk, const char *reason)
 
 /* ---- bytes ---- */
 
-/* Ever larger pieces, so that a short log does not fill memory with what lies behind its end. The map is advised as random: a log on disk would be read
- * page by page. */
+/* Ever larger pieces, so that a short log does not fill memory with what lies behind its end. The map is advised as
+ * random: a log on disk would be read page by page. */
 static void ask_ahead(cmq_log_walk *walk, const uint8_t *data, int64_t from, int64_t segment_end)
 {
     if (from < walk->ahead_until - walk->ahead_bytes / 2) return;
-    walk->ahead_bytes = walk->ahead_bytes == 0 ? AHEAD_BYTES_MIN : walk->ahead_bytes < AHEAD_BYTES_MAX ? walk->ahead_bytes * 2 : AHEAD_BYTES_MAX;
+    walk->ahead_bytes = walk->ahead_bytes == 0                ? AHEAD_BYTES_MIN
+                        : walk->ahead_bytes < AHEAD_BYTES_MAX ? walk->ahead_bytes * 2
+                                                              : AHEAD_BYTES_MAX;
     const int64_t begin = walk->ahead_until > from ? walk->ahead_until : from;
     const int64_t end = segment_end - begin > walk->ahead_bytes ? begin + walk->ahead_bytes : segment_end;
     if (begin < end) cmq_file_read_ahead(data + (begin - from), (size_t)(end - begin));
@@ -135,12 +137,15 @@ static cmq_status CMQ_MUST_CHECK copy_bytes(cmq_log_walk *walk, lot *into, int64
         into->copy = grown;
         into->capacity = bytes;
     }
-    if (status == CMQ_OK) status = cmq_file_read(walk->file, (uint64_t)(first + have - walk->file_start), into->copy + have, (size_t)(bytes - have));
+    if (status == CMQ_OK)
+        status = cmq_file_read(walk->file, (uint64_t)(first + have - walk->file_start), into->copy + have,
+                               (size_t)(bytes - have));
     into->data = into->copy;
     return status;
 }
 
-/* into->data: the `bytes` of the log from `first` on, of which it has `have`. CMQ_AGAIN: the lot must end here, as its slices point elsewhere. */
+/* into->data: the `bytes` of the log from `first` on, of which it has `have`. CMQ_AGAIN: the lot must end here, as its
+ * slices point elsewhere. */
 static cmq_status CMQ_MUST_CHECK fetch(cmq_log_walk *walk, lot *into, int64_t first, int64_t have, int64_t bytes)
 {
     if (!walk->copies) {
@@ -165,14 +170,18 @@ static void learn_topic(cmq_log_walk *walk, cmq_slice topic, known_topic *into)
     memcpy(into->name, topic.data, topic.bytes);
 }
 
-/* Topics are few, or one after the other: each is looked at once, and has a number that is compared in its name's place. */
+/* Topics are few, or one after the other: each is looked at once, and has a number that is compared in its name's
+ * place. */
 static const known_topic *topic_of(cmq_log_walk *walk, cmq_slice topic)
 {
     known_topic *known = &walk->other_topic;
     if (topic.bytes >= 4 && topic.bytes <= TOPIC_BYTES_MAX) {
-        const uint32_t hash = (cmq_load_u32(topic.data) + cmq_load_u32(topic.data + topic.bytes - 4) * 31 + (uint32_t)topic.bytes) * UINT32_C(2654435761);
+        const uint32_t hash =
+            (cmq_load_u32(topic.data) + cmq_load_u32(topic.data + topic.bytes - 4) * 31 + (uint32_t)topic.bytes) *
+            UINT32_C(2654435761);
         known = &walk->topics[(hash >> 16) % TOPICS];
-        if (known->number != 0 && known->bytes == topic.bytes && memcmp(known->name, topic.data, topic.bytes) == 0) return known;
+        if (known->number != 0 && known->bytes == topic.bytes && memcmp(known->name, topic.data, topic.bytes) == 0)
+            return known;
     }
     learn_topic(walk, topic, known);
     return known;
@@ -198,18 +207,25 @@ static cmq_status take_record(cmq_log_walk *walk, const uint8_t *at, size_t avai
     cmq_dispatch_learn(walk->store, view, facts);
     const known_topic *topic = topic_of(walk, view->topic);
     const bool doubtful = facts->known.has_zero || facts->known.value[CMQ_PROPERTY_CRC32].bytes > 0 || topic->has_zero;
-    if (walk->options.unclean && doubtful && cmq_store_is_torn(walk->store, view)) return end_at(walk, "a sector of its topic or properties is missing");
-    into->records[into->count] = (cmq_walked){.unit = cmq_dispatch_unit_of(view, facts), .queue_id = view->queue_id, .sys_flag = view->sys_flag,
-                                              .topic = topic->number, .in_queue = facts->in_queue,
-                                              .names_light_queues = facts->in_queue && cmq_dispatch_names_light(walk->store, facts)};
+    if (walk->options.unclean && doubtful && cmq_store_is_torn(walk->store, view))
+        return end_at(walk, "a sector of its topic or properties is missing");
+    into->records[into->count] =
+        (cmq_walked){.unit = cmq_dispatch_unit_of(view, facts),
+                     .queue_id = view->queue_id,
+                     .sys_flag = view->sys_flag,
+                     .topic = topic->number,
+                     .in_queue = facts->in_queue,
+                     .names_light_queues = facts->in_queue && cmq_dispatch_names_light(walk->store, facts)};
     return take_keys(walk, topic, &into->keys);
 }
 
-/* Behind a blank: the next segment, if there is one; else the end is before the blank, unless the writer had acknowledged it: taking it back would leave a
- * page that promises more than the log has, if this opening dies before it has a page of its own. */
+/* Behind a blank: the next segment, if there is one; else the end is before the blank, unless the writer had
+ * acknowledged it: taking it back would leave a page that promises more than the log has, if this opening dies before
+ * it has a page of its own. */
 static cmq_status CMQ_MUST_CHECK pass_blank(cmq_log_walk *walk)
 {
-    const int64_t bytes = cmq_log_segment_bytes(walk->store->log), next = walk->position - walk->position % bytes + bytes;
+    const int64_t bytes = cmq_log_segment_bytes(walk->store->log),
+                  next = walk->position - walk->position % bytes + bytes;
     const bool is_last = next >= cmq_log_last_file_end(walk->store->log);
     if (!is_last || walk->store->known_end == next) walk->position = next;
     if (is_last) return end_at(walk, "nothing follows");
@@ -227,11 +243,13 @@ static int64_t bytes_wanted(const uint8_t *at, int64_t have, int64_t left)
 /* Fill a lot from walk->position on; at least one record, unless the log ends or goes on in the next segment. */
 static cmq_status CMQ_MUST_CHECK read_lot(cmq_log_walk *walk, lot *into)
 {
-    const int64_t segment_bytes = cmq_log_segment_bytes(walk->store->log), first = walk->position, left = segment_bytes - first % segment_bytes;
+    const int64_t segment_bytes = cmq_log_segment_bytes(walk->store->log), first = walk->position,
+                  left = segment_bytes - first % segment_bytes;
     into->count = into->keys.count = 0;
     into->first = first;
     if (first >= cmq_log_last_file_end(walk->store->log)) return end_at(walk, "nothing follows");
-    if (walk->step_bytes < STEP_BYTES_MAX) walk->step_bytes = walk->step_bytes == 0 ? STEP_BYTES_MIN : walk->step_bytes * 2;
+    if (walk->step_bytes < STEP_BYTES_MAX)
+        walk->step_bytes = walk->step_bytes == 0 ? STEP_BYTES_MIN : walk->step_bytes * 2;
     int64_t have = 0, at = 0, bytes = left < walk->step_bytes ? left : walk->step_bytes;
     while (into->count < LOT_RECORDS && at < left) {
         cmq_status status = have < bytes ? fetch(walk, into, first, have, bytes) : CMQ_OK;
@@ -240,7 +258,9 @@ static cmq_status CMQ_MUST_CHECK read_lot(cmq_log_walk *walk, lot *into)
             bytes = have + ((bytes - have) / 2 > PAGE_BYTES ? (bytes - have) / 2 : PAGE_BYTES);
             continue;
         }
-        if (status != CMQ_OK) return cmq_fail_context("at physical offset %lld; `cometmq verify` and `cometmq repair` go round it", (long long)walk->position);
+        if (status != CMQ_OK)
+            return cmq_fail_context("at physical offset %lld; `cometmq verify` and `cometmq repair` go round it",
+                                    (long long)walk->position);
         have = bytes;
         if (into->count > 0) cmq_record_prefetch(into->data + at, walk->view.record_bytes);
         status = take_record(walk, into->data + at, (size_t)(have - at), into);
@@ -313,7 +333,8 @@ static void fill_here(cmq_log_walk *walk)
     into->status = read_lot(walk, into);
     if (into->status != CMQ_OK) into->error = *cmq_last_error();
     walk->filled++;
-    if (into->status == CMQ_OK && walk->filled > 1) walk->has_thread = pthread_create(&walk->thread, NULL, read_ahead, walk) == 0;
+    if (into->status == CMQ_OK && walk->filled > 1)
+        walk->has_thread = pthread_create(&walk->thread, NULL, read_ahead, walk) == 0;
 }
 
 static const lot *wait_for_lot(cmq_log_walk *walk)
@@ -343,9 +364,14 @@ cmq_status cmq_log_walk_next(cmq_log_walk *walk, cmq_walklot *lot_out)
         give_back(walk);
         const lot *from = wait_for_lot(walk);
         walk->lent = true;
-        *lot_out = (cmq_walklot){.records = from->records, .count = from->count, .data = from->data, .first = from->first,
-                                 .keys = from->keys.keys, .key_count = from->keys.count};
-        if (from->status != CMQ_OK && from->status != CMQ_END) return cmq_fail(from->error.status, "%s", from->error.text);
+        *lot_out = (cmq_walklot){.records = from->records,
+                                 .count = from->count,
+                                 .data = from->data,
+                                 .first = from->first,
+                                 .keys = from->keys.keys,
+                                 .key_count = from->keys.count};
+        if (from->status != CMQ_OK && from->status != CMQ_END)
+            return cmq_fail(from->error.status, "%s", from->error.text);
         walk->ended = from->status == CMQ_END;
         if (from->count > 0) return CMQ_OK;
     }

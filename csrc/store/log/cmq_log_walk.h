@@ -1,8 +1,9 @@
 /* cmq_log_walk: reads the log's records one after the other, checked, in lots; a thread of its own is a few lots ahead.
  *
- * A lot is a piece of one segment with the units and the index keys of its records. The reading side spends its time on bytes, CRCs, properties and the
- * hashes of keys, the other one on queues and index: two cores share the work. Bytes are read where they are mapped, once the kernel has said that their pages
- * are there; where it cannot (before Linux 5.14), or a page is unreadable, by pread, whose failure is an error and no signal.
+ * A lot is a piece of one segment with the units and the index keys of its records. The reading side spends its time on
+ * bytes, CRCs, properties and the hashes of keys, the other one on queues and index: two cores share the work. Bytes
+ * are read where they are mapped, once the kernel has said that their pages are there; where it cannot (before Linux
+ * 5.14), or a page is unreadable, by pread, whose failure is an error and no signal.
  *
  * Invariant: records come in the order of the log, without a gap; the first place without a whole record ends the walk.
  * Threads:   one caller; while a walk is open nobody changes the log.
@@ -34,7 +35,10 @@ typedef struct cmq_walklot {
     uint32_t key_count;
 } cmq_walklot;
 
-static inline const uint8_t *cmq_walklot_bytes(const cmq_walklot *lot, const cmq_walked *record) { return lot->data + (record->unit.phy - lot->first); }
+static inline const uint8_t *cmq_walklot_bytes(const cmq_walklot *lot, const cmq_walked *record)
+{
+    return lot->data + (record->unit.phy - lot->first);
+}
 
 typedef struct cmq_log_walk_options {
     int64_t from;                    /* a record's start */
@@ -44,7 +48,8 @@ typedef struct cmq_log_walk_options {
 } cmq_log_walk_options;
 
 /* *walk_out owned: cmq_log_walk_close. */
-cmq_status CMQ_MUST_CHECK cmq_log_walk_open(cmq_store *store, const cmq_log_walk_options *options, cmq_log_walk **walk_out);
+cmq_status CMQ_MUST_CHECK cmq_log_walk_open(cmq_store *store, const cmq_log_walk_options *options,
+                                            cmq_log_walk **walk_out);
 
 /* The next lot. CMQ_END: cmq_log_walk_end says where, and why. CMQ_ERR_IO: the log cannot be read further. */
 cmq_status CMQ_MUST_CHECK cmq_log_walk_next(cmq_log_walk *walk, cmq_walklot *lot_out);

@@ -1,9 +1,10 @@
 /* cmq_log_write: how bytes get into the commit log: claim and commit, staging, write-out, prewarming.
  *
- * Per record (128 B body): one encode into memory, no system call, no lock, no allocation. Per 16 MiB: one fallocate. Sync: per group one pwrite,
- * which is one more memory write per byte, and one fdatasync. Async, where pages are cold: per 64 KiB to 1 MiB one pwrite of zeros ahead, whose
- * large pages cost a fifth of what single pages cost that stores fault in (0.25 s per GiB against 1.1). The helper does the same a segment ahead, then
- * maps the pages: a populate alone would read the reserved, unwritten blocks in and clear them one page at a time (bench_pages: 7 times the CPU).
+ * Per record (128 B body): one encode into memory, no system call, no lock, no allocation. Per 16 MiB: one fallocate.
+ * Sync: per group one pwrite, which is one more memory write per byte, and one fdatasync. Async, where pages are cold:
+ * per 64 KiB to 1 MiB one pwrite of zeros ahead, whose large pages cost a fifth of what single pages cost that stores
+ * fault in (0.25 s per GiB against 1.1). The helper does the same a segment ahead, then maps the pages: a populate
+ * alone would read the reserved, unwritten blocks in and clear them one page at a time (bench_pages: 7 times the CPU).
  *
  * Invariant: nobody but the writer writes into a segment that the writer has entered.
  */
@@ -47,7 +48,8 @@ static cmq_status stage_room(cmq_log *log, int64_t bytes)
     struct cmq_staged *staged = log->filling;
     const bool new_run = staged->run_count == 0 || staged->runs[staged->run_count - 1].segment != log->current;
     if (new_run && staged->run_count == CMQ_STAGED_RUNS_MAX) return CMQ_AGAIN;
-    if (staged->used > 0 && bytes > log->staging_bytes_max - staged->used && log->end + bytes > log->together_end) return CMQ_AGAIN;
+    if (staged->used > 0 && bytes > log->staging_bytes_max - staged->used && log->end + bytes > log->together_end)
+        return CMQ_AGAIN;
     if (bytes > staged->capacity - staged->used) {
         const int64_t capacity = max_of(max_of(staged->capacity * 2, STAGING_BYTES_MIN), staged->used + bytes);
         uint8_t *data = realloc(staged->data, (size_t)capacity);
@@ -57,7 +59,8 @@ static cmq_status stage_room(cmq_log *log, int64_t bytes)
     }
     if (new_run) {
         cmq_segment_pin(log->current);
-        staged->runs[staged->run_count++] = (cmq_staged_run){.segment = log->current, .phy = log->end, .at = staged->used, .bytes = 0};
+        staged->runs[staged->run_count++] =
+            (cmq_staged_run){.segment = log->current, .phy = log->end, .at = staged->used, .bytes = 0};
     }
     CMQ_ASSERT(staged->run_count > 0 && bytes <= staged->capacity - staged->used);
     return CMQ_OK;
@@ -85,7 +88,8 @@ static cmq_status reserve(cmq_log *log, int64_t bytes)
     const int64_t from = log->reserved_end;
     const int64_t to = min_of(max_of(log->end + bytes, from + log->reserve_step), start + log->segment_bytes);
     CMQ_ASSERT(from >= start && to >= log->end + bytes);
-    cmq_status status = cmq_file_reserve(cmq_segment_file(log->current), (uint64_t)(from - start), (uint64_t)(to - from));
+    cmq_status status =
+        cmq_file_reserve(cmq_segment_file(log->current), (uint64_t)(from - start), (uint64_t)(to - from));
     if (status != CMQ_OK) return status;
     log->reserved_end = to;
     return CMQ_OK;
@@ -93,7 +97,8 @@ static cmq_status reserve(cmq_log *log, int64_t bytes)
 
 static uint8_t zeros[TOUCH_BYTES_MAX];   /* never written */
 
-/* Mapped: make pages ahead of the next bytes, where they are cold. The map is advised as random, so a store into a cold page would fault in that
+/* Mapped: make pages ahead of the next bytes, where they are cold. The map is advised as random, so a store into a cold
+ *         page would fault in that
  * page alone. A steady writer gets ever larger pages, up to 1 MiB; a store of a few messages touches 64 KiB. */
 static cmq_status touch(cmq_log *log, int64_t bytes)
 {
@@ -103,7 +108,8 @@ static cmq_status touch(cmq_log *log, int64_t bytes)
         log->touch_step = min_of(max_of(log->touch_step * 2, TOUCH_BYTES_MIN), TOUCH_BYTES_MAX);
         const int64_t from = max_of(log->end, log->touched_end), to = min_of(from + log->touch_step, log->reserved_end);
         CMQ_ASSERT(to > from && to - from <= TOUCH_BYTES_MAX);
-        const cmq_status status = cmq_file_write(cmq_segment_file(log->current), (uint64_t)(from - start), zeros, (size_t)(to - from));
+        const cmq_status status =
+            cmq_file_write(cmq_segment_file(log->current), (uint64_t)(from - start), zeros, (size_t)(to - from));
         if (status != CMQ_OK) return status;
         log->touched_end = to;
     }
@@ -173,11 +179,15 @@ cmq_status cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64
     *into_out = NULL;
     *phy_out = -1;
     if ((int64_t)bytes > log->segment_bytes - CMQ_RECORD_BLANK_BYTES_MIN)
-        return cmq_fail(CMQ_ERR_TOO_LARGE, "%u bytes do not fit a segment of %lld; set a larger mappedFileSizeCommitLog or split the batch",
-                        bytes, (long long)log->segment_bytes);
+        return cmq_fail(
+            CMQ_ERR_TOO_LARGE,
+            "%u bytes do not fit a segment of %lld; set a larger mappedFileSizeCommitLog or split the batch", bytes,
+            (long long)log->segment_bytes);
     cmq_status status = CMQ_OK;
     if (log->current == NULL) status = enter_segment(log);
-    if (status == CMQ_OK && log->end + bytes + CMQ_RECORD_BLANK_BYTES_MIN > cmq_segment_start(log->current) + log->segment_bytes) status = roll(log);
+    if (status == CMQ_OK &&
+        log->end + bytes + CMQ_RECORD_BLANK_BYTES_MIN > cmq_segment_start(log->current) + log->segment_bytes)
+        status = roll(log);
     if (status == CMQ_OK) status = make_room(log, bytes);
     if (status != CMQ_OK) return status;
     *into_out = place(log);
@@ -189,7 +199,9 @@ cmq_status cmq_log_claim_here(cmq_log *log, uint32_t bytes, uint8_t **into_out, 
 {
     *into_out = NULL;
     *phy_out = -1;
-    if (log->current == NULL || log->end + bytes + CMQ_RECORD_BLANK_BYTES_MIN > cmq_segment_start(log->current) + log->segment_bytes) return CMQ_AGAIN;
+    if (log->current == NULL ||
+        log->end + bytes + CMQ_RECORD_BLANK_BYTES_MIN > cmq_segment_start(log->current) + log->segment_bytes)
+        return CMQ_AGAIN;
     const cmq_status status = make_room(log, bytes);
     if (status != CMQ_OK) return status;
     *into_out = place(log);
@@ -243,7 +255,8 @@ static cmq_status write_runs(const struct cmq_staged *staged)
         const cmq_staged_run *run = &staged->runs[i];
         cmq_file *file = cmq_segment_file(run->segment);
         CMQ_ASSERT(run->at + run->bytes <= staged->used);
-        status = cmq_file_write(file, (uint64_t)(run->phy - cmq_segment_start(run->segment)), staged->data + run->at, (size_t)run->bytes);
+        status = cmq_file_write(file, (uint64_t)(run->phy - cmq_segment_start(run->segment)), staged->data + run->at,
+                                (size_t)run->bytes);
         if (status == CMQ_OK) status = cmq_file_sync(file);
     }
     return status;
@@ -271,8 +284,11 @@ cmq_status cmq_log_sync(cmq_log *log, int64_t end)
         if (status != CMQ_OK) return status;
         const int64_t to = min_of(end, from + (int64_t)available);
         CMQ_ASSERT(to > from);
-        /* Only this range: syncing the whole file would write out the pages that were warmed ahead, and take their write permission away. */
-        status = cmq_file_sync_mapped(cmq_segment_file(segment), cmq_segment_data(segment) + (from - cmq_segment_start(segment)), (size_t)(to - from));
+        /* Only this range: syncing the whole file would write out the pages that were warmed ahead, and take their
+         * write permission away. */
+        status =
+            cmq_file_sync_mapped(cmq_segment_file(segment),
+                                 cmq_segment_data(segment) + (from - cmq_segment_start(segment)), (size_t)(to - from));
         cmq_segment_unpin(segment);
         if (status != CMQ_OK) return status;
         from = to;
@@ -283,7 +299,8 @@ cmq_status cmq_log_sync(cmq_log *log, int64_t end)
 
 /* ---- prewarming ---- */
 
-/* Blocks, and pages of zeros where the writer stores into the map. CMQ_END: the writer was faster, and is in the segment, or through with it. */
+/* Blocks, and pages of zeros where the writer stores into the map. CMQ_END: the writer was faster, and is in the
+ * segment, or through with it. */
 static cmq_status make_ahead(cmq_log *log, cmq_segment *segment, int64_t from, int64_t to)
 {
     CMQ_ASSERT(from < to && to <= log->segment_bytes && to - from <= TOUCH_BYTES_MAX);
@@ -291,7 +308,8 @@ static cmq_status make_ahead(cmq_log *log, cmq_segment *segment, int64_t from, i
     cmq_file *file = cmq_segment_file(segment);
     cmq_status status = file != NULL && cmq_segment_start(segment) >= log->entered_end ? CMQ_OK : CMQ_END;
     if (status == CMQ_OK) status = cmq_file_reserve(file, (uint64_t)from, (uint64_t)(to - from));
-    if (status == CMQ_OK && cmq_segment_writable(segment)) status = cmq_file_write(file, (uint64_t)from, zeros, (size_t)(to - from));
+    if (status == CMQ_OK && cmq_segment_writable(segment))
+        status = cmq_file_write(file, (uint64_t)from, zeros, (size_t)(to - from));
     pthread_mutex_unlock(&log->ahead_mutex);
     return status;
 }
@@ -301,7 +319,8 @@ cmq_status cmq_log_prewarm_step(cmq_log *log)
     /* The segment behind the one that the confirmed end is in. */
     const int64_t end = cmq_log_confirmed(log);
     const int64_t next = end - end % log->segment_bytes + log->segment_bytes;
-    /* Where a full disk kept the end's own segment from being made: one behind it would leave a gap, which no opening takes. */
+    /* Where a full disk kept the end's own segment from being made: one behind it would leave a gap, which no opening
+     * takes. */
     if (cmq_log_segment_at(log, end) == NULL) return CMQ_END;
     /* Early enough to be done in time, late enough that a store of a few MiB does not take a second segment's space. */
     if (end % log->segment_bytes < log->segment_bytes / 2) return CMQ_END;
@@ -311,8 +330,10 @@ cmq_status cmq_log_prewarm_step(cmq_log *log)
     if (!cmq_segment_try_pin(segment)) return CMQ_END;
     const int64_t from = cmq_segment_warm(segment), to = min_of(from + WARM_STEP_BYTES, log->segment_bytes);
     if (from >= log->segment_bytes) status = CMQ_END;
-    for (int64_t at = from; at < to && status == CMQ_OK; at += TOUCH_BYTES_MAX) status = make_ahead(log, segment, at, min_of(at + TOUCH_BYTES_MAX, to));
-    if (status == CMQ_OK && cmq_segment_writable(segment)) status = cmq_file_populate(cmq_segment_data(segment) + from, (size_t)(to - from));
+    for (int64_t at = from; at < to && status == CMQ_OK; at += TOUCH_BYTES_MAX)
+        status = make_ahead(log, segment, at, min_of(at + TOUCH_BYTES_MAX, to));
+    if (status == CMQ_OK && cmq_segment_writable(segment))
+        status = cmq_file_populate(cmq_segment_data(segment) + from, (size_t)(to - from));
     if (status == CMQ_OK) cmq_segment_set_warm(segment, to);
     cmq_segment_unpin(segment);
     return status;

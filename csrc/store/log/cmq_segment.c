@@ -64,12 +64,15 @@ static void adopt(cmq_segment_family *family, cmq_segment *segment)
     pthread_mutex_unlock(&family->mutex);
 }
 
-/* A file that is there already is left from a creation whose sync failed: nothing about it is durable, so it is made anew. It holds nothing. */
+/* A file that is there already is left from a creation whose sync failed: nothing about it is durable, so it is made
+ * anew. It holds nothing. */
 static cmq_status make_empty(cmq_file *file, const char *path)
 {
     uint64_t data;
     const cmq_status status = cmq_file_next_data(file, 0, &data);
-    if (status == CMQ_OK) return cmq_fail(CMQ_ERR_NOT_STORE, "%s has data, but the log ends before it: close the store and open it again", path);
+    if (status == CMQ_OK)
+        return cmq_fail(CMQ_ERR_NOT_STORE, "%s has data, but the log ends before it: close the store and open it again",
+                        path);
     return status == CMQ_END ? cmq_file_resize(file, 0) : status;
 }
 
@@ -87,10 +90,13 @@ static cmq_status make_full_length(cmq_fs *fs, cmq_file *file, const char *path,
     return cmq_fs_sync_directory(fs, directory);
 }
 
-static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_segment_access access, cmq_file **file_out, cmq_file_info *info_out)
+static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_segment_access access, cmq_file **file_out,
+                            cmq_file_info *info_out)
 {
     const bool may_create = access == CMQ_SEGMENT_STAGED || access == CMQ_SEGMENT_MAPPED;
-    const cmq_open_mode mode = access == CMQ_SEGMENT_READ ? CMQ_OPEN_READ : may_create ? CMQ_OPEN_CREATE : CMQ_OPEN_WRITE;
+    const cmq_open_mode mode = access == CMQ_SEGMENT_READ ? CMQ_OPEN_READ
+                               : may_create               ? CMQ_OPEN_CREATE
+                                                          : CMQ_OPEN_WRITE;
     cmq_status status = cmq_file_open(fs, path, mode, file_out);
     if (status != CMQ_OK) return status;
     status = cmq_file_info_of(*file_out, info_out);
@@ -98,8 +104,11 @@ static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_seg
         if (info_out->bytes > 0) status = make_empty(*file_out, path);
         if (status == CMQ_OK) status = make_full_length(fs, *file_out, path, bytes);
     } else if (status == CMQ_OK && info_out->bytes != (uint64_t)bytes)
-        status = cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, but segments of this log have %lld; set mappedFileSizeCommitLog to the length of "
-                          "its files", path, (unsigned long long)info_out->bytes, (long long)bytes);
+        status = cmq_fail(
+            CMQ_ERR_SETTING,
+            "%s has %llu bytes, but segments of this log have %lld; set mappedFileSizeCommitLog to the length of "
+            "its files",
+            path, (unsigned long long)info_out->bytes, (long long)bytes);
     if (status != CMQ_OK) {
         cmq_file_close(*file_out);
         *file_out = NULL;
@@ -107,8 +116,8 @@ static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_seg
     return status;
 }
 
-cmq_status cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes, cmq_segment_access access,
-                            cmq_segment **segment_out)
+cmq_status cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes,
+                            cmq_segment_access access, cmq_segment **segment_out)
 {
     *segment_out = NULL;
     const size_t path_bytes = strlen(path) + 1;
@@ -142,13 +151,20 @@ const char *cmq_segment_path(const cmq_segment *segment) { return segment->path;
 cmq_file *cmq_segment_file(const cmq_segment *segment) { return segment->file; }
 uint8_t *cmq_segment_data(const cmq_segment *segment) { return segment->data; }
 bool cmq_segment_writable(const cmq_segment *segment) { return segment->writable; }
-int64_t cmq_segment_warm(const cmq_segment *segment) { return atomic_load_explicit(&segment->warm, memory_order_acquire); }
-void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes) { atomic_store_explicit(&segment->warm, bytes, memory_order_release); }
+int64_t cmq_segment_warm(const cmq_segment *segment)
+{
+    return atomic_load_explicit(&segment->warm, memory_order_acquire);
+}
+void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes)
+{
+    atomic_store_explicit(&segment->warm, bytes, memory_order_release);
+}
 
 cmq_status cmq_segment_reopen(cmq_segment *segment, cmq_segment_access access, cmq_segment **segment_out)
 {
     /* A new handle: readers that pinned the old one keep it. */
-    return cmq_segment_open(segment->family, segment->fs, segment->path, segment->start, segment->bytes, access, segment_out);
+    return cmq_segment_open(segment->family, segment->fs, segment->path, segment->start, segment->bytes, access,
+                            segment_out);
 }
 
 void cmq_segment_close_file(cmq_segment *segment)
@@ -165,7 +181,8 @@ cmq_status cmq_segment_replaced(const cmq_segment *segment, bool *replaced_out)
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK) return status;
     /* One of another length is being made. */
-    *replaced_out = (named.inode != segment->inode || named.device != segment->device) && named.bytes == (uint64_t)segment->bytes;
+    *replaced_out =
+        (named.inode != segment->inode || named.device != segment->device) && named.bytes == (uint64_t)segment->bytes;
     return CMQ_OK;
 }
 
@@ -173,7 +190,9 @@ bool cmq_segment_try_pin(cmq_segment *segment)
 {
     int32_t pins = atomic_load_explicit(&segment->pins, memory_order_relaxed);
     while (pins > 0)
-        if (atomic_compare_exchange_weak_explicit(&segment->pins, &pins, pins + 1, memory_order_acquire, memory_order_relaxed)) return true;
+        if (atomic_compare_exchange_weak_explicit(&segment->pins, &pins, pins + 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return true;
     return false;
 }
 

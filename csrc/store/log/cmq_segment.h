@@ -1,7 +1,7 @@
 /* cmq_segment: one file of the commit log, mapped, and the pins that keep its mapping alive.
  *
- * Owns:       one mapping, from open or create until the last pin is gone; one descriptor, only while bytes come in: a log of thousands of segments
- *             has two or three.
+ * Owns:       one mapping, from open or create until the last pin is gone; one descriptor, only while bytes come in: a
+ *             log of thousands of segments has two or three.
  * Invariant:  a segment's memory (not its mapping) lives until its family is released and every pin of every segment is
  *             gone, so a reader that holds a stale pointer may always try to pin it, and fails when it is too late.
  * Threads:    pin and unpin from any thread; the rest by the log's writer or, where said, the prewarming helper.
@@ -33,29 +33,32 @@ typedef enum cmq_segment_access {
 /* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is
  * CMQ_ERR_SETTING. Before a creation, a file left by a failed one is emptied first. Creation syncs the directory. The
  * result has one pin, the log's own. */
-cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes,
-                                           cmq_segment_access access, cmq_segment **segment_out);
+cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start,
+                                           int64_t bytes, cmq_segment_access access, cmq_segment **segment_out);
 
 int64_t cmq_segment_start(const cmq_segment *segment);
 const char *cmq_segment_path(const cmq_segment *segment);
 
-/* The file of a segment opened with any access but READ, until close_file; NULL for the others. The mapping was made from this descriptor: on
- * overlayfs an older one that was opened for reading never shows what is written. */
+/* The file of a segment opened with any access but READ, until close_file; NULL for the others. The mapping was made
+ * from this descriptor: on overlayfs an older one that was opened for reading never shows what is written. */
 cmq_file *cmq_segment_file(const cmq_segment *segment);
 void cmq_segment_close_file(cmq_segment *segment);
 
 /* Has another file taken this one's name? False when there is none of that name. */
 cmq_status CMQ_MUST_CHECK cmq_segment_replaced(const cmq_segment *segment, bool *replaced_out);
 
-uint8_t *cmq_segment_data(const cmq_segment *segment);   /* the mapping; valid while pinned; writable with MAPPED only */
+uint8_t *cmq_segment_data(const cmq_segment *segment);   /* the mapping; valid while pinned; writable with MAPPED
+                                                          * only */
 bool cmq_segment_writable(const cmq_segment *segment);
 
-/* How many bytes from its start on have warm pages: reserved, in memory, mapped for writing. The helper raises it, the writer reads it. */
+/* How many bytes from its start on have warm pages: reserved, in memory, mapped for writing. The helper raises it, the
+ * writer reads it. */
 int64_t cmq_segment_warm(const cmq_segment *segment);
 void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes);
 
 /* Open a loaded segment's file again, to append to it. */
-cmq_status CMQ_MUST_CHECK cmq_segment_reopen(cmq_segment *segment, cmq_segment_access access, cmq_segment **segment_out);
+cmq_status CMQ_MUST_CHECK cmq_segment_reopen(cmq_segment *segment, cmq_segment_access access,
+                                             cmq_segment **segment_out);
 
 /* Pin if the log or anyone still has it; false when it is gone. */
 bool cmq_segment_try_pin(cmq_segment *segment);

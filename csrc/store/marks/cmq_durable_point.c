@@ -1,17 +1,18 @@
 /* cmq_durable_point: see cmq_durable_point.h.
  *
  * A slot, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only, 32: marks)   16 sequence u64
- *   24 log_end   32 store_ms
- *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
- *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
- *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
- *   156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32 of the first 24 bytes   184 crc32 of the bytes before
+ *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only,
+ *   32: marks)   16 sequence u64 24 log_end   32 store_ms 40 index: file_name i64, count i32, slots_used i32, begin_ms,
+ *   end_ms, begin_phy, end_phy (48 bytes in all) 88 last_phy   96 last_bytes i32   100 last_crc u32   104
+ *   checkpoint_crc u32   108 queues u64 116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes
+ *   i64, index_slots, index_entries i32 156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32
+ *   of the first 24 bytes   184 crc32 of the bytes before
  *
  * Every later version keeps the first 24 bytes with their crc32 at 180. With the flag "newer only" set there, a program
  * that does not know the version leaves the store alone; without it, it ignores the point. Nothing sets the flag yet.
  *
- * Versions that are still read: 3 has no index_missing, and its crc32 at 164; 2 has no sizes either, and its crc32 at 116.
+ * Versions that are still read: 3 has no index_missing, and its crc32 at 164; 2 has no sizes either, and its crc32 at
+ * 116.
  */
 #include "store/marks/cmq_durable_point.h"
 
@@ -52,8 +53,9 @@ static void encode(const cmq_durable_point *point, uint64_t sequence, uint8_t at
 {
     cmq_store_u64(at, MAGIC);
     cmq_store_u32(at + 8, VERSION);
-    cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) | (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0) |
-                              (point->has_also ? FLAG_ALSO : 0) | (point->marks ? FLAG_MARKS : 0));
+    cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) |
+                               (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0) | (point->has_also ? FLAG_ALSO : 0) |
+                               (point->marks ? FLAG_MARKS : 0));
     cmq_store_u64(at + 16, sequence);
     cmq_store_i64(at + 24, point->log_end);
     cmq_store_i64(at + 32, point->store_ms);
@@ -151,7 +153,8 @@ typedef struct wanted {
 } wanted;
 
 /* The newest valid slot of an open file that is wanted. A file that ends early has fewer slots. */
-static cmq_status read_newest(cmq_file *file, wanted which, cmq_durable_point *point_out, uint64_t *sequence_out, uint64_t *slot_out, bool *found_out)
+static cmq_status read_newest(cmq_file *file, wanted which, cmq_durable_point *point_out, uint64_t *sequence_out,
+                              uint64_t *slot_out, bool *found_out)
 {
     cmq_file_info info;
     cmq_status status = cmq_file_info_of(file, &info);
@@ -200,7 +203,8 @@ cmq_status cmq_durable_point_load(cmq_fs *fs, const char *root, cmq_durable_poin
     return load(fs, root, (wanted){.any = true}, point_out, found_out);
 }
 
-cmq_status cmq_durable_point_load_for(cmq_fs *fs, const char *root, uint32_t checkpoint_crc, cmq_durable_point *point_out, bool *found_out)
+cmq_status cmq_durable_point_load_for(cmq_fs *fs, const char *root, uint32_t checkpoint_crc,
+                                      cmq_durable_point *point_out, bool *found_out)
 {
     return load(fs, root, (wanted){.checkpoint_crc = checkpoint_crc}, point_out, found_out);
 }
@@ -216,10 +220,15 @@ cmq_status cmq_durable_point_refuse_newer(cmq_fs *fs, const char *root)
     for (uint64_t slot = 0; status == CMQ_OK && slot < SLOTS && info.bytes >= slot * SLOT_STEP + SLOT_BYTES; slot++) {
         uint8_t at[SLOT_BYTES];
         status = cmq_file_read(file, slot * SLOT_STEP, at, sizeof at);
-        if (status != CMQ_OK || cmq_load_u64(at) != MAGIC || cmq_load_u32(at + HEAD_CRC_AT) != cmq_crc32(at, HEAD_BYTES)) continue;
+        if (status != CMQ_OK || cmq_load_u64(at) != MAGIC ||
+            cmq_load_u32(at + HEAD_CRC_AT) != cmq_crc32(at, HEAD_BYTES))
+            continue;
         if (cmq_load_u32(at + 8) > VERSION && (cmq_load_u32(at + 12) & FLAG_NEWER_ONLY) != 0)
-            status = cmq_fail(CMQ_ERR_NOT_STORE, "%s says that a newer CometMQ wrote this store, and that an older one must not use it (its format is %u, this "
-                              "program knows up to %u): `pip install --upgrade cometmq`", path, cmq_load_u32(at + 8), VERSION);
+            status = cmq_fail(CMQ_ERR_NOT_STORE,
+                              "%s says that a newer CometMQ wrote this store, and that an older one must not use it "
+                              "(its format is %u, this "
+                              "program knows up to %u): `pip install --upgrade cometmq`",
+                              path, cmq_load_u32(at + 8), VERSION);
     }
     cmq_file_close(file);
     return status;
@@ -252,7 +261,8 @@ cmq_status cmq_durable_point_open(cmq_fs *fs, const char *root, cmq_durable_poin
     if (status == CMQ_OK) status = prepare(fs, root, opened->file);
     cmq_durable_point point;
     bool found = false;
-    if (status == CMQ_OK) status = read_newest(opened->file, (wanted){.any = true}, &point, &opened->sequence, &opened->kept, &found);
+    if (status == CMQ_OK)
+        status = read_newest(opened->file, (wanted){.any = true}, &point, &opened->sequence, &opened->kept, &found);
     if (status != CMQ_OK) {
         cmq_durable_point_close(opened);
         return status;

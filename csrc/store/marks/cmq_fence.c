@@ -44,7 +44,8 @@ static cmq_status CMQ_MUST_CHECK rewrite_part(cmq_file *file, int64_t at, int64_
     while (at < end) {
         const int64_t bytes = end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES;
         cmq_status status = cmq_file_read(file, (uint64_t)at, chunk, (size_t)bytes);
-        if (status == CMQ_OK && !is_zero(chunk, bytes)) status = cmq_file_write(file, (uint64_t)at, chunk, (size_t)bytes);
+        if (status == CMQ_OK && !is_zero(chunk, bytes))
+            status = cmq_file_write(file, (uint64_t)at, chunk, (size_t)bytes);
         if (status != CMQ_OK) return status;
         at += bytes;
     }
@@ -63,7 +64,8 @@ cmq_status cmq_fence_rewrite(cmq_store *store, int64_t from, int64_t end)
         cmq_file *file;
         status = cmq_log_pin(store->log, from, &segment, &data, &available);
         if (status != CMQ_OK) break;
-        const int64_t start = cmq_segment_start(segment), to = end < start + segment_bytes ? end : start + segment_bytes;
+        const int64_t start = cmq_segment_start(segment),
+                      to = end < start + segment_bytes ? end : start + segment_bytes;
         status = cmq_file_open(store->fs, cmq_segment_path(segment), CMQ_OPEN_WRITE, &file);
         cmq_segment_unpin(segment);
         if (status != CMQ_OK) break;

@@ -1,10 +1,12 @@
 /* cmq_fence: after a write or sync failed, nothing that is read back counts as being on disk.
  *
- * When write-back of a page fails, Linux marks it clean and keeps it: a later fdatasync answers "done", and the bytes are in memory alone. So the store
- * is fenced; and who opens it next in the same boot finds whole records that no disk has. The fence leaves a mark, and that opening writes everything
- * behind the last durable point anew, the same bytes, before it counts them as durable.
+ * When write-back of a page fails, Linux marks it clean and keeps it: a later fdatasync answers "done", and the bytes
+ * are in memory alone. So the store is fenced; and who opens it next in the same boot finds whole records that no disk
+ * has. The fence leaves a mark, and that opening writes everything behind the last durable point anew, the same bytes,
+ * before it counts them as durable.
  *
- * Owns:    the file <root>/cometmq/fenced: empty; that it is there is what it says. It is not synced: after a reboot memory holds what the disk has.
+ * Owns:    the file <root>/cometmq/fenced: empty; that it is there is what it says. It is not synced: after a reboot
+ *          memory holds what the disk has.
  * Threads: the holder of the store's lock.
  */
 #ifndef CMQ_FENCE_H

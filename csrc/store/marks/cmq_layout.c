@@ -92,22 +92,25 @@ static cmq_status take_length(lengths *kind, const char *path, uint64_t bytes)
 {
     if (kind->bytes == 0) {
         if (kind->set != 0 && bytes != kind->set)
-            return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRIu64 ", but %s has %" PRIu64 " bytes", kind->option, kind->set, path, bytes);
+            return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRIu64 ", but %s has %" PRIu64 " bytes", kind->option,
+                            kind->set, path, bytes);
         if (bytes == 0 || bytes % kind->unit != 0 || bytes > INT64_MAX)
-            return cmq_fail(CMQ_ERR_AMBIGUOUS, "%s has %" PRIu64 " bytes, which no %s makes: remove or complete it", path, bytes, kind->option);
+            return cmq_fail(CMQ_ERR_AMBIGUOUS, "%s has %" PRIu64 " bytes, which no %s makes: remove or complete it",
+                            path, bytes, kind->option);
         kind->bytes = bytes;
         memcpy(kind->first, path, sizeof kind->first);
     } else if (bytes != kind->bytes) {
-        return cmq_fail(CMQ_ERR_AMBIGUOUS, "%s has %" PRIu64 " bytes, but %s has %" PRIu64 ": all files must be of %s", path, bytes, kind->first,
-                        kind->bytes, kind->option);
+        return cmq_fail(CMQ_ERR_AMBIGUOUS, "%s has %" PRIu64 " bytes, but %s has %" PRIu64 ": all files must be of %s",
+                        path, bytes, kind->first, kind->bytes, kind->option);
     }
     kind->files++;
     return CMQ_OK;
 }
 
-/* Every file of a data folder counts in upstream: a foreign one stops a broker, so it stops us, with its name. A last file of length 0 is a creation
- * that did not finish. Folders are skipped. */
-static cmq_status take_file(probe *look, lengths *kind, const char *folder, const char *name, bool last, int64_t *start_out, bool *taken_out)
+/* Every file of a data folder counts in upstream: a foreign one stops a broker, so it stops us, with its name. A last
+ * file of length 0 is a creation that did not finish. Folders are skipped. */
+static cmq_status take_file(probe *look, lengths *kind, const char *folder, const char *name, bool last,
+                            int64_t *start_out, bool *taken_out)
 {
     *taken_out = false;
     char path[CMQ_PATH_BYTES];
@@ -126,7 +129,8 @@ static cmq_status take_file(probe *look, lengths *kind, const char *folder, cons
 static cmq_status take_setting(int64_t set, const char *option, uint64_t *into)
 {
     if (set < 0 || set > SETTING_MAX)
-        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRId64 ", which is not between 1 and %" PRId64, option, set, SETTING_MAX);
+        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRId64 ", which is not between 1 and %" PRId64, option, set,
+                        SETTING_MAX);
     *into = (uint64_t)set;
     return CMQ_OK;
 }
@@ -157,7 +161,8 @@ static cmq_status probe_log(probe *look)
         if (status == CMQ_OK && taken && look->layout->segment_count++ == 0) look->layout->segment_first = start;
     }
     free_names(names, count);
-    if (status == CMQ_OK) give_size(look, &kind, CMQ_FOUND_SEGMENT, look->normal.segment_bytes, &look->layout->sizes.segment_bytes);
+    if (status == CMQ_OK)
+        give_size(look, &kind, CMQ_FOUND_SEGMENT, look->normal.segment_bytes, &look->layout->sizes.segment_bytes);
     return status;
 }
 
@@ -183,7 +188,9 @@ static cmq_status look_at_topic(probe *look, lengths *kind, const char *folder, 
     char **names;
     size_t count;
     cmq_status status = list(look->fs, folder, &names, &count);
-    for (size_t i = 0; i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT && *folders < QUEUE_FOLDERS_LOOKED_AT; i++) {
+    for (size_t i = 0;
+         i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT && *folders < QUEUE_FOLDERS_LOOKED_AT;
+         i++) {
         if (!is_number(names[i])) continue;   /* upstream skips names that are not queue ids */
         char queue[CMQ_PATH_BYTES];
         ++*folders;
@@ -210,10 +217,15 @@ static cmq_status look_at_queues(probe *look, lengths *kind, const char *name)
     size_t count;
     status = list(look->fs, folder, &names, &count);
     if (status == CMQ_OK && is_rocksdb(names, count))
-        status = cmq_fail(CMQ_ERR_NOT_STORE, "%s is a RocksDB database (storeType=defaultRocksDB): only file queues are read. A broker with storeType=default "
-                          "rebuilds them from the log", folder);
+        status = cmq_fail(CMQ_ERR_NOT_STORE,
+                          "%s is a RocksDB database (storeType=defaultRocksDB): only file queues are read. A broker "
+                          "with storeType=default "
+                          "rebuilds them from the log",
+                          folder);
     uint32_t folders = 0;
-    for (size_t i = 0; i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT && folders < QUEUE_FOLDERS_LOOKED_AT; i++) {
+    for (size_t i = 0;
+         i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT && folders < QUEUE_FOLDERS_LOOKED_AT;
+         i++) {
         char topic[CMQ_PATH_BYTES];
         status = cmq_path_join(topic, folder, names[i]);
         if (status == CMQ_OK) status = look_at_topic(look, kind, topic, &folders);
@@ -234,7 +246,8 @@ static cmq_status probe_queues(probe *look)
     if (status != CMQ_OK) return status;
     simple.set = (simple.set + 19) / 20 * 20;
     if (batch.set % batch.unit != 0)
-        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRIu64 ", which is not a multiple of 46", batch.option, batch.set);
+        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRIu64 ", which is not a multiple of 46", batch.option,
+                        batch.set);
     status = look_at_queues(look, &simple, "consumequeue");
     if (status == CMQ_OK) status = look_at_queues(look, &batch, "batchconsumequeue");
     if (status == CMQ_OK) status = look_at_queues(look, &ext, "consumequeue_ext");
@@ -264,14 +277,20 @@ static bool complete_setting(uint64_t bytes, int64_t *slots, int64_t *entries)
 }
 
 /* Check the settings against a file: first its length, then its chains, if they are clear. */
-static cmq_status check_setting(probe *look, const char *path, uint64_t bytes, bool told, int32_t slots, int32_t entries)
+static cmq_status check_setting(probe *look, const char *path, uint64_t bytes, bool told, int32_t slots,
+                                int32_t entries)
 {
     int64_t set_slots = look->settings.index_slots, set_entries = look->settings.index_entries;
-    if (!complete_setting(bytes, &set_slots, &set_entries) || split_bytes(set_slots, set_entries) != bytes || set_slots < 1 || set_entries < 2)
-        return cmq_fail(CMQ_ERR_SETTING, "maxHashSlotNum is set to %d and maxIndexNum to %d (0: not set), but index file %s has %" PRIu64 " bytes",
+    if (!complete_setting(bytes, &set_slots, &set_entries) || split_bytes(set_slots, set_entries) != bytes ||
+        set_slots < 1 || set_entries < 2)
+        return cmq_fail(CMQ_ERR_SETTING,
+                        "maxHashSlotNum is set to %d and maxIndexNum to %d (0: not set), but index file %s has %" PRIu64
+                        " bytes",
                         look->settings.index_slots, look->settings.index_entries, path, bytes);
     if (told && (slots != set_slots || entries != set_entries))
-        return cmq_fail(CMQ_ERR_SETTING, "maxHashSlotNum %" PRId64 " and maxIndexNum %" PRId64 " are set, but the chains of index file %s show %d and %d",
+        return cmq_fail(CMQ_ERR_SETTING,
+                        "maxHashSlotNum %" PRId64 " and maxIndexNum %" PRId64
+                        " are set, but the chains of index file %s show %d and %d",
                         set_slots, set_entries, path, slots, entries);
     look->layout->sizes.index_slots = (int32_t)set_slots;
     look->layout->sizes.index_entries = (int32_t)set_entries;
@@ -284,13 +303,15 @@ static cmq_status find_split(probe *look, char (*paths)[CMQ_PATH_BYTES], size_t 
 {
     int32_t slots = 0, entries = 0;
     cmq_status status = CMQ_ERR_AMBIGUOUS;
-    for (size_t i = 0; i < count && status == CMQ_ERR_AMBIGUOUS; i++) status = cmq_index_find_split(look->fs, paths[i], &slots, &entries);
+    for (size_t i = 0; i < count && status == CMQ_ERR_AMBIGUOUS; i++)
+        status = cmq_index_find_split(look->fs, paths[i], &slots, &entries);
     if (look->settings.index_slots != 0 || look->settings.index_entries != 0) {
         if (status != CMQ_OK && status != CMQ_ERR_AMBIGUOUS) return status;
         return check_setting(look, paths[0], bytes, status == CMQ_OK, slots, entries);
     }
     /* Empty ones: as long as those that were made here before, or as upstream's. */
-    if (status == CMQ_ERR_AMBIGUOUS && bytes == split_bytes(look->normal.index_slots, look->normal.index_entries)) return CMQ_OK;
+    if (status == CMQ_ERR_AMBIGUOUS && bytes == split_bytes(look->normal.index_slots, look->normal.index_entries))
+        return CMQ_OK;
     if (status == CMQ_ERR_AMBIGUOUS && bytes == split_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {
         look->layout->sizes.index_slots = CMQ_INDEX_SLOTS_DEFAULT;
         look->layout->sizes.index_entries = CMQ_INDEX_ENTRIES_DEFAULT;
@@ -333,7 +354,8 @@ static cmq_status probe_index(probe *look)
 {
     const cmq_layout_sizes *set = &look->settings;
     if (set->index_slots < 0 || set->index_entries < 0 || set->index_entries == 1)
-        return cmq_fail(CMQ_ERR_SETTING, "maxHashSlotNum %d must be at least 1 and maxIndexNum %d at least 2", set->index_slots, set->index_entries);
+        return cmq_fail(CMQ_ERR_SETTING, "maxHashSlotNum %d must be at least 1 and maxIndexNum %d at least 2",
+                        set->index_slots, set->index_entries);
     look->layout->sizes.index_slots = set->index_slots != 0 ? set->index_slots : look->normal.index_slots;
     look->layout->sizes.index_entries = set->index_entries != 0 ? set->index_entries : look->normal.index_entries;
     char folder[CMQ_PATH_BYTES];
@@ -351,15 +373,19 @@ static cmq_status probe_index(probe *look)
 
 static cmq_status refuse_rocksdb_config(probe *look)
 {
-    static const char *const folders[] = {"config/rdb", "config/topics", "config/consumerOffsets", "config/subscriptionGroups"};
+    static const char *const folders[] = {"config/rdb", "config/topics", "config/consumerOffsets",
+                                          "config/subscriptionGroups"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         char folder[CMQ_PATH_BYTES];
         cmq_status status = cmq_path_join(folder, look->root, folders[i]);
         bool there = false;
         if (status == CMQ_OK) status = is_there(look->fs, folder, "CURRENT", &there);
         if (status == CMQ_OK && there)
-            status = cmq_fail(CMQ_ERR_NOT_STORE, "%s is a RocksDB database: topics, groups and offsets in RocksDB are not read. Export them to JSON with "
-                              "`mqadmin rocksDBConfigToJson` and move the folder away", folder);
+            status = cmq_fail(CMQ_ERR_NOT_STORE,
+                              "%s is a RocksDB database: topics, groups and offsets in RocksDB are not read. Export "
+                              "them to JSON with "
+                              "`mqadmin rocksDBConfigToJson` and move the folder away",
+                              folder);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
@@ -371,11 +397,14 @@ static cmq_status look_at_root(probe *look, char *const *names, size_t count)
     layout->is_empty = true;
     for (size_t i = 0; i < count; i++) {
         if (strncmp(names[i], "dledger-", 8) == 0)
-            return cmq_fail(CMQ_ERR_NOT_STORE, "%s/%s is a DLedger log (enableDLegerCommitLog=true): only the plain commit log is read", look->root, names[i]);
+            return cmq_fail(CMQ_ERR_NOT_STORE,
+                            "%s/%s is a DLedger log (enableDLegerCommitLog=true): only the plain commit log is read",
+                            look->root, names[i]);
         if (strcmp(names[i], CMQ_SIDE_FOLDER) != 0 && strcmp(names[i], "lock") != 0) layout->is_empty = false;
     }
     layout->has_abort = is_among("abort", names, count);
-    layout->is_store = is_among("commitlog", names, count) || is_among("consumequeue", names, count) || is_among("checkpoint", names, count);
+    layout->is_store = is_among("commitlog", names, count) || is_among("consumequeue", names, count) ||
+                       is_among("checkpoint", names, count);
     return CMQ_OK;
 }
 
@@ -413,8 +442,8 @@ cmq_layout_sizes cmq_layout_normal(cmq_fs *fs, const char *root)
 {
     cmq_durable_point point;
     bool found;
-    cmq_layout_sizes sizes = {CMQ_SEGMENT_BYTES_DEFAULT, CMQ_QUEUE_FILE_BYTES_DEFAULT, CMQ_BATCH_FILE_BYTES_DEFAULT, CMQ_EXT_FILE_BYTES_DEFAULT,
-                              CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT};
+    cmq_layout_sizes sizes = {CMQ_SEGMENT_BYTES_DEFAULT,  CMQ_QUEUE_FILE_BYTES_DEFAULT, CMQ_BATCH_FILE_BYTES_DEFAULT,
+                              CMQ_EXT_FILE_BYTES_DEFAULT, CMQ_INDEX_SLOTS_DEFAULT,      CMQ_INDEX_ENTRIES_DEFAULT};
     /* A point that cannot be read remembers nothing. */
     if (cmq_durable_point_load(fs, root, &point, &found) != CMQ_OK || !found) return sizes;
     prefer_i64(&sizes.segment_bytes, point.sizes.segment_bytes);

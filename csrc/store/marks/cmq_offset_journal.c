@@ -34,7 +34,10 @@ struct cmq_offset_journal {
     size_t buffer_bytes;
 };
 
-static cmq_status CMQ_MUST_CHECK path_of(char path[CMQ_PATH_BYTES], const char *root, const char *name) { return cmq_path_join(path, root, name); }
+static cmq_status CMQ_MUST_CHECK path_of(char path[CMQ_PATH_BYTES], const char *root, const char *name)
+{
+    return cmq_path_join(path, root, name);
+}
 
 /* ---- head ---- */
 
@@ -96,10 +99,12 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_offset_journal *log, const cmq_of
     return status;
 }
 
-cmq_status cmq_offset_journal_create(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, int64_t now_ms, bool durable, cmq_offset_journal **log_out)
+cmq_status cmq_offset_journal_create(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis,
+                                     int64_t now_ms, bool durable, cmq_offset_journal **log_out)
 {
     *log_out = NULL;
-    if (strlen(root) >= CMQ_PATH_BYTES) return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store has more than %d bytes", CMQ_PATH_BYTES - 1);
+    if (strlen(root) >= CMQ_PATH_BYTES)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store has more than %d bytes", CMQ_PATH_BYTES - 1);
     cmq_offset_journal *log = calloc(1, sizeof *log);
     if (log == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the journal of offsets");
     log->fs = fs;
@@ -138,7 +143,11 @@ cmq_status cmq_offset_journal_forget(cmq_fs *fs, const char *root)
 
 /* ---- writing ---- */
 
-static cmq_status fail_failed(void) { return cmq_fail(CMQ_ERR_IO, "the journal of offsets failed before; the next commit writes consumerOffset.json instead"); }
+static cmq_status fail_failed(void)
+{
+    return cmq_fail(CMQ_ERR_IO,
+                    "the journal of offsets failed before; the next commit writes consumerOffset.json instead");
+}
 
 static size_t bytes_of(cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count)
 {
@@ -152,7 +161,8 @@ static uint32_t crc_of(uint32_t chain, const uint8_t *record, size_t bytes)
     return cmq_crc32_extend(cmq_crc32_extend(chain, record, 4), record + 8, bytes - 8);
 }
 
-static void encode(uint8_t *at, size_t bytes, uint32_t chain, cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count)
+static void encode(uint8_t *at, size_t bytes, uint32_t chain, cmq_slice group, const cmq_offset_journal_entry *entries,
+                   uint32_t count)
 {
     uint8_t *to = at + RECORD_HEAD_BYTES;
     cmq_store_u32(at, (uint32_t)bytes);
@@ -184,7 +194,8 @@ static cmq_status CMQ_MUST_CHECK room_for(cmq_offset_journal *log, size_t bytes)
 }
 
 /* mutex held */
-static cmq_status CMQ_MUST_CHECK write_record(cmq_offset_journal *log, size_t bytes, cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count)
+static cmq_status CMQ_MUST_CHECK write_record(cmq_offset_journal *log, size_t bytes, cmq_slice group,
+                                              const cmq_offset_journal_entry *entries, uint32_t count)
 {
     if (log->failed) return fail_failed();
     if (log->at + bytes > CMQ_OFFSETLOG_BYTES) return CMQ_AGAIN;
@@ -200,7 +211,8 @@ static cmq_status CMQ_MUST_CHECK write_record(cmq_offset_journal *log, size_t by
     return CMQ_OK;
 }
 
-cmq_status cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count, uint64_t *end_out)
+cmq_status cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group, const cmq_offset_journal_entry *entries,
+                                     uint32_t count, uint64_t *end_out)
 {
     *end_out = 0;
     bool fits = group.bytes <= UINT16_MAX;
@@ -278,7 +290,8 @@ static bool is_whole(const uint8_t *at, size_t available, uint32_t chain)
 {
     if (available < RECORD_HEAD_BYTES) return false;
     const size_t bytes = cmq_load_u32(at);
-    if (bytes < RECORD_HEAD_BYTES || bytes > available || cmq_load_u32(at + 4) != crc_of(chain, at, bytes)) return false;
+    if (bytes < RECORD_HEAD_BYTES || bytes > available || cmq_load_u32(at + 4) != crc_of(chain, at, bytes))
+        return false;
     const size_t group_bytes = cmq_load_u16(at + 10);
     const uint32_t count = cmq_load_u32(at + 12);
     size_t used = RECORD_HEAD_BYTES + group_bytes;
@@ -296,16 +309,18 @@ static cmq_status CMQ_MUST_CHECK visit_record(const uint8_t *at, cmq_offset_jour
     const uint8_t *from = at + RECORD_HEAD_BYTES + group.bytes;
     cmq_status status = CMQ_OK;
     for (uint32_t i = 0; status == CMQ_OK && i < count; i++) {
-        const cmq_offset_journal_entry entry = {.queue_id = cmq_load_i32(from),
-                                           .offset = cmq_load_i64(from + 4),
-                                           .topic = {.data = from + ENTRY_HEAD_BYTES, .bytes = cmq_load_u16(from + 12)}};
+        const cmq_offset_journal_entry entry = {
+            .queue_id = cmq_load_i32(from),
+            .offset = cmq_load_i64(from + 4),
+            .topic = {.data = from + ENTRY_HEAD_BYTES, .bytes = cmq_load_u16(from + 12)}};
         status = visit(context, group, &entry);
         from += ENTRY_HEAD_BYTES + entry.topic.bytes;
     }
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK read_records(const uint8_t *data, size_t bytes, cmq_offset_journal_cursor *cursor, cmq_offset_journal_visit visit, void *context)
+static cmq_status CMQ_MUST_CHECK read_records(const uint8_t *data, size_t bytes, cmq_offset_journal_cursor *cursor,
+                                              cmq_offset_journal_visit visit, void *context)
 {
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK && cursor->at <= bytes && is_whole(data + cursor->at, bytes - cursor->at, cursor->chain)) {
@@ -330,10 +345,13 @@ static cmq_status CMQ_MUST_CHECK load(cmq_fs *fs, const char *root, uint8_t **da
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK) return status;
     status = cmq_file_info_of(file, &info);
-    const size_t bytes = status != CMQ_OK ? 0 : info.bytes < CMQ_OFFSETLOG_BYTES ? (size_t)info.bytes : CMQ_OFFSETLOG_BYTES;
+    const size_t bytes = status != CMQ_OK                   ? 0
+                         : info.bytes < CMQ_OFFSETLOG_BYTES ? (size_t)info.bytes
+                                                            : CMQ_OFFSETLOG_BYTES;
     uint8_t *data = bytes >= HEAD_BYTES ? malloc(bytes) : NULL;
     if (status == CMQ_OK && bytes >= HEAD_BYTES)
-        status = data == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to read %s", path) : cmq_file_read(file, 0, data, bytes);
+        status =
+            data == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to read %s", path) : cmq_file_read(file, 0, data, bytes);
     cmq_file_close(file);
     if (status != CMQ_OK) {
         free(data);
@@ -344,8 +362,9 @@ static cmq_status CMQ_MUST_CHECK load(cmq_fs *fs, const char *root, uint8_t **da
     return CMQ_OK;
 }
 
-cmq_status cmq_offset_journal_read(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, cmq_offset_journal_cursor *cursor, cmq_offset_journal_visit visit,
-                              void *context, cmq_offset_journal_found *found_out)
+cmq_status cmq_offset_journal_read(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis,
+                                   cmq_offset_journal_cursor *cursor, cmq_offset_journal_visit visit, void *context,
+                                   cmq_offset_journal_found *found_out)
 {
     uint8_t *data;
     size_t bytes;
@@ -356,7 +375,8 @@ cmq_status cmq_offset_journal_read(cmq_fs *fs, const char *root, const cmq_offse
     if (status != CMQ_OK || data == NULL) return status;
     if (decode_head(data, &own, &head_crc)) {
         *found_out = own.crc == basis->crc && own.bytes == basis->bytes ? CMQ_OFFSETLOG_READ : CMQ_OFFSETLOG_OTHER;
-        if (cursor->head_crc != head_crc || cursor->at < HEAD_BYTES) *cursor = (cmq_offset_journal_cursor){.head_crc = head_crc, .chain = head_crc, .at = HEAD_BYTES};
+        if (cursor->head_crc != head_crc || cursor->at < HEAD_BYTES)
+            *cursor = (cmq_offset_journal_cursor){.head_crc = head_crc, .chain = head_crc, .at = HEAD_BYTES};
         if (*found_out == CMQ_OFFSETLOG_READ) status = read_records(data, bytes, cursor, visit, context);
     }
     free(data);

@@ -6,14 +6,15 @@
  *   cmq_follow   `cometmq/follow`: the page through which followers in other processes see what is confirmed
  *
  *   cmq_fence    `cometmq/fenced`: a write or sync failed
- *   cmq_queue_recover    `cometmq/incomplete`: a queue lacked files in its middle, and the recovery that makes them has not come to its end
+ *   cmq_queue_recover    `cometmq/incomplete`: a queue lacked files in its middle, and the recovery that makes them has
+ *                        not come to its end
  *
  *   cometmq/sums                  checksums of queue files (cmq_queue_sums)
  *   cometmq/deleted               queues that were deleted and whose files are still to be removed
  *
- * Not disposable, but there only while it is of use: commits since consumerOffset.json was written (`cometmq/progress`, see cmq_offset_journal), what a
- * repair still has to do (`cometmq/repair`, with `cometmq/rebuild`), and what repairs and recovery put aside (`cometmq/removed`), which is the user's
- * to delete; see cmq_repair and cmq_removed.
+ * Not disposable, but there only while it is of use: commits since consumerOffset.json was written (`cometmq/progress`,
+ * see cmq_offset_journal), what a repair still has to do (`cometmq/repair`, with `cometmq/rebuild`), and what repairs
+ * and recovery put aside (`cometmq/removed`), which is the user's to delete; see cmq_repair and cmq_removed.
  */
 #ifndef CMQ_OWN_FILES_H
 #define CMQ_OWN_FILES_H

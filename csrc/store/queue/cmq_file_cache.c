@@ -219,7 +219,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_file_cache *cache, const char *pa
                                            entry *into)
 {
     cmq_status status = cmq_file_open(cache->fs, path, mode, &into->public.file);
-    if (cmq_is_exhausted(status) && close_half(cache)) status = cmq_file_open(cache->fs, path, mode, &into->public.file);
+    if (cmq_is_exhausted(status) && close_half(cache))
+        status = cmq_file_open(cache->fs, path, mode, &into->public.file);
     if (status != CMQ_OK || !cache->maps) return status;
     cmq_file_info info;
     status = cmq_file_info_of(into->public.file, &info);
@@ -234,8 +235,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_file_cache *cache, const char *pa
     return status;
 }
 
-cmq_status cmq_file_cache_open(cmq_file_cache *cache, uint64_t owner, int64_t start, const char *path, cmq_open_mode mode,
-                              uint64_t bytes, cmq_cachedfile **cached_out)
+cmq_status cmq_file_cache_open(cmq_file_cache *cache, uint64_t owner, int64_t start, const char *path,
+                               cmq_open_mode mode, uint64_t bytes, cmq_cachedfile **cached_out)
 {
     *cached_out = NULL;
     entry *made = calloc(1, sizeof *made);

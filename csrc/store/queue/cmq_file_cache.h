@@ -31,7 +31,8 @@ typedef struct cmq_cachedfile {
 } cmq_cachedfile;
 
 /* At most `entries_max` unused entries; with `maps` each is mapped. */
-cmq_status CMQ_MUST_CHECK cmq_file_cache_create(cmq_file_cache **cache_out, cmq_fs *fs, uint32_t entries_max, bool maps);
+cmq_status CMQ_MUST_CHECK cmq_file_cache_create(cmq_file_cache **cache_out, cmq_fs *fs, uint32_t entries_max,
+                                                bool maps);
 void cmq_file_cache_destroy(cmq_file_cache *cache);   /* NULL is fine; nobody uses an entry any more */
 
 /* The entry of (owner, start), for cmq_file_cache_release; NULL when it is not there. */

@@ -359,7 +359,8 @@ cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cm
     return CMQ_OK;
 }
 
-/* Retention deletes segments of the log before files of queues. Has it deleted any since the queues' mins were last corrected? */
+/* Retention deletes segments of the log before files of queues. Has it deleted any since the queues' mins were last
+ * corrected? */
 static bool has_log_moved(const cmq_queues *set)
 {
     const cmq_queues_log_min *log_min = &set->log_min;
@@ -373,13 +374,14 @@ static bool is_file_gone(const cmq_queue *queue, int64_t position)
     const int64_t file_bytes = cmq_queue_file_bytes(queue);
     char path[CMQ_PATH_BYTES];
     cmq_file_info info;
-    cmq_status status = cmq_queue_file_path(queue, cmq_queue_folder(queue), position * cmq_queue_unit_bytes(queue) / file_bytes * file_bytes, path);
+    cmq_status status = cmq_queue_file_path(queue, cmq_queue_folder(queue),
+                                            position * cmq_queue_unit_bytes(queue) / file_bytes * file_bytes, path);
     if (status == CMQ_OK) status = cmq_fs_stat(queue->set->fs, path, &info);
     return status == CMQ_ERR_NOT_FOUND;
 }
 
-/* Another process deletes files here, and nobody else may have noticed yet: the file behind the one that starts at byte `missed` is the first. From the
- * queue's first file on, and after the log's: else it is no retention but damage. */
+/* Another process deletes files here, and nobody else may have noticed yet: the file behind the one that starts at byte
+ * `missed` is the first. From the queue's first file on, and after the log's: else it is no retention but damage. */
 static void raise_min(const cmq_queue *queue, int64_t missed)
 {
     _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;

@@ -38,9 +38,10 @@ typedef enum cmq_queue_kind {
 #define CMQ_UNIT_BYTES 20
 #define CMQ_BATCH_UNIT_BYTES 46
 #define CMQ_FILLER_SIZE 0x7FFFFFFF   /* unit (0, this, 0): no message at this ordinal (spec store 3.3) */
-/* Tags code of a filler between two units: such a one names the record of the unit behind it. A broker that meets (0, CMQ_FILLER_SIZE, 0) in a pull
- * passes over everything that follows in the log's first file; here it gives the next message twice, with one offset, which its clients take for one.
- * No hash (32 bits), no deliver time and no extension's address (negative). */
+/* Tags code of a filler between two units: such a one names the record of the unit behind it. A broker that meets (0,
+ * CMQ_FILLER_SIZE, 0) in a pull passes over everything that follows in the log's first file; here it gives the next
+ * message twice, with one offset, which its clients take for one. No hash (32 bits), no deliver time and no extension's
+ * address (negative). */
 #define CMQ_GAP_TAGS_CODE INT64_C(0x434D51475F474150)
 
 /* One unit, decoded. */
@@ -109,8 +110,8 @@ uint32_t cmq_queue_topic_bytes(const cmq_queue *queue);
 int32_t cmq_queue_id(const cmq_queue *queue);
 cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue);
 bool cmq_queue_deleted(const cmq_queue *queue);
-/* Has it ever had a message, confirmed or not? One that has not is no queue to show: an append made it, and failed (disk
- * full, too large, fenced), or there are empty files. */
+/* Has it ever had a message, confirmed or not? One that has not is no queue to show: an append made it, and failed
+ * (disk full, too large, fenced), or there are empty files. */
 bool cmq_queue_begun(const cmq_queue *queue);
 /* jhash of "topic#", to be extended by a key: the start of every index hash of this topic. */
 uint32_t cmq_queue_index_seed(const cmq_queue *queue);
@@ -153,17 +154,18 @@ cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
-/* After recover: files of a queue are missing from its middle, or were when a recovery began that did not finish: the log must be read from its first
- * byte, as no queue's own files show what they lack. complete: it was, and what it made is durable. */
+/* After recover: files of a queue are missing from its middle, or were when a recovery began that did not finish: the
+ * log must be read from its first byte, as no queue's own files show what they lack. complete: it was, and what it made
+ * is durable. */
 bool cmq_queues_incomplete(const cmq_queues *queues);
 cmq_status CMQ_MUST_CHECK cmq_queues_complete(cmq_queues *queues);
 
-/* Before the log is read. are_behind: all units below the durable point are there, so files that a crash took lie behind it, and the log from the point on
- * makes them again. Else this is remembered durably until complete. */
+/* Before the log is read. are_behind: all units below the durable point are there, so files that a crash took lie
+ * behind it, and the log from the point on makes them again. Else this is remembered durably until complete. */
 cmq_status CMQ_MUST_CHECK cmq_queues_settle_gaps(cmq_queues *queues, bool are_behind);
 
-/* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an opening, unless units were lost.
- * As for flush, or when nobody writes. */
+/* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an
+ * opening, unless units were lost. As for flush, or when nobody writes. */
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end);
 
 /* The same as it will be without the queues that `without` says yes to. */
@@ -173,8 +175,8 @@ uint64_t cmq_queues_fingerprint_without(const cmq_queues *queues, int64_t confir
 /* Cut every queue at the first unit whose record does not end at or before log_end (upstream's truncateDirty). */
 cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_end);
 
-/* writer, when the log's end is known and everything before it was put again: make what lies behind the queues' ends read as zero. Until then readers of
- * other processes find in the files what they found before. */
+/* writer, when the log's end is known and everything before it was put again: make what lies behind the queues' ends
+ * read as zero. Until then readers of other processes find in the files what they found before. */
 cmq_status CMQ_MUST_CHECK cmq_queues_end_recover(cmq_queues *queues);
 
 /* writer, while no flush runs: forget a topic: its queues are deleted with their folders, durably; a later require

@@ -1,5 +1,5 @@
-/* cmq_queue_delete: queues that go: a topic's, those that have expired, and in a follower those that another process has
- * deleted. See cmq_queue.h for the contract.
+/* cmq_queue_delete: queues that go: a topic's, those that have expired, and in a follower those that another process
+ * has deleted. See cmq_queue.h for the contract.
  *
  * A topic whose queues all go is renamed, folder and all, to cometmq/deleted/<number>: one step, while the writer
  * waits. Its files, of which there may be tens of thousands, are removed there afterwards, some at a time
@@ -127,7 +127,8 @@ static void drop_cached(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles
     *files = CMQ_QUEUEFILES_NONE;
 }
 
-/* The sums of a topic whose queues were moved. Where it fails they stay: they are of no harm to a topic that is made anew. */
+/* The sums of a topic whose queues were moved. Where it fails they stay: they are of no harm to a topic that is made
+ * anew. */
 static void move_sums(const cmq_queue *queue)
 {
     char path[CMQ_PATH_BYTES];
@@ -214,8 +215,8 @@ static cmq_status CMQ_MUST_CHECK add(deletion *of, cmq_queue *queue)
     return CMQ_OK;
 }
 
-/* Delete what was added. A failure part way leaves some of it deleted, and the rest forgotten: their files come back with
- * the next opening. */
+/* Delete what was added. A failure part way leaves some of it deleted, and the rest forgotten: their files come back
+ * with the next opening. */
 static cmq_status CMQ_MUST_CHECK carry_out(deletion *of)
 {
     cmq_status status = CMQ_OK;
@@ -223,7 +224,8 @@ static cmq_status CMQ_MUST_CHECK carry_out(deletion *of)
     if (of->count > 1) qsort(of->queues, of->count, sizeof of->queues[0], by_topic);
     for (uint32_t from = 0, end; from < of->count && status == CMQ_OK; from = end) {
         for (end = from + 1; end < of->count && !is_first_of_topic(of, end);) end++;
-        for (int folder = CMQ_FOLDER_COUNT; folder > 0 && status == CMQ_OK; folder--)   /* extensions before their queues */
+        /* extensions before their queues */
+        for (int folder = CMQ_FOLDER_COUNT; folder > 0 && status == CMQ_OK; folder--)
             status = delete_in_folder(of, from, end, (cmq_queuefolder)(folder - 1));
     }
     return status == CMQ_OK && of->count > 0 ? sync_deletion(of) : status;

@@ -13,8 +13,8 @@
 /* ---- reading ---- */
 
 /* At least `bytes` bytes at `offset` into the window; neighbouring units are most often there already. */
-static cmq_status CMQ_MUST_CHECK look(const cmq_queue *queue, int64_t offset, size_t bytes, cmq_queue_extension_window *window,
-                                      const uint8_t **at_out)
+static cmq_status CMQ_MUST_CHECK look(const cmq_queue *queue, int64_t offset, size_t bytes,
+                                      cmq_queue_extension_window *window, const uint8_t **at_out)
 {
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];
     if (window->bytes == 0 || offset < window->offset || (uint64_t)(offset - window->offset) > window->bytes ||
@@ -37,7 +37,8 @@ cmq_status cmq_queue_extension_resolve(const cmq_queue *queue, int64_t address, 
 {
     const uint8_t *at;
     if (!cmq_tags_code_is_ext(address) || cmq_queue_ext_of(queue) == NULL) return CMQ_ERR_NOT_FOUND;
-    if (look(queue, cmq_queue_extension_offset(address), CMQ_EXT_HEAD_BYTES, window, &at) != CMQ_OK) return CMQ_ERR_NOT_FOUND;
+    if (look(queue, cmq_queue_extension_offset(address), CMQ_EXT_HEAD_BYTES, window, &at) != CMQ_OK)
+        return CMQ_ERR_NOT_FOUND;
     const int16_t size = cmq_load_i16(at), map_bytes = cmq_load_i16(at + 18);
     if (map_bytes < 0 || size != CMQ_EXT_HEAD_BYTES + map_bytes) return CMQ_ERR_NOT_FOUND;
     *unit_out = (cmq_queue_extension_unit){.tags_code = cmq_load_i64(at + 2),

@@ -1,5 +1,5 @@
-/* cmq_queue_extension: the extension of simple queues: tags code, store time and a Bloom bit map per unit, at an address that
- * the unit holds.
+/* cmq_queue_extension: the extension of simple queues: tags code, store time and a Bloom bit map per unit, at an
+ * address that the unit holds.
  *
  *   unit: i16 size = 20 + map | i64 tags code | i64 store time | i16 map bytes | map      never across files; i16 -1
  *   ends a file early address = real offset + INT64_MIN, in the place of the unit's tags code
@@ -48,8 +48,9 @@ typedef struct cmq_queue_extension_unit {
 } cmq_queue_extension_unit;
 
 /* reader: the head of the unit at `address`. CMQ_ERR_NOT_FOUND when it is unknown, whatever the reason. */
-cmq_status CMQ_MUST_CHECK cmq_queue_extension_resolve(const cmq_queue *queue, int64_t address, cmq_queue_extension_window *window,
-                                               cmq_queue_extension_unit *unit_out);
+cmq_status CMQ_MUST_CHECK cmq_queue_extension_resolve(const cmq_queue *queue, int64_t address,
+                                                      cmq_queue_extension_window *window,
+                                                      cmq_queue_extension_unit *unit_out);
 
 /* writer: the real offset for the next unit of ours; -1 when the space of addresses is used up. */
 int64_t cmq_queue_extension_place(cmq_queue *queue);

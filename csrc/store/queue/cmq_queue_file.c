@@ -60,7 +60,8 @@ static int64_t floor_to_file(const cmq_queue *queue, cmq_queuefolder folder, int
     return offset / file_bytes * file_bytes;
 }
 
-cmq_status cmq_queue_file_take(const cmq_queue *queue, cmq_queuefolder folder, int64_t start, cmq_cachedfile **taken_out)
+cmq_status cmq_queue_file_take(const cmq_queue *queue, cmq_queuefolder folder, int64_t start,
+                               cmq_cachedfile **taken_out)
 {
     cmq_queues *set = queue->set;
     *taken_out = cmq_file_cache_find(set->files, owner_of(queue, folder), start);
@@ -156,8 +157,9 @@ cmq_status cmq_queue_file_fill(cmq_queue *queue, int64_t end)
     return status;
 }
 
-/* Open a file that should not exist yet; its folder is made when needed. A left-over of the same name becomes empty; during
- * recovery it keeps its bytes for the readers of other processes, and *kept_out says so: they are overwritten, and the rest is cut later. */
+/* Open a file that should not exist yet; its folder is made when needed. A left-over of the same name becomes empty;
+ * during recovery it keeps its bytes for the readers of other processes, and *kept_out says so: they are overwritten,
+ * and the rest is cut later. */
 static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
                                              int64_t start, const char *path, cmq_file **file_out, bool *kept_out)
 {
@@ -292,7 +294,8 @@ static cmq_status CMQ_MUST_CHECK is_zero(cmq_file *file, int64_t from, int64_t e
 }
 
 /* Whether one file reads as zero from its byte `from` on; up to `zero_until` it is known to. */
-static cmq_status CMQ_MUST_CHECK rest_is_zero(cmq_file *file, int64_t file_bytes, int64_t from, int64_t zero_until, bool *zero_out)
+static cmq_status CMQ_MUST_CHECK rest_is_zero(cmq_file *file, int64_t file_bytes, int64_t from, int64_t zero_until,
+                                              bool *zero_out)
 {
     if (zero_until < from) zero_until = from;
     *zero_out = true;

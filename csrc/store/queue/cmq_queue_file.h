@@ -29,8 +29,8 @@ cmq_status CMQ_MUST_CHECK cmq_queue_file_path(const cmq_queue *queue, cmq_queuef
 
 /* reader: exactly `bytes` bytes at `offset`, across files. CMQ_ERR_CORRUPT when a file is short; CMQ_ERR_NOT_FOUND,
  * with that as the last error, when one is missing. */
-cmq_status CMQ_MUST_CHECK cmq_queue_file_read(const cmq_queue *queue, cmq_queuefolder folder, int64_t offset, void *into,
-                                             size_t bytes);
+cmq_status CMQ_MUST_CHECK cmq_queue_file_read(const cmq_queue *queue, cmq_queuefolder folder, int64_t offset,
+                                              void *into, size_t bytes);
 
 /* reader: the file that starts at `start`, mapped whole; give it back with cmq_file_cache_release(queue->set->maps, …).
  * `must` false: only when it is mapped already, else *mapped_out is NULL. */
@@ -41,8 +41,9 @@ cmq_status CMQ_MUST_CHECK cmq_queue_file_map(const cmq_queue *queue, int64_t sta
 cmq_status CMQ_MUST_CHECK cmq_queue_file_take(const cmq_queue *queue, cmq_queuefolder folder, int64_t start,
                                              cmq_cachedfile **taken_out);
 
-/* Write across files, making those that are missing (during recovery one that is there is taken with its bytes, which are cut later): the first at the floor of `offset`, later ones next to the last.
- * In a simple queue's folder the bytes before the first unit ever become filler units (spec store 3.3). */
+/* Write across files, making those that are missing (during recovery one that is there is taken with its bytes, which
+ * are cut later): the first at the floor of `offset`, later ones next to the last. In a simple queue's folder the bytes
+ * before the first unit ever become filler units (spec store 3.3). */
 cmq_status CMQ_MUST_CHECK cmq_queue_file_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
                                               int64_t offset, const void *from, size_t bytes);
 
@@ -68,8 +69,8 @@ cmq_status CMQ_MUST_CHECK cmq_queue_file_remove(const cmq_queue *queue, cmq_queu
 cmq_status CMQ_MUST_CHECK cmq_queue_file_remove_all(const cmq_queue *queue, cmq_queuefolder folder,
                                                    cmq_queuefiles *files);
 
-/* Remove the folder of the queue's topic, if it is empty. For each queue this would cost the square of their number: the
- * file system looks through the folder to see that it is not empty. */
+/* Remove the folder of the queue's topic, if it is empty. For each queue this would cost the square of their number:
+ * the file system looks through the folder to see that it is not empty. */
 void cmq_queue_file_remove_topic(const cmq_queue *queue, cmq_queuefolder folder);
 
 #define CMQ_QUEUEFILES_NONE ((cmq_queuefiles){.first = -1, .end = -1, .unsynced = CMQ_NOTHING_UNSYNCED})

@@ -226,7 +226,8 @@ static cmq_status CMQ_MUST_CHECK make_durable(cmq_queues *queues)
     /* The kernel forgets what it could not write: a later sync that succeeds would prove nothing. */
     if (of.failed || (status != CMQ_OK && !cmq_is_exhausted(status))) queues->sync_failed = true;
     /* Without a descriptor no sync was tried, but the queues' notes are taken. */
-    for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) queues->sync_due[folder] = status != CMQ_OK && of.used[folder];
+    for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++)
+        queues->sync_due[folder] = status != CMQ_OK && of.used[folder];
     return status;
 }
 
@@ -321,7 +322,8 @@ static cmq_status CMQ_MUST_CHECK drop_first_file(cmq_queue *queue)
 {
     const int64_t file_bytes = cmq_queue_file_bytes(queue);
     const int64_t behind = (queue->files.first + file_bytes) / cmq_queue_unit_bytes(queue);
-    CMQ_ASSERT(queue->files.first >= 0 && queue->files.first + file_bytes < queue->files.end);   /* the last file stays */
+    /* the last file stays */
+    CMQ_ASSERT(queue->files.first >= 0 && queue->files.first + file_bytes < queue->files.end);
     cmq_status status = CMQ_OK;
     if (atomic_load_explicit(&queue->min, memory_order_relaxed) < behind) {
         if (queue->tail.kind == CMQ_QUEUE_BATCH)

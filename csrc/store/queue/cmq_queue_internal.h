@@ -2,14 +2,20 @@
  * else includes it but cmq_watch.c, for a queue's marks.
  *
  * Parts
- *   cmq_queues        life, table, options, deletion            cmq_queue         put, make room, read
- *   cmq_queue_load     folders and files of a directory          cmq_queue_scan     scan, search
- *   cmq_queue_recover  recover, cut, truncate                    cmq_batch_queue    offsets of batch units
- *   cmq_queue_replay    units that the log says must be there     cmq_queue_extension      extension units
- *   cmq_queue_flush    flush, durability, retention              cmq_queue_file     bytes of a queue's files by position
- *   cmq_queue_sums     checksums of the simple queues' files
- *   cmq_queue_delete   deletion                              cmq_queue_tail, cmq_tail_pool, cmq_file_cache
- *   cmq_queue_table    (topic, id) -> queue                      cmq_queue_tail, cmq_tail_pool, cmq_file_cache
+ *   cmq_queues           life, table, options, deletion
+ *   cmq_queue            put, make room, read
+ *   cmq_queue_load       folders and files of a directory
+ *   cmq_queue_recover    recover, cut, truncate
+ *   cmq_queue_replay     units that the log says must be there
+ *   cmq_queue_scan       scan, search
+ *   cmq_queue_flush      flush, durability, retention
+ *   cmq_queue_file       bytes of a queue's files by position
+ *   cmq_queue_sums       checksums of the simple queues' files
+ *   cmq_queue_delete     deletion
+ *   cmq_queue_table      (topic, id) -> queue
+ *   cmq_queue_extension  extension units
+ *   cmq_batch_queue      offsets of batch units
+ *   cmq_queue_tail, cmq_tail_pool, cmq_file_cache: of their own
  *
  * Positions: a unit's number in its queue's files, from 0: byte offset / unit size. For a simple queue it is the queue
  * offset; for a batch queue only the order is the same.
@@ -102,7 +108,8 @@ typedef struct cmq_queuegap {
     int64_t starts[];             /* of all files of the queue, in order */
 } cmq_queuegap;
 
-/* A queue whose files hold something behind its end, or a file that belongs to no queue any more: cut or removed when recovery has found the log's end. */
+/* A queue whose files hold something behind its end, or a file that belongs to no queue any more: cut or removed when
+ * recovery has found the log's end. */
 typedef struct cmq_latecut {
     cmq_queue *queue;
     cmq_queuefolder folder;
@@ -133,12 +140,14 @@ struct cmq_queues {
     cmq_reputwindows *windows;        /* writer, during recovery */
     bool recovering;                  /* writer: between recover and end_recover */
     bool gapped;                      /* files of a queue are missing from its middle */
-    bool incomplete;                  /* likewise: files of a queue are missing, or were when a recovery began that did not finish */
+    bool incomplete;                  /* likewise: files of a queue are missing, or were when a recovery began that did
+                                       * not finish */
     cmq_latecut *late;                /* likewise */
     uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
     bool sync_failed;                 /* flush: an fsync failed; nothing is durable any more */
-    bool sync_due[CMQ_FOLDER_COUNT];  /* flush: no descriptor was left to sync files of these folders: all of their file system is synced next time */
+    bool sync_due[CMQ_FOLDER_COUNT];  /* flush: no descriptor was left to sync files of these folders: all of their file
+                                       * system is synced next time */
     _Atomic bool has_trash;           /* cometmq/deleted holds something */
     bool trash_made;                  /* writer, while no flush runs */
     uint32_t trash_next;              /* likewise: the next name in it */
@@ -181,7 +190,8 @@ static inline cmq_queue_extension *cmq_queue_ext_of(const cmq_queue *queue)
 
 static inline bool cmq_image_is_filler(const uint8_t *image)
 {
-    return (cmq_load_i64(image) == 0 && cmq_load_i32(image + 8) == CMQ_FILLER_SIZE) || cmq_load_i64(image + 12) == CMQ_GAP_TAGS_CODE;
+    return (cmq_load_i64(image) == 0 && cmq_load_i32(image + 8) == CMQ_FILLER_SIZE) ||
+           cmq_load_i64(image + 12) == CMQ_GAP_TAGS_CODE;
 }
 
 /* Where the record of a unit ends. Both kinds of units begin alike; saturating, for damaged files. */
@@ -203,14 +213,16 @@ void cmq_queue_mark_unsynced(cmq_queue *queue);
 /* Mark it as watched; was it deleted before? */
 static inline bool cmq_queue_set_watched(cmq_queue *queue)
 {
-    return (atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_DELETED) != 0;
+    return (atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_DELETED) !=
+           0;
 }
 
 /* Was it marked? It is not any more. A look where it was not. */
 static inline bool cmq_queue_take_watched(cmq_queue *queue)
 {
     if ((atomic_load_explicit(&queue->tail.marks, memory_order_relaxed) & CMQ_MARK_WATCHED) == 0) return false;
-    return (atomic_fetch_and_explicit(&queue->tail.marks, (uint8_t)~CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_WATCHED) != 0;
+    return (atomic_fetch_and_explicit(&queue->tail.marks, (uint8_t)~CMQ_MARK_WATCHED, memory_order_acq_rel) &
+            CMQ_MARK_WATCHED) != 0;
 }
 
 /* ---- cmq_queue_recover ---- */

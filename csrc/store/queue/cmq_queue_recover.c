@@ -1,11 +1,11 @@
-/* cmq_queue_recover: where each queue really ends, what of it can be kept, and how the log completes it. See cmq_queue.h
- * for the contract.
+/* cmq_queue_recover: where each queue really ends, what of it can be kept, and how the log completes it. See
+ * cmq_queue.h for the contract.
  *
  * The end of a queue: the first unit that is empty, or whose record does not end at or before the limit, or that is out
  * of order. Files are not read whole: pages are bisected, and the page of the end is looked at unit by unit. Where what
  * was seen is not in order (a hole that a power loss left), the units are walked one by one as upstream does, from the
- * third file before the end. A hole in a file before stays: reput finds a simple queue's by its ordinals. The units of a
- * queue of batches are walked one by one from where holes may begin, as they tell nothing of their places. Fillers at
+ * third file before the end. A hole in a file before stays: reput finds a simple queue's by its ordinals. The units of
+ * a queue of batches are walked one by one from where holes may begin, as they tell nothing of their places. Fillers at
  * the end are cut: no record needs them, and reput makes them again where one does.
  *
  * Invariant: until the log's end is found, no file of a queue is removed, and none changes but by units written again
@@ -243,9 +243,13 @@ cmq_status cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder)
     return status;
 }
 
-cmq_status cmq_queue_remove_later(cmq_queue *queue, cmq_queuefolder folder, int64_t start) { return do_later(queue, folder, start); }
+cmq_status cmq_queue_remove_later(cmq_queue *queue, cmq_queuefolder folder, int64_t start)
+{
+    return do_later(queue, folder, start);
+}
 
-static cmq_status CMQ_MUST_CHECK remove_now(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start)
+static cmq_status CMQ_MUST_CHECK remove_now(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                            int64_t start)
 {
     const cmq_status status = cmq_queue_file_remove(queue, folder, start);
     if (status != CMQ_OK) return status;
@@ -260,7 +264,8 @@ cmq_status cmq_queue_drop_files(cmq_queue *queue, cmq_queuefolder folder, cmq_qu
     /* From the end, so that a crash leaves a shorter queue, not one with a hole. */
     while (files->first >= 0) {
         const int64_t start = files->end - file_bytes;
-        const cmq_status status = queue->set->recovering ? cmq_queue_remove_later(queue, folder, start) : remove_now(queue, folder, files, start);
+        const cmq_status status = queue->set->recovering ? cmq_queue_remove_later(queue, folder, start)
+                                                         : remove_now(queue, folder, files, start);
         if (status != CMQ_OK) return status;
         files->end = start;
         if (files->end <= files->first) files->first = files->end = -1;
@@ -377,7 +382,8 @@ static cmq_status CMQ_MUST_CHECK remove_starts(cmq_queue *queue, const int64_t *
 
 /* ---- queues that lack files ---- */
 
-/* Durable before recovery makes the first of the missing files: a crash leaves that file half full between whole ones, and nothing about the queue says so. */
+/* Durable before recovery makes the first of the missing files: a crash leaves that file half full between whole ones,
+ * and nothing about the queue says so. */
 static cmq_status CMQ_MUST_CHECK mark_incomplete(cmq_queues *queues)
 {
     char path[CMQ_PATH_BYTES];
@@ -425,8 +431,8 @@ cmq_status cmq_queues_complete(cmq_queues *queues)
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
-/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else the queue ends at the gap, and the log
- * makes the rest again, over the files that lie behind it. */
+/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else the queue ends
+ * at the gap, and the log makes the rest again, over the files that lie behind it. */
 static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_min)
 {
     cmq_queue *queue = gap->queue;

@@ -219,7 +219,8 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
     }
     /* A view keeps fillers in memory, as it writes no files. */
     const int64_t held = queue->set->read_only ? next - cmq_queue_tail_flushed(&queue->tail) : 0;
-    if (unit->offset - next > GAP_UNITS_MAX || (queue->set->read_only && held + unit->offset - next >= CMQ_TAIL_UNITS_MAX))
+    if (unit->offset - next > GAP_UNITS_MAX ||
+        (queue->set->read_only && held + unit->offset - next >= CMQ_TAIL_UNITS_MAX))
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy,
                            "the record at %" PRId64 " says offset %" PRId64 " in queue %s/%" PRId32
                            ", which ends at %" PRId64,
@@ -271,9 +272,9 @@ cmq_status cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_
     cmq_status status = check_offset(queue, offset);
     if (status == CMQ_OK && (phy < 0 || bytes <= 0 || bytes == CMQ_FILLER_SIZE || phy > INT64_MAX - bytes ||
                              count < 1 || count > INT16_MAX || (queue->tail.kind == CMQ_QUEUE_SIMPLE && count != 1)))
-        status =
-            cmq_fail_at(CMQ_ERR_ARGUMENT, phy, "%" PRId32 " bytes at %" PRId64 " with %" PRId32 " messages do not make a unit",
-                        bytes, phy, count);
+        status = cmq_fail_at(CMQ_ERR_ARGUMENT, phy,
+                             "%" PRId32 " bytes at %" PRId64 " with %" PRId32 " messages do not make a unit", bytes,
+                             phy, count);
     if (status != CMQ_OK) return status;
     if (atomic_load_explicit(&queue->last_end, memory_order_relaxed) > phy) return put_known(queue, &unit);
     return put_newest(queue, &unit);

@@ -1,8 +1,8 @@
 /* cmq_queue_scan: many units at once: the tag filter over a queue, and the search for a border in it.
  *
- * Way of a scan: old units are scanned where they lie, in the mapped file, by cmq_tag_scan; units of the tail are copied
- * to the stack first. A few units of a file that is not mapped are read instead: mapping costs as much as reading
- * several thousand.
+ * Way of a scan: old units are scanned where they lie, in the mapped file, by cmq_tag_scan; units of the tail are
+ * copied to the stack first. A few units of a file that is not mapped are read instead: mapping costs as much as
+ * reading several thousand.
  * Filter: the low 32 bits of the tags code. A unit whose tags code is an address of the extension has to pass
  * cmq_tag_scan, which makes it several
  *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
@@ -130,15 +130,20 @@ static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_
     return from;
 }
 
-/* Units [from, end) of one mapped file, which starts at unit `start`, block by block. Below `flushed` units are in the files. */
-static int64_t take_blocks(scan *of, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t flushed, bool plain)
+/* Units [from, end) of one mapped file, which starts at unit `start`, block by block. Below `flushed` units are in the
+ * files. */
+static int64_t take_blocks(scan *of, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t flushed,
+                           bool plain)
 {
     const int64_t file_start = start * CMQ_UNIT_BYTES, whole_end = (flushed - start) * CMQ_UNIT_BYTES;
     /* The incomplete block at the end has no sum: its units are looked at. */
-    const int64_t tail_start = whole_end < cmq_queue_file_bytes(of->queue) ? whole_end / CMQ_SUMS_BLOCK_BYTES * CMQ_SUMS_BLOCK_BYTES : INT64_MAX;
+    const int64_t tail_start = whole_end < cmq_queue_file_bytes(of->queue)
+                                   ? whole_end / CMQ_SUMS_BLOCK_BYTES * CMQ_SUMS_BLOCK_BYTES
+                                   : INT64_MAX;
     while (from < end) {
         const int64_t at = (from - start) * CMQ_UNIT_BYTES;
-        const int64_t sound = cmq_queue_sums_sound_until(of->queue, mapped, file_start, at, (end - start) * CMQ_UNIT_BYTES, whole_end);
+        const int64_t sound =
+            cmq_queue_sums_sound_until(of->queue, mapped, file_start, at, (end - start) * CMQ_UNIT_BYTES, whole_end);
         const bool tail = at + CMQ_UNIT_BYTES > tail_start;
         int64_t stop = start + (tail || sound < tail_start ? sound : tail_start) / CMQ_UNIT_BYTES;
         if (sound > at && !(tail && have_impossible(mapped->map + at, stop - from))) {
@@ -153,12 +158,14 @@ static int64_t take_blocks(scan *of, cmq_cachedfile *mapped, int64_t start, int6
     return from;
 }
 
-/* Is a filter's scan from `at` on, in the file that starts at `start`, to be checked against sums? Only mapped files are. */
+/* Is a filter's scan from `at` on, in the file that starts at `start`, to be checked against sums? Only mapped files
+ * are. */
 static bool has_sums(const scan *of, int64_t start, int64_t at, int64_t flushed)
 {
     const cmq_queue *queue = of->queue;
     return of->hash_count > 0 && cmq_queue_sums_used(queue->set) &&
-           start * CMQ_UNIT_BYTES + cmq_queue_sums_block_end(queue, (at - start) * CMQ_UNIT_BYTES) <= flushed * CMQ_UNIT_BYTES;
+           start * CMQ_UNIT_BYTES + cmq_queue_sums_block_end(queue, (at - start) * CMQ_UNIT_BYTES) <=
+               flushed * CMQ_UNIT_BYTES;
 }
 
 /* One step over units of a file, up to `end` at most; *at moves. The units were flushed before the step began: a window
@@ -192,7 +199,8 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     }
     uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES];
     const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
-    status = cmq_queue_file_read(queue, CMQ_FOLDER_SIMPLE, *at * CMQ_UNIT_BYTES, images, (size_t)count * CMQ_UNIT_BYTES);
+    status =
+        cmq_queue_file_read(queue, CMQ_FOLDER_SIMPLE, *at * CMQ_UNIT_BYTES, images, (size_t)count * CMQ_UNIT_BYTES);
     if (status != CMQ_OK) return status;
     if (have_impossible(images, count)) *at = take_doubtful(of, images, *at, *at + count);
     else *at += take_images(of, images, *at, count, false);

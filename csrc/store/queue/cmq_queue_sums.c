@@ -1,7 +1,8 @@
 /* cmq_queue_sums: see cmq_queue_sums.h.
  *
- * A mapped file's note has a byte per block (was it found right, or is nothing known of it?) and the sums as they were read last. A sum that is not
- * known, or that differs, is read again before it is believed: the writer, here or in another process, may have written it since.
+ * A mapped file's note has a byte per block (was it found right, or is nothing known of it?) and the sums as they were
+ * read last. A sum that is not known, or that differs, is read again before it is believed: the writer, here or in
+ * another process, may have written it since.
  */
 #include "store/queue/cmq_queue_sums.h"
 
@@ -84,12 +85,14 @@ static bool crc_of_file(cmq_file *file, int64_t from, int64_t end, uint32_t *crc
     return true;
 }
 
-void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written, size_t bytes)
+void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written,
+                         size_t bytes)
 {
     uint8_t images[SUMS_AT_ONCE * SUM_BYTES];
     const int64_t end = at + (int64_t)bytes;
     int64_t block = at / CMQ_SUMS_BLOCK_BYTES, first = block;
-    for (int64_t from = block * CMQ_SUMS_BLOCK_BYTES, to; (to = cmq_queue_sums_block_end(queue, from)) <= end && from < end; from = to, block++) {
+    for (int64_t from = block * CMQ_SUMS_BLOCK_BYTES, to;
+         (to = cmq_queue_sums_block_end(queue, from)) <= end && from < end; from = to, block++) {
         uint32_t crc = 0;
         if (from < at && !crc_of_file(file, from, at, &crc)) return;
         const int64_t begin = from < at ? at : from;
@@ -105,7 +108,8 @@ void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, 
 void cmq_queue_sums_remove(const cmq_queue *queue, int64_t start)
 {
     char path[CMQ_PATH_BYTES];
-    if (cmq_queue_sums_used(queue->set) && path_of(queue, start, path) == CMQ_OK) (void)!cmq_fs_remove(queue->set->fs, path);
+    if (cmq_queue_sums_used(queue->set) && path_of(queue, start, path) == CMQ_OK)
+        (void)!cmq_fs_remove(queue->set->fs, path);
 }
 
 /* ---- looking ---- */
@@ -121,7 +125,9 @@ static sums *sums_of(const cmq_queue *queue, cmq_cachedfile *mapped)
     if (made == NULL) return NULL;
     made->count = (uint32_t)count;
     made->known = (_Atomic uint32_t *)(void *)((uint8_t *)made + sizeof *made + settled_bytes);
-    if (atomic_compare_exchange_strong_explicit(&mapped->sums, &there, made, memory_order_acq_rel, memory_order_acquire)) return made;
+    if (atomic_compare_exchange_strong_explicit(&mapped->sums, &there, made, memory_order_acq_rel,
+                                                memory_order_acquire))
+        return made;
     free(made);
     return there;
 }
@@ -133,8 +139,11 @@ static void read_sums(const cmq_queue *queue, int64_t start, sums *of)
     uint8_t images[SUMS_AT_ONCE * SUM_BYTES];
     cmq_file *file;
     cmq_file_info info;
-    if (path_of(queue, start, path) != CMQ_OK || cmq_file_open(queue->set->fs, path, CMQ_OPEN_READ, &file) != CMQ_OK) return;
-    const uint32_t there = cmq_file_info_of(file, &info) == CMQ_OK ? (uint32_t)(info.bytes / SUM_BYTES < of->count ? info.bytes / SUM_BYTES : of->count) : 0;
+    if (path_of(queue, start, path) != CMQ_OK || cmq_file_open(queue->set->fs, path, CMQ_OPEN_READ, &file) != CMQ_OK)
+        return;
+    const uint32_t there = cmq_file_info_of(file, &info) == CMQ_OK
+                               ? (uint32_t)(info.bytes / SUM_BYTES < of->count ? info.bytes / SUM_BYTES : of->count)
+                               : 0;
     for (uint32_t at = 0; at < there; at += SUMS_AT_ONCE) {
         const uint32_t count = there - at < SUMS_AT_ONCE ? there - at : SUMS_AT_ONCE;
         if (cmq_file_read(file, (uint64_t)at * SUM_BYTES, images, count * SUM_BYTES) != CMQ_OK) break;
@@ -144,8 +153,10 @@ static void read_sums(const cmq_queue *queue, int64_t start, sums *of)
     cmq_file_close(file);
 }
 
-/* A block that is not settled. A block of which nothing is known is settled too: it was written by another program, or before there were sums. */
-static bool block_is_doubtful(const cmq_queue *queue, const cmq_cachedfile *mapped, int64_t start, sums *of, int64_t block)
+/* A block that is not settled. A block of which nothing is known is settled too: it was written by another program, or
+ * before there were sums. */
+static bool block_is_doubtful(const cmq_queue *queue, const cmq_cachedfile *mapped, int64_t start, sums *of,
+                              int64_t block)
 {
     const int64_t from = block * CMQ_SUMS_BLOCK_BYTES, end = cmq_queue_sums_block_end(queue, from);
     uint32_t known = atomic_load_explicit(&of->known[block], memory_order_relaxed);
@@ -165,7 +176,8 @@ static bool block_is_doubtful(const cmq_queue *queue, const cmq_cachedfile *mapp
     return false;
 }
 
-int64_t cmq_queue_sums_sound_until(const cmq_queue *queue, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t whole_end)
+int64_t cmq_queue_sums_sound_until(const cmq_queue *queue, cmq_cachedfile *mapped, int64_t start, int64_t from,
+                                   int64_t end, int64_t whole_end)
 {
     CMQ_ASSERT(from + CMQ_UNIT_BYTES <= end && end <= (int64_t)mapped->bytes);
     sums *of = sums_of(queue, mapped);

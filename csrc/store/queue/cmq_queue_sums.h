@@ -1,14 +1,17 @@
-/* cmq_queue_sums: checksums of consume queue files, so that a scan notices a unit that still looks like one: a bit that flipped in a tag's hash makes
- * a message vanish from its tag, and nothing about the unit says so.
+/* cmq_queue_sums: checksums of consume queue files, so that a scan notices a unit that still looks like one: a bit that
+ * flipped in a tag's hash makes a message vanish from its tag, and nothing about the unit says so.
  *
- *   <root>/cometmq/sums/<topic>/<queue id>-<20 digits: the queue file's start>   CRC-32, big-endian, of each 64 KiB of the file; 0: not known
+ *   <root>/cometmq/sums/<topic>/<queue id>-<20 digits: the queue file's start>   CRC-32, big-endian, of each 64 KiB of
+ *   the file; 0: not known
  *
- * A sum is written when its block is complete. It proves nothing and costs nothing when it is wrong: a block that differs from its sum is scanned
- * without the filter, and its records decide. So nothing here is ever synced, and no failure counts: a missing, old or damaged sum makes a scan
- * slower at worst. Not covered: the last, incomplete block of a queue, queue files shorter than a block, and batch queues.
+ * A sum is written when its block is complete. It proves nothing and costs nothing when it is wrong: a block that
+ * differs from its sum is scanned without the filter, and its records decide. So nothing here is ever synced, and no
+ * failure counts: a missing, old or damaged sum makes a scan slower at worst. Not covered: the last, incomplete block
+ * of a queue, queue files shorter than a block, and batch queues.
  *
  * Owns:    cometmq/sums, and the notes of mapped files (cmq_cachedfile.sums).
- * Cost:    writing 0.8 ns per unit; the first look at a block in a mapping 0.7 ns per unit, later ones a byte per block. 4 bytes per 3,277 units.
+ * Cost:    writing 0.8 ns per unit; the first look at a block in a mapping 0.7 ns per unit, later ones a byte per
+ *          block. 4 bytes per 3,277 units.
  * Threads: seal, remove: with the queue's lock. sound_until: any.
  * Source:  ours; docs/decisions/0019.
  */
@@ -20,10 +23,15 @@
 #define CMQ_SUMS_BLOCK_BYTES 65536
 
 /* Has the set's simple queues' files sums at all? */
-static inline bool cmq_queue_sums_used(const cmq_queues *set) { return set->file_bytes[CMQ_FOLDER_SIMPLE] >= CMQ_SUMS_BLOCK_BYTES; }
+static inline bool cmq_queue_sums_used(const cmq_queues *set)
+{
+    return set->file_bytes[CMQ_FOLDER_SIMPLE] >= CMQ_SUMS_BLOCK_BYTES;
+}
 
-/* `bytes` bytes were written at byte `at` of the simple queue's file that starts at `start`: write the sums of the blocks that end among them. */
-void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written, size_t bytes);
+/* `bytes` bytes were written at byte `at` of the simple queue's file that starts at `start`: write the sums of the
+ * blocks that end among them. */
+void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written,
+                         size_t bytes);
 
 /* Forget the sums of one file, which is gone. */
 void cmq_queue_sums_remove(const cmq_queue *queue, int64_t start);
@@ -34,7 +42,8 @@ cmq_status CMQ_MUST_CHECK cmq_queue_sums_topic_path(const cmq_queue *queue, char
 /* Where the block ends in which byte `at` of the file lies. */
 static inline int64_t cmq_queue_sums_block_end(const cmq_queue *queue, int64_t at)
 {
-    const int64_t end = (at / CMQ_SUMS_BLOCK_BYTES + 1) * CMQ_SUMS_BLOCK_BYTES, file_bytes = queue->set->file_bytes[CMQ_FOLDER_SIMPLE];
+    const int64_t end = (at / CMQ_SUMS_BLOCK_BYTES + 1) * CMQ_SUMS_BLOCK_BYTES,
+                  file_bytes = queue->set->file_bytes[CMQ_FOLDER_SIMPLE];
     return end < file_bytes ? end : file_bytes;
 }
 
@@ -42,6 +51,7 @@ static inline int64_t cmq_queue_sums_block_end(const cmq_queue *queue, int64_t a
  * first unit differs from its sum. `whole_end`: bytes below are in the file; a block that ends behind it has no sum
  * yet. Blocks found right are not checked again in this mapping, and blocks that a scan may not reach are not checked
  * yet. */
-int64_t cmq_queue_sums_sound_until(const cmq_queue *queue, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t whole_end);
+int64_t cmq_queue_sums_sound_until(const cmq_queue *queue, cmq_cachedfile *mapped, int64_t start, int64_t from,
+                                   int64_t end, int64_t whole_end);
 
 #endif

@@ -50,6 +50,7 @@ cmq_queue *cmq_queue_table_find(const cmq_queue_table *table, cmq_slice topic, i
 cmq_status CMQ_MUST_CHECK cmq_queue_table_put(cmq_queue_table *table, cmq_queue *queue);
 
 /* writer: the topic of that name (1 to 255 bytes), made when it is new. Lives as long as the table. */
-cmq_status CMQ_MUST_CHECK cmq_queue_table_topic(cmq_queue_table *table, cmq_slice name, const cmq_queuetopic **topic_out);
+cmq_status CMQ_MUST_CHECK cmq_queue_table_topic(cmq_queue_table *table, cmq_slice name,
+                                                const cmq_queuetopic **topic_out);
 
 #endif

@@ -2,7 +2,8 @@
  * watchers of a store.
  *
  * Owns:    the watchers' memory, until the store goes; the queues that this hold of the writer lock put units into.
- * Threads: expect, note, list, forgotten: under the writer lock. notify: any thread, without the writer lock or another lock of the store.
+ * Threads: expect, note, list, forgotten: under the writer lock. notify: any thread, without the writer lock or another
+ *          lock of the store.
  * Source:  ours.
  */
 #ifndef CMQ_WATCHES_H

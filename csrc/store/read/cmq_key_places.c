@@ -20,7 +20,9 @@
 cmq_status cmq_places_add(cmq_places *places, int64_t phy)
 {
     if (places->count == places->capacity) {
-        if (places->count >= UINT32_MAX / 4) return cmq_fail(CMQ_ERR_LIMIT, "more than %u messages may have these keys; read them in parts", places->count);
+        if (places->count >= UINT32_MAX / 4)
+            return cmq_fail(CMQ_ERR_LIMIT, "more than %u messages may have these keys; read them in parts",
+                            places->count);
         const uint32_t capacity = places->capacity == 0 ? LOT : places->capacity * 2;
         int64_t *grown = realloc(places->phys, capacity * sizeof *grown);
         if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u places", capacity);
@@ -53,7 +55,8 @@ void cmq_places_free(cmq_places *places)
     *places = (cmq_places){0};
 }
 
-cmq_status cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_places *places)
+cmq_status cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
+                                cmq_places *places)
 {
     cmq_index_cursor cursor = {0};
     cmq_status status = CMQ_OK;
@@ -63,7 +66,8 @@ cmq_status cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key
     while (status == CMQ_OK && !cursor.done) {
         int64_t phys[LOT];
         uint32_t count;
-        status = cmq_index_query(store->index, topic, key, begin, end_ms, cmq_log_min(store->log), &cursor, phys, LOT, &count);
+        status = cmq_index_query(store->index, topic, key, begin, end_ms, cmq_log_min(store->log), &cursor, phys, LOT,
+                                 &count);
         for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = cmq_places_add(places, phys[i]);
     }
     return status;
@@ -90,7 +94,8 @@ static cmq_status add_gap(gap_list *list, int64_t from, int64_t end)
     return CMQ_OK;
 }
 
-/* May the file's pages be older than its header? Nobody has recovered this store since it crashed: upstream would drop the file. */
+/* May the file's pages be older than its header? Nobody has recovered this store since it crashed: upstream would drop
+ * the file. */
 static bool may_be_torn(const cmq_store *store, const cmq_index_file_info *info)
 {
     return store->options.read_only && store->opening.was_unclean && info->end_ms > store->checkpoint.index_ms;
@@ -107,9 +112,11 @@ static bool is_kept_by_us(cmq_store *store)
 /* Add the range that recovery could not put again. A view has it from the writer's point. */
 static cmq_status add_missing(cmq_store *store, int64_t confirmed, gap_list *list)
 {
-    cmq_durable_point point = {.index_missing_from = store->opening.index_missing_from, .index_missing_end = store->opening.index_missing_end};
+    cmq_durable_point point = {.index_missing_from = store->opening.index_missing_from,
+                               .index_missing_end = store->opening.index_missing_end};
     bool found;
-    const cmq_status status = store->options.read_only ? cmq_durable_point_load(store->fs, store->root, &point, &found) : CMQ_OK;
+    const cmq_status status =
+        store->options.read_only ? cmq_durable_point_load(store->fs, store->root, &point, &found) : CMQ_OK;
     if (status != CMQ_OK) return status;
     const int64_t min = cmq_log_min(store->log), from = point.index_missing_from, end = point.index_missing_end;
     return add_gap(list, from > min ? from : min, end < confirmed ? end : confirmed);

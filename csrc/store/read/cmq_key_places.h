@@ -22,18 +22,21 @@ cmq_status CMQ_MUST_CHECK cmq_places_add(cmq_places *places, int64_t phy);
 void cmq_places_sort(cmq_places *places);   /* by place, each once */
 void cmq_places_free(cmq_places *places);
 
-/* Add the places of all records that may have `key` under `topic` and were stored in [begin_ms, end_ms], as far as the index knows. Hash collisions
- * are the caller's to see. Nothing is added when the store keeps no index. */
-cmq_status CMQ_MUST_CHECK cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_places *places);
+/* Add the places of all records that may have `key` under `topic` and were stored in [begin_ms, end_ms], as far as the
+ * index knows. Hash collisions are the caller's to see. Nothing is added when the store keeps no index. */
+cmq_status CMQ_MUST_CHECK cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms,
+                                               int64_t end_ms, cmq_places *places);
 
 /* A part of the log, [from, end). */
 typedef struct cmq_gap {
     int64_t from, end;
 } cmq_gap;
 
-/* The parts of the log below `confirmed` that the index may not cover, which may overlap: below its first file, between files, behind its end over a
- * store that another process wrote or that was not closed, and what recovery found lost with a file. Call it before cmq_store_key_places, so that what is indexed meanwhile is found twice rather than
- * never. *gaps_out: free(). */
-cmq_status CMQ_MUST_CHECK cmq_store_index_gaps(cmq_store *store, int64_t confirmed, cmq_gap **gaps_out, uint32_t *count_out);
+/* The parts of the log below `confirmed` that the index may not cover, which may overlap: below its first file, between
+ * files, behind its end over a store that another process wrote or that was not closed, and what recovery found lost
+ * with a file. Call it before cmq_store_key_places, so that what is indexed meanwhile is found twice rather than never.
+ * *gaps_out: free(). */
+cmq_status CMQ_MUST_CHECK cmq_store_index_gaps(cmq_store *store, int64_t confirmed, cmq_gap **gaps_out,
+                                               uint32_t *count_out);
 
 #endif

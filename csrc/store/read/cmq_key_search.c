@@ -1,10 +1,13 @@
-/* cmq_key_search: all records of a key, newest first, in steps: from the index, collisions removed by reading the record.
+/* cmq_key_search: all records of a key, newest first, in steps: from the index, collisions removed by reading the
+ * record.
  *
- * Between two steps only places are kept: the index file and its entry to go on from (cmq_index_cursor), a lot of offsets that were looked up and not
- * read yet, and the last offsets that were given. No file is held, so retention goes on, and what it takes is passed over.
+ * Between two steps only places are kept: the index file and its entry to go on from (cmq_index_cursor), a lot of
+ * offsets that were looked up and not read yet, and the last offsets that were given. No file is held, so retention
+ * goes on, and what it takes is passed over.
  *
- * A record may stand in the index twice for one key: the same key twice, or indexed again by a recovery, which puts the last records' keys anew.
- * Such entries are near each other, so a window of what was given last is enough to give each record once.
+ * A record may stand in the index twice for one key: the same key twice, or indexed again by a recovery, which puts the
+ * last records' keys anew. Such entries are near each other, so a window of what was given last is enough to give each
+ * record once.
  *
  * A view whose writer was killed, or recovers, has keys up to the durable point for certain: behind it the log is read.
  *
@@ -58,14 +61,16 @@ static bool carries_key(const cmq_record_view *view, cmq_slice topic, cmq_slice 
 static bool is_kept(const cmq_key_search *search, const cmq_record_view *view)
 {
     const int32_t transaction = view->sys_flag & CMQ_SYS_TRANSACTION_MASK;
-    if (!search->only_queued || transaction == CMQ_SYS_TRANSACTION_PREPARED || transaction == CMQ_SYS_TRANSACTION_ROLLBACK) return true;
+    if (!search->only_queued || transaction == CMQ_SYS_TRANSACTION_PREPARED ||
+        transaction == CMQ_SYS_TRANSACTION_ROLLBACK)
+        return true;
     return cmq_store_is_queued(search->store, view);
 }
 
 static bool is_wanted(const cmq_key_search *search, const cmq_record_view *view)
 {
-    return carries_key(view, search->topic, search->key) && view->store_timestamp_ms >= search->begin_ms && view->store_timestamp_ms <= search->end_ms &&
-           is_kept(search, view);
+    return carries_key(view, search->topic, search->key) && view->store_timestamp_ms >= search->begin_ms &&
+           view->store_timestamp_ms <= search->end_ms && is_kept(search, view);
 }
 
 static bool was_given(const cmq_key_search *search, int64_t phy)
@@ -84,18 +89,20 @@ static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
 
 /* ---- keys that the index lacks ---- */
 
-/* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or one is recovering and enters those
- * behind the durable point anew. */
+/* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or
+ * one is recovering and enters those behind the durable point anew. */
 static int64_t index_end(cmq_store *store, int64_t generation)
 {
     cmq_durable_point point;
     bool found;
     const int source = store->source;
     if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
-    if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;   /* else the page is a new writer's, who recovers */
+    /* else the page is a new writer's, who recovers */
+    if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;
     const int64_t from = store->opening.scanned_from;
     /* A view that has followed for long: the last writer's point, of which this view has seen the log. */
-    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) return from;
+    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found)
+        return from;
     return point.log_end > from && point.log_end <= cmq_log_confirmed(store->log) ? point.log_end : from;
 }
 
@@ -103,7 +110,8 @@ static int64_t index_end(cmq_store *store, int64_t generation)
 static cmq_status read_recent(cmq_key_search *search)
 {
     cmq_store *store = search->store;
-    const int64_t end = cmq_log_confirmed(store->log), bytes = cmq_log_segment_bytes(store->log), min = cmq_log_min(store->log);
+    const int64_t end = cmq_log_confirmed(store->log), bytes = cmq_log_segment_bytes(store->log),
+                  min = cmq_log_min(store->log);
     cmq_status status = CMQ_OK;
     search->recent_from = index_end(store, search->generation);
     for (int64_t phy = search->recent_from < min ? min : search->recent_from; phy < end && status == CMQ_OK;) {
@@ -125,7 +133,8 @@ static cmq_status read_recent(cmq_key_search *search)
 static void fill_from_recent(cmq_key_search *search)
 {
     search->lot_count = 0;
-    while (search->recent.count > 0 && search->lot_count < LOT) search->lot[search->lot_count++] = search->recent.phys[--search->recent.count];
+    while (search->recent.count > 0 && search->lot_count < LOT)
+        search->lot[search->lot_count++] = search->recent.phys[--search->recent.count];
 }
 
 static bool is_new(const cmq_key_search *search, int64_t phy) { return phy < search->below; }
@@ -134,22 +143,25 @@ static void drop_recent(cmq_key_search *search)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < search->lot_count; i++)
-        if (search->lot[i] < search->recent_from && is_new(search, search->lot[i])) search->lot[kept++] = search->lot[i];
+        if (search->lot[i] < search->recent_from && is_new(search, search->lot[i]))
+            search->lot[kept++] = search->lot[i];
     search->lot_count = kept;
 }
 
-/* A writer that began to recover while the index was read may have taken keys out of it before they were found: begin again behind the last record that
- * was given, with the log. */
+/* A writer that began to recover while the index was read may have taken keys out of it before they were found: begin
+ * again behind the last record that was given, with the log. */
 static cmq_status begin_again_if_disturbed(cmq_key_search *search)
 {
     const int64_t generation = cmq_store_page_generation(search->store);
-    if (!search->store->options.read_only || search->recent_from != INT64_MAX || generation == search->generation) return CMQ_OK;
+    if (!search->store->options.read_only || search->recent_from != INT64_MAX || generation == search->generation)
+        return CMQ_OK;
     search->generation = generation;
     search->below = search->last_given;
     search->lot_count = 0;
     search->cursor = (cmq_index_cursor){0};
     const cmq_status status = read_recent(search);
-    while (search->recent.count > 0 && !is_new(search, search->recent.phys[search->recent.count - 1])) search->recent.count--;
+    while (search->recent.count > 0 && !is_new(search, search->recent.phys[search->recent.count - 1]))
+        search->recent.count--;
     return status;
 }
 
@@ -161,14 +173,16 @@ static cmq_status fill_lot(cmq_key_search *search)
     search->lot_at = 0;
     fill_from_recent(search);
     if (search->lot_count > 0) return CMQ_OK;
-    const cmq_status status = cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms, cmq_log_min(search->store->log), &search->cursor,
-                                              search->lot, LOT, &search->lot_count);
+    const cmq_status status =
+        cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms,
+                        cmq_log_min(search->store->log), &search->cursor, search->lot, LOT, &search->lot_count);
     if (status != CMQ_OK) return status;
     drop_recent(search);
     return begin_again_if_disturbed(search);
 }
 
-/* Is a record made for this place there, whose checksum is wrong? Elsewhere the entry itself may be left from a crash, or damaged. */
+/* Is a record made for this place there, whose checksum is wrong? Elsewhere the entry itself may be left from a crash,
+ * or damaged. */
 static bool is_damaged(cmq_store *store, int64_t phy)
 {
     cmq_segment *segment;
@@ -180,7 +194,8 @@ static bool is_damaged(cmq_store *store, int64_t phy)
     return framed;
 }
 
-/* Read the lot's next record. CMQ_AGAIN: the batch has no room for it. CMQ_ERR_CORRUPT: it is damaged, and may have the key; the next call goes on. */
+/* Read the lot's next record. CMQ_AGAIN: the batch has no room for it. CMQ_ERR_CORRUPT: it is damaged, and may have the
+ * key; the next call goes on. */
 static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
 {
     const int64_t phy = search->lot[search->lot_at];
@@ -209,7 +224,8 @@ static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
 
 static cmq_status fail_misses(const cmq_key_search *search)
 {
-    return cmq_fail(CMQ_ERR_LIMIT, "the search by key read %llu messages of other keys with the same hash; search in a shorter time",
+    return cmq_fail(CMQ_ERR_LIMIT,
+                    "the search by key read %llu messages of other keys with the same hash; search in a shorter time",
                     (unsigned long long)search->misses);
 }
 
@@ -229,7 +245,8 @@ cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
 /* The common start of both ways of searching. */
 static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_search_options *options)
 {
-    if (store->index == NULL) return cmq_fail(CMQ_ERR_SETTING, "messageIndexEnable is off: this store keeps no index of keys");
+    if (store->index == NULL)
+        return cmq_fail(CMQ_ERR_SETTING, "messageIndexEnable is off: this store keeps no index of keys");
     search->store = store;
     search->topic = options->topic;
     search->key = options->key;
@@ -256,7 +273,8 @@ cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *o
 {
     *search_out = NULL;
     if (options->topic.bytes > NAME_BYTES_MAX || options->key.bytes > NAME_BYTES_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "a topic of %zu and a key of %zu bytes: none is so long", options->topic.bytes, options->key.bytes);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a topic of %zu and a key of %zu bytes: none is so long",
+                        options->topic.bytes, options->key.bytes);
     cmq_key_search *search = calloc(1, sizeof *search + options->topic.bytes + options->key.bytes);
     if (search == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a search by key");
     cmq_status status = begin(store, search, options);
@@ -279,10 +297,12 @@ void cmq_key_search_close(cmq_key_search *search)
     free(search);
 }
 
-cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_found_batch *batch)
+cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
+                              cmq_found_batch *batch)
 {
     cmq_key_search search = {0};
-    cmq_status status = begin(store, &search, &(cmq_key_search_options){.topic = topic, .key = key, .begin_ms = begin_ms, .end_ms = end_ms});
+    cmq_status status = begin(
+        store, &search, &(cmq_key_search_options){.topic = topic, .key = key, .begin_ms = begin_ms, .end_ms = end_ms});
     if (status == CMQ_OK) status = cmq_key_search_next(&search, batch);
     cmq_places_free(&search.recent);
     return status;

@@ -22,13 +22,18 @@ cmq_status cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch,
     if (batch->count == batch->capacity) return CMQ_AGAIN;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     if (phy >= confirmed)
-        return cmq_fail_at(CMQ_ERR_OFFSET, phy, "physical offset %lld lies at or behind the end of the log, %lld", (long long)phy, (long long)confirmed);
+        return cmq_fail_at(CMQ_ERR_OFFSET, phy, "physical offset %lld lies at or behind the end of the log, %lld",
+                           (long long)phy, (long long)confirmed);
     const cmq_status status = cmq_store_record_at(store, phy, confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, view_out);
-    if (status == CMQ_END || status == CMQ_AGAIN) return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "no record begins at physical offset %lld", (long long)phy);
+    if (status == CMQ_END || status == CMQ_AGAIN)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "no record begins at physical offset %lld", (long long)phy);
     const cmq_record_proof proof = status == CMQ_OK ? cmq_record_prove(view_out) : CMQ_RECORD_UNPROVEN;
-    if (proof == CMQ_RECORD_CONTRADICTED || (status == CMQ_OK && proof == CMQ_RECORD_UNPROVEN && store->options.check_property_crc)) {
+    if (proof == CMQ_RECORD_CONTRADICTED ||
+        (status == CMQ_OK && proof == CMQ_RECORD_UNPROVEN && store->options.check_property_crc)) {
         cmq_segment_unpin(segment);
-        return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the record at physical offset %lld does not match its property CRC; run `cometmq verify`", (long long)phy);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, phy,
+                           "the record at physical offset %lld does not match its property CRC; run `cometmq verify`",
+                           (long long)phy);
     }
     if (status != CMQ_OK) return status;
     if (is_pinned(batch, segment)) {
@@ -52,7 +57,9 @@ cmq_status cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch,
 cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
 {
     cmq_record_view view;
-    if (physical_offset < 0) return cmq_fail_at(CMQ_ERR_OFFSET, physical_offset, "physical offset %lld is negative", (long long)physical_offset);
+    if (physical_offset < 0)
+        return cmq_fail_at(CMQ_ERR_OFFSET, physical_offset, "physical offset %lld is negative",
+                           (long long)physical_offset);
     const cmq_status refreshed = cmq_store_refresh(store);
     return refreshed == CMQ_OK ? cmq_store_take(store, physical_offset, batch, &view) : refreshed;
 }
@@ -61,11 +68,12 @@ static cmq_status find_queue(cmq_store *store, cmq_slice topic, int32_t queue_id
 {
     *queue_out = cmq_queues_find(store->queues, topic, queue_id);
     if (*queue_out != NULL) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", queue_id, (int)(topic.bytes < 255 ? topic.bytes : 255),
-                    topic.bytes > 0 ? (const char *)topic.data : "");
+    return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", queue_id,
+                    (int)(topic.bytes < 255 ? topic.bytes : 255), topic.bytes > 0 ? (const char *)topic.data : "");
 }
 
-cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch)
+cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset,
+                                 cmq_found_batch *batch)
 {
     cmq_queue *queue;
     cmq_unit unit;
@@ -77,19 +85,22 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
     const int64_t confirmed = cmq_log_confirmed(store->log);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
     if (offset < min || offset >= max)
-        return cmq_fail_at(CMQ_ERR_OFFSET, offset, "queue offset %lld is outside the queue, which holds [%lld, %lld)", (long long)offset, (long long)min,
-                           (long long)max);
+        return cmq_fail_at(CMQ_ERR_OFFSET, offset, "queue offset %lld is outside the queue, which holds [%lld, %lld)",
+                           (long long)offset, (long long)min, (long long)max);
     status = cmq_queue_read(queue, offset, confirmed, &unit, 1, &count, &next);
     if (status != CMQ_OK) return status;
     if (count == 0 || unit.offset > offset)
-        return cmq_fail_at(CMQ_ERR_NOT_FOUND, offset, "there is no message at queue offset %lld: its unit is a filler", (long long)offset);
+        return cmq_fail_at(CMQ_ERR_NOT_FOUND, offset, "there is no message at queue offset %lld: its unit is a filler",
+                           (long long)offset);
     cmq_record_view view;
     status = cmq_store_take(store, unit.phy, batch, &view);
     if (status != CMQ_OK) return status;
     cmq_found *found = &batch->items[batch->count - 1];
-    status = cmq_unit_check(store, queue, &unit, found->record, found->record_bytes);   /* a unit of zeros points at the first record of the log */
+    /* a unit of zeros points at the first record of the log */
+    status = cmq_unit_check(store, queue, &unit, found->record, found->record_bytes);
     if (status == CMQ_OK && offset - unit.offset >= unit.count)
-        status = cmq_fail_at(CMQ_ERR_CORRUPT, unit.phy, "no unit of the queue has queue offset %lld; run `cometmq verify`", (long long)offset);
+        status = cmq_fail_at(CMQ_ERR_CORRUPT, unit.phy,
+                             "no unit of the queue has queue offset %lld; run `cometmq verify`", (long long)offset);
     if (status != CMQ_OK) {
         batch->count--;
         return status;
@@ -122,15 +133,18 @@ static int compare_time(void *context, const cmq_unit *unit, cmq_status *status_
     if (status != CMQ_OK && unit->phy < cmq_log_min(search->store->log)) return -1;   /* just now */
     *status_out = status;
     if (status != CMQ_OK) return 0;
-    if (!cmq_unit_is_plain(&search->owner, unit, data, available)) *status_out = cmq_unit_check(search->store, search->queue, unit, data, available);
+    if (!cmq_unit_is_plain(&search->owner, unit, data, available))
+        *status_out = cmq_unit_check(search->store, search->queue, unit, data, available);
     if (*status_out == CMQ_OK) *status_out = cmq_record_peek(data, available, &head);
     cmq_segment_unpin(segment);
     if (*status_out != CMQ_OK) return 0;
-    const bool reached = search->after ? head.store_timestamp_ms > search->time_ms : head.store_timestamp_ms >= search->time_ms;
+    const bool reached =
+        search->after ? head.store_timestamp_ms > search->time_ms : head.store_timestamp_ms >= search->time_ms;
     return reached ? 1 : -1;
 }
 
-cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary, int64_t *offset_out)
+cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,
+                               cmq_boundary boundary, int64_t *offset_out)
 {
     *offset_out = -1;
     cmq_queue *queue;
@@ -139,7 +153,11 @@ cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_
     if (status != CMQ_OK) return status;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
-    time_search search = {.store = store, .queue = queue, .owner = cmq_unit_owner_of(queue, true), .time_ms = time_ms, .after = boundary == CMQ_BOUNDARY_UPPER};
+    time_search search = {.store = store,
+                          .queue = queue,
+                          .owner = cmq_unit_owner_of(queue, true),
+                          .time_ms = time_ms,
+                          .after = boundary == CMQ_BOUNDARY_UPPER};
     int64_t first;
     status = cmq_queue_search(queue, min, max, confirmed, compare_time, &search, &first);
     if (status != CMQ_OK) return status;
@@ -165,7 +183,9 @@ cmq_status cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out)
     const int64_t min = cmq_log_min(store->log), confirmed = cmq_log_confirmed(store->log);
     if (min >= confirmed) return cmq_fail(CMQ_ERR_NOT_FOUND, "the store is empty");
     status = cmq_store_record_at(store, min, confirmed, 0, &segment, &view);
-    if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, min, "the log does not begin with a record");
+    if (status != CMQ_OK)
+        return status == CMQ_ERR_CORRUPT ? status
+                                         : cmq_fail_at(CMQ_ERR_CORRUPT, min, "the log does not begin with a record");
     *time_ms_out = view.store_timestamp_ms;
     cmq_segment_unpin(segment);
     return CMQ_OK;

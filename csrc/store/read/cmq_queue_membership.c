@@ -10,7 +10,8 @@ int64_t cmq_store_first_of_queue(cmq_store *store, cmq_queue *queue)
     cmq_unit unit;
     uint32_t count = 0;
     int64_t next;
-    const cmq_status status = cmq_queue_read(queue, cmq_queue_min(queue), cmq_log_confirmed(store->log), &unit, 1, &count, &next);
+    const cmq_status status =
+        cmq_queue_read(queue, cmq_queue_min(queue), cmq_log_confirmed(store->log), &unit, 1, &count, &next);
     if (status != CMQ_OK) return 0;
     return count > 0 ? unit.phy : INT64_MAX;
 }

@@ -1,11 +1,13 @@
 /* cmq_reader: iteration: over queues merged by physical offset (which is the order of storing), or over the whole log.
  *
- * Each queue has a cursor with a small buffer of units; a heap gives the cursor whose next unit lies lowest in the log (highest, backwards).
- * The heap is worked off against one confirmed end, over as many calls as that takes, so that a message of a slow cursor is never passed by a later
- * one of a fast cursor. Tags are filtered by hash in the queue before a record is touched, and by string in the record afterwards.
+ * Each queue has a cursor with a small buffer of units; a heap gives the cursor whose next unit lies lowest in the log
+ * (highest, backwards). The heap is worked off against one confirmed end, over as many calls as that takes, so that a
+ * message of a slow cursor is never passed by a later one of a fast cursor. Tags are filtered by hash in the queue
+ * before a record is touched, and by string in the record afterwards.
  *
- * Per message: one unit (40 B) copied, one record head read; no allocation, no lock; one pin per segment and batch. The heads of the next few records
- * are fetched meanwhile, for the units name their places, and one miss a record would be most of the time.
+ * Per message: one unit (40 B) copied, one record head read; no allocation, no lock; one pin per segment and batch. The
+ * heads of the next few records are fetched meanwhile, for the units name their places, and one miss a record would be
+ * most of the time.
  * Threads: one at a time per reader; any number of readers.
  * Way:     queues' units -> [cmq_reader] -> found records -> bindings
  */
@@ -33,7 +35,8 @@ static cmq_status copy_slices(const cmq_slice *from, uint32_t count, char ***int
 {
     *into_out = NULL;
     if (count == 0) return CMQ_OK;
-    if (count > READER_NAMES_MAX) return cmq_fail(CMQ_ERR_LIMIT, "%u %s to read by, at most %u are allowed", count, what, READER_NAMES_MAX);
+    if (count > READER_NAMES_MAX)
+        return cmq_fail(CMQ_ERR_LIMIT, "%u %s to read by, at most %u are allowed", count, what, READER_NAMES_MAX);
     char **copies = calloc(count, sizeof *copies);
     if (copies == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %s", what);
     *into_out = copies;
@@ -49,21 +52,26 @@ static cmq_status check_options(const cmq_read_options *options)
     if ((options->has_start || options->has_end) && options->topic_count != 1)
         return cmq_fail(CMQ_ERR_ARGUMENT, "start and end are queue offsets and need exactly one topic");
     if (options->has_start && options->has_end && options->start > options->end)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "start %lld lies behind end %lld", (long long)options->start, (long long)options->end);
-    if (options->topic_count == 0 && options->queue_id_count > 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue ids need a topic");
-    if (options->only_starts && (options->topic_count > 0 || options->queue_id_count > 0 || options->has_start || options->has_end || options->backwards))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "where only ranges of single queues are read, no topic, queue id, offset or direction can be given beside them");
+        return cmq_fail(CMQ_ERR_ARGUMENT, "start %lld lies behind end %lld", (long long)options->start,
+                        (long long)options->end);
+    if (options->topic_count == 0 && options->queue_id_count > 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "queue ids need a topic");
+    if (options->only_starts && (options->topic_count > 0 || options->queue_id_count > 0 || options->has_start ||
+                                 options->has_end || options->backwards))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "where only ranges of single queues are read, no topic, queue id, offset or "
+                                          "direction can be given beside them");
     if (options->start_count > 0 && !options->only_starts && (options->backwards || options->topic_count == 0))
         return cmq_fail(CMQ_ERR_ARGUMENT, "single queues' starts need a topic and go forwards");
     if (options->has_start_physical && (options->topic_count > 0 || options->only_starts))
         return cmq_fail(CMQ_ERR_ARGUMENT, "a physical start is for reading the whole log, without topics");
     for (uint32_t i = 0; i < options->start_count; i++) {
         const cmq_read_start *start = &options->starts[i];
-        if (start->offset < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a queue cannot begin at offset %lld", (long long)start->offset);
+        if (start->offset < 0)
+            return cmq_fail(CMQ_ERR_ARGUMENT, "a queue cannot begin at offset %lld", (long long)start->offset);
         if (start->has_end && start->end < start->offset)
-            return cmq_fail(CMQ_ERR_ARGUMENT, "the range of queue %d of topic %.*s begins at %lld, behind its end %lld", start->queue_id,
-                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data, (long long)start->offset,
-                            (long long)start->end);
+            return cmq_fail(CMQ_ERR_ARGUMENT, "the range of queue %d of topic %.*s begins at %lld, behind its end %lld",
+                            start->queue_id, (int)(start->topic.bytes < 255 ? start->topic.bytes : 255),
+                            (const char *)start->topic.data, (long long)start->offset, (long long)start->end);
     }
     return CMQ_OK;
 }
@@ -97,14 +105,17 @@ static bool wants_queue(const cmq_reader *reader, const cmq_queue *queue)
 {
     if (cmq_queue_deleted(queue)) return false;
     bool topic = false, id = reader->options.queue_id_count == 0;
-    for (uint32_t i = 0; i < reader->options.topic_count && !topic; i++) topic = strcmp(reader->topics[i], cmq_queue_topic(queue)) == 0;
-    for (uint32_t i = 0; i < reader->options.queue_id_count && !id; i++) id = reader->queue_ids[i] == cmq_queue_id(queue);
+    for (uint32_t i = 0; i < reader->options.topic_count && !topic; i++)
+        topic = strcmp(reader->topics[i], cmq_queue_topic(queue)) == 0;
+    for (uint32_t i = 0; i < reader->options.queue_id_count && !id; i++)
+        id = reader->queue_ids[i] == cmq_queue_id(queue);
     return topic && id;
 }
 
 /* ---- cursors ---- */
 
-/* Where a cursor begins: by offset, or at an end of the queue. Times are looked for when it is first filled, as its range is known then. */
+/* Where a cursor begins: by offset, or at an end of the queue. Times are looked for when it is first filled, as its
+ * range is known then. */
 static void place_cursor(const cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
 {
     const cmq_read_options *options = &reader->options;
@@ -171,7 +182,8 @@ static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *op
     for (uint32_t i = 0; i < options->start_count; i++) {
         const cmq_read_start *start = &options->starts[i];
         const cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
-        for (uint32_t looked = 0; queue != NULL && looked < reader->cursor_count; looked++, at = (at + 1) % reader->cursor_count) {
+        for (uint32_t looked = 0; queue != NULL && looked < reader->cursor_count;
+             looked++, at = (at + 1) % reader->cursor_count) {
             if (reader->cursors[at]->queue != queue) continue;
             place_at(reader->cursors[at], start);
             break;
@@ -190,7 +202,8 @@ static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options
         if (queue == NULL && options->may_be_missing) continue;
         if (queue == NULL)
             return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", start->queue_id,
-                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data);
+                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255),
+                            (const char *)start->topic.data);
         const cmq_status status = add_cursor(reader, queue, confirmed);
         if (status != CMQ_OK) return status;
         place_at(reader->cursors[reader->cursor_count - 1], start);
@@ -200,7 +213,8 @@ static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options
 
 static inline void fetch(const cmq_reader *reader, const cmq_unit *unit)
 {
-    const uint64_t into = (uint64_t)unit->phy - (uint64_t)reader->window_start;   /* a damaged unit may say any number */
+    /* a damaged unit may say any number */
+    const uint64_t into = (uint64_t)unit->phy - (uint64_t)reader->window_start;
     if (into >= (uint64_t)cmq_log_segment_bytes(reader->store->log)) return;
     const uintptr_t record = reader->window_data + into;
     cmq_record_prefetch_parts((const uint8_t *)record, (uint32_t)unit->bytes, reader->options.fetch_tails);
@@ -220,7 +234,8 @@ static void count_expired(cmq_reader *reader, cmq_cursor *cursor, int64_t from)
 static bool was_deleted(cmq_reader *reader, const cmq_queue *queue)
 {
     const cmq_error error = *cmq_last_error();
-    if (reader->store->options.read_only && cmq_store_refresh(reader->store) == CMQ_ERR_CLOSED) return false;   /* and the last error says why */
+    /* and the last error says why */
+    if (reader->store->options.read_only && cmq_store_refresh(reader->store) == CMQ_ERR_CLOSED) return false;
     if (cmq_queue_deleted(queue)) return true;
     (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
     return false;
@@ -239,12 +254,15 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
     while (status == CMQ_OK && cursor->count == 0 && !cursor->done && !cmq_queue_deleted(cursor->queue)) {
         const int64_t before = cursor->next;
         if (options->backwards)
-            status = cmq_queue_read_back(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
-        else if (options->tag_count > 0 && cmq_queue_kind_of(cursor->queue) == CMQ_QUEUE_SIMPLE)   /* batches hold messages of any tags */
-            status = cmq_queue_scan(cursor->queue, cursor->next, confirmed, reader->tag_hashes, options->tag_count, EXAMINE_MAX, cursor->units,
-                                    cursor->capacity, &cursor->count, &cursor->next);
+            status = cmq_queue_read_back(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity,
+                                         &cursor->count, &cursor->next);
+        /* batches hold messages of any tags */
+        else if (options->tag_count > 0 && cmq_queue_kind_of(cursor->queue) == CMQ_QUEUE_SIMPLE)
+            status = cmq_queue_scan(cursor->queue, cursor->next, confirmed, reader->tag_hashes, options->tag_count,
+                                    EXAMINE_MAX, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
         else
-            status = cmq_queue_read(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
+            status = cmq_queue_read(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity,
+                                    &cursor->count, &cursor->next);
         if (!options->backwards) count_expired(reader, cursor, before);
         if (cursor->count == 0 && cursor->next == before) break;
     }
@@ -294,7 +312,8 @@ static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
             const cmq_status status = refill(reader, cursor, confirmed);
             if (status != CMQ_OK) return status;
         }
-        if (cursor->at < cursor->count) reader->heap[reader->heap_count++] = (cmq_heap_entry){.key = key_of(reader, cursor), .cursor = i};
+        if (cursor->at < cursor->count)
+            reader->heap[reader->heap_count++] = (cmq_heap_entry){.key = key_of(reader, cursor), .cursor = i};
     }
     for (uint32_t i = reader->heap_count / 2; i > 0; i--) sift_down(reader, i - 1);
     reader->fetch_units = 1 + FETCH_UNITS / (reader->heap_count + 1);
@@ -325,8 +344,8 @@ static inline void fetch_ahead(const cmq_reader *reader, const cmq_cursor *curso
 
 /* ---- records ---- */
 
-/* A walk that goes on forwards has ever larger pieces read ahead of it; a jump begins anew, without reading, for it may be one of many. Never
- * beyond the confirmed end: pages there are the writer's to make. */
+/* A walk that goes on forwards has ever larger pieces read ahead of it; a jump begins anew, without reading, for it may
+ * be one of many. Never beyond the confirmed end: pages there are the writer's to make. */
 static void read_ahead(cmq_reader *reader, int64_t phy, const uint8_t *data, size_t available)
 {
     const int64_t confirmed = cmq_log_confirmed(reader->store->log);
@@ -349,17 +368,20 @@ static void read_ahead(cmq_reader *reader, int64_t phy, const uint8_t *data, siz
 }
 
 /* As cmq_reader_pin for the segment that was read last. */
-static inline cmq_status pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
+static inline cmq_status pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out,
+                             size_t *available_out)
 {
     const int64_t into = phy - reader->window_start, bytes = cmq_log_segment_bytes(reader->store->log);
-    if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window || into < 0 || into >= bytes || phy >= reader->ahead_from)
+    if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window || into < 0 || into >= bytes ||
+        phy >= reader->ahead_from)
         return cmq_reader_pin(reader, batch, phy, data_out, available_out);
     *data_out = (const uint8_t *)reader->window_data + into;
     *available_out = (size_t)(bytes - into);
     return CMQ_OK;
 }
 
-cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
+cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out,
+                          size_t *available_out)
 {
     const int64_t bytes = cmq_log_segment_bytes(reader->store->log);
     for (uint32_t i = batch->pin_count; i > 0; i--) {   /* mostly the last one */
@@ -367,12 +389,14 @@ cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t ph
         if (phy < start || phy - start >= bytes) continue;
         *data_out = cmq_segment_data(batch->pins[i - 1]) + (phy - start);
         *available_out = (size_t)(start + bytes - phy);
-        if (phy >= reader->ahead_from || phy < reader->ahead_until - 2 * AHEAD_BYTES_MAX) read_ahead(reader, phy, *data_out, *available_out);
+        if (phy >= reader->ahead_from || phy < reader->ahead_until - 2 * AHEAD_BYTES_MAX)
+            read_ahead(reader, phy, *data_out, *available_out);
         return CMQ_OK;
     }
     if (batch->pin_count == CMQ_FOUND_PINS_MAX && batch->count > 0) return CMQ_AGAIN;
     if (batch->pin_count == CMQ_FOUND_PINS_MAX) cmq_found_batch_release(batch);   /* nothing found in any of them */
-    const cmq_status status = cmq_log_pin(reader->store->log, phy, &batch->pins[batch->pin_count], data_out, available_out);
+    const cmq_status status =
+        cmq_log_pin(reader->store->log, phy, &batch->pins[batch->pin_count], data_out, available_out);
     if (status != CMQ_OK) return status;
     reader->window = batch->pins[batch->pin_count++];
     reader->window_data = (uintptr_t)cmq_segment_data(reader->window);
@@ -410,26 +434,31 @@ bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view
 static cmq_status check_whole(const cmq_reader *reader, const cmq_unit *unit, const uint8_t *data)
 {
     if (cmq_record_is_whole(data, (uint32_t)unit->bytes, reader->store->options.check_property_crc)) return CMQ_OK;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record at physical offset %lld, of queue offset %lld, does not match its CRC; run `cometmq verify`",
-                       (long long)unit->phy, (long long)unit->offset);
+    return cmq_fail_at(
+        CMQ_ERR_CORRUPT, unit->phy,
+        "the record at physical offset %lld, of queue offset %lld, does not match its CRC; run `cometmq verify`",
+        (long long)unit->phy, (long long)unit->offset);
 }
 
 /* Look at the record of the cursor's unit. *keep_out: it belongs to the result. */
-static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
+static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_cursor *cursor,
+                               cmq_found *found_out, bool *keep_out)
 {
     const cmq_unit *unit = &cursor->units[cursor->at];
     const uint8_t *data;
     size_t available;
     *keep_out = false;
     if (unit->phy < 0 || unit->count < 1)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the unit at queue offset %lld is damaged; run `cometmq verify`", (long long)unit->offset);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the unit at queue offset %lld is damaged; run `cometmq verify`",
+                           (long long)unit->offset);
     cmq_status status = pin(reader, batch, unit->phy, &data, &available);
     if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) {   /* expired meanwhile */
         reader->expired += unit->count;
         return CMQ_OK;
     }
     if (status == CMQ_ERR_OFFSET)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is not in the log; run `cometmq verify`",
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy,
+                           "queue offset %lld points at %lld, which is not in the log; run `cometmq verify`",
                            (long long)unit->offset, (long long)unit->phy);
     if (status != CMQ_OK) return status;
     const cmq_unit_owner owner = cmq_unit_owner_of(cursor->queue, reader->options.check_crc);
@@ -440,16 +469,23 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     if (status != CMQ_OK) return status;
     if (reader->options.has_start_time || reader->options.has_end_time) {
         const bool ipv6 = (cmq_load_i32(data + CMQ_RECORD_AT_SYS_FLAG) & CMQ_SYS_BORN_HOST_IPV6) != 0;
-        if (!cmq_reader_in_time(reader, cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0)))) return CMQ_OK;
+        if (!cmq_reader_in_time(reader,
+                                cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0))))
+            return CMQ_OK;
     }
     if (reader->options.tag_count > 0) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, unit->phy, 0, &view);
-        if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "half a record");
+        if (status != CMQ_OK)
+            return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "half a record");
         if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
     }
-    *found_out = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
-                             .record_bytes = (uint32_t)unit->bytes, .count = unit->count};
+    *found_out = (cmq_found){.record = data,
+                             .queue = cursor->queue,
+                             .physical_offset = unit->phy,
+                             .queue_offset = unit->offset,
+                             .record_bytes = (uint32_t)unit->bytes,
+                             .count = unit->count};
     const int64_t skip = cursor->first - unit->offset, behind = unit->offset + unit->count - cursor->end;
     if (skip > 0) found_out->skip = (int32_t)(skip < unit->count ? skip : unit->count);
     if (behind > 0) found_out->behind = (int32_t)(behind < unit->count ? behind : unit->count);
@@ -470,7 +506,8 @@ static bool all_ended(const cmq_reader *reader)
 
 /* In a view: apparent damage may be a unit or a record that another process changed since the unit was read, or that
  * was cut. Read it once more, as it is now. */
-static cmq_status look_again(cmq_reader *reader, cmq_found_batch *batch, cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
+static cmq_status look_again(cmq_reader *reader, cmq_found_batch *batch, cmq_cursor *cursor, cmq_found *found_out,
+                             bool *keep_out)
 {
     const cmq_error error = *cmq_last_error();
     cmq_unit *unit = &cursor->units[cursor->at], now;
@@ -478,7 +515,8 @@ static cmq_status look_again(cmq_reader *reader, cmq_found_batch *batch, cmq_cur
     int64_t next;
     cmq_status status = cmq_store_refresh(reader->store);
     if (status == CMQ_ERR_CLOSED) return status;
-    if (status == CMQ_OK) status = cmq_queue_read(cursor->queue, unit->offset, reader->merged_end, &now, 1, &count, &next);
+    if (status == CMQ_OK)
+        status = cmq_queue_read(cursor->queue, unit->offset, reader->merged_end, &now, 1, &count, &next);
     if (status == CMQ_OK && count == 1 && now.offset == unit->offset) {
         *unit = now;
         return look_at_unit(reader, batch, cursor, found_out, keep_out);
@@ -492,7 +530,8 @@ static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
     cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
     bool keep;
     cmq_status status = look_at_unit(reader, batch, cursor, &batch->items[batch->count], &keep);
-    if (status == CMQ_ERR_CORRUPT && reader->store->options.read_only) status = look_again(reader, batch, cursor, &batch->items[batch->count], &keep);
+    if (status == CMQ_ERR_CORRUPT && reader->store->options.read_only)
+        status = look_again(reader, batch, cursor, &batch->items[batch->count], &keep);
     if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
     if (status == CMQ_ERR_CORRUPT && batch->count == 0) cursor->at++;
     if (status != CMQ_OK) return status;
@@ -525,8 +564,12 @@ static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
         if (!cmq_unit_is_plain(&owner, unit, data, (size_t)(segment_end - unit->phy))) break;
         if (options->check_crc && !cmq_record_is_whole(data, (uint32_t)unit->bytes, proofs)) break;
         fetch_ahead(reader, cursor);
-        batch->items[batch->count++] = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
-                                                   .record_bytes = (uint32_t)unit->bytes, .count = 1};
+        batch->items[batch->count++] = (cmq_found){.record = data,
+                                                   .queue = cursor->queue,
+                                                   .physical_offset = unit->phy,
+                                                   .queue_offset = unit->offset,
+                                                   .record_bytes = (uint32_t)unit->bytes,
+                                                   .count = 1};
     }
     return batch->count - before;
 }
@@ -562,7 +605,9 @@ cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cm
     if (status == CMQ_OK && !options->only_starts) status = place_at_starts(reader, options);
     if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0 && !options->may_be_missing)
         status = cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue of topic %s%s", reader->topics[0],
-                          options->queue_id_count > 0 ? " with these ids" : options->topic_count > 1 ? ", nor of the others" : "");
+                          options->queue_id_count > 0 ? " with these ids"
+                          : options->topic_count > 1  ? ", nor of the others"
+                                                      : "");
     if (status == CMQ_OK && !reader->of_queues) status = cmq_reader_begin_log(reader, confirmed);
     if (status != CMQ_OK) {
         cmq_reader_close(reader);
@@ -628,7 +673,9 @@ cmq_status cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_
 {
     for (uint32_t i = 0; i < reader->cursor_count; i++) {
         const cmq_cursor *cursor = reader->cursors[i];
-        if (cmq_queue_id(cursor->queue) != queue_id || !cmq_slice_equal(topic, cmq_slice_of_text(cmq_queue_topic(cursor->queue)))) continue;
+        if (cmq_queue_id(cursor->queue) != queue_id ||
+            !cmq_slice_equal(topic, cmq_slice_of_text(cmq_queue_topic(cursor->queue))))
+            continue;
         *offset_out = cursor->at < cursor->count ? cursor->units[cursor->at].offset : cursor->next;
         return CMQ_OK;
     }

@@ -1,5 +1,5 @@
-/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues), cmq_reader_log.c (the whole log) and cmq_reader_time.c (spans of
- * store times). */
+/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues), cmq_reader_log.c (the whole log)
+ * and cmq_reader_time.c (spans of store times). */
 #ifndef CMQ_READER_INTERNAL_H
 #define CMQ_READER_INTERNAL_H
 
@@ -20,7 +20,8 @@ typedef struct cmq_cursor {
     cmq_unit units[];
 } cmq_cursor;
 
-/* A cursor that has a unit, and where in the order of reading that unit stands: its physical offset, or backwards all bits of it turned. */
+/* A cursor that has a unit, and where in the order of reading that unit stands: its physical offset, or backwards all
+ * bits of it turned. */
 typedef struct cmq_heap_entry {
     int64_t key;
     uint32_t cursor;
@@ -51,7 +52,8 @@ struct cmq_reader {
     int64_t merged_end;
     int64_t expired;             /* messages of the range that are gone */
 
-    /* The segment that was read last, for fetching heads of records to come. Only addresses are made of it, but where a batch pins it too. */
+    /* The segment that was read last, for fetching heads of records to come. Only addresses are made of it, but where a
+     * batch pins it too. */
     uint32_t fetch_units;        /* how many units ahead, in one cursor */
     const cmq_segment *window;
     uintptr_t window_data;
@@ -63,7 +65,8 @@ struct cmq_reader {
     uint32_t mark_count, mark_capacity;
     int64_t *block;              /* backwards: records of the block being given out, in order */
     uint32_t block_count;
-    cmq_queue_floor floors[CMQ_READER_FLOORS];   /* with only_queued: of queues met, in the place that their address gives */
+    cmq_queue_floor floors[CMQ_READER_FLOORS];   /* with only_queued: of queues met, in the place that their address
+                                                  * gives */
 
     /* Reading ahead from the disk. */
     int64_t ahead_from;          /* at or behind it more is asked for … */
@@ -71,18 +74,22 @@ struct cmq_reader {
     int64_t ahead_bytes;         /* of the last piece that was asked for */
 
     int64_t log_from, log_until; /* whole log: records within the bounds of time begin in [log_from, log_until) */
-    bool past;                   /* a record at or behind the end time was met: once all that is there has been read, nothing more is waited for */
+    bool past;                   /* a record at or behind the end time was met: once all that is there has been read,
+                                  * nothing more is waited for */
     bool ended;
 };
 
 /* Pin the segment of `phy` in the batch; CMQ_AGAIN when its pins are used up. */
-cmq_status CMQ_MUST_CHECK cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out);
+cmq_status CMQ_MUST_CHECK cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy,
+                                         const uint8_t **data_out, size_t *available_out);
 bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view);
 
-/* The size of the record at `phy`, and its store time. CMQ_END: blank, or the limit; CMQ_ERR_CORRUPT with the error set. */
+/* The size of the record at `phy`, and its store time. CMQ_END: blank, or the limit; CMQ_ERR_CORRUPT with the error
+ * set. */
 cmq_status CMQ_MUST_CHECK cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cmq_record_head *head_out);
 
-/* Bounds of time (cmq_reader_time.c): find the part of a cursor's queue, of the log; and is a message stored at that time wanted? */
+/* Bounds of time (cmq_reader_time.c): find the part of a cursor's queue, of the log; and is a message stored at that
+ * time wanted? */
 void cmq_reader_bound_times(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed);
 void cmq_reader_bound_log(cmq_reader *reader, int64_t confirmed);
 bool cmq_reader_in_time(cmq_reader *reader, int64_t stored_ms);

@@ -1,5 +1,5 @@
-/* cmq_reader_log: the whole log in physical order: forwards record by record; backwards, where records have no link to the one before, by
- * marking every 1024th record of a segment in one forward walk and then giving out block by block.
+/* cmq_reader_log: the whole log in physical order: forwards record by record; backwards, where records have no link to
+ * the one before, by marking every 1024th record of a segment in one forward walk and then giving out block by block.
  *
  * Memory: backwards 8 bytes per 1024 records of one segment, and 8 KiB for a block; forwards nothing.
  */
@@ -18,8 +18,8 @@ static int64_t segment_start(const cmq_reader *reader, int64_t phy)
     return phy - phy % cmq_log_segment_bytes(reader->store->log);
 }
 
-/* Prefetch the records to come. The size of a short record says little about the next ones: every line FETCH_BYTES ahead is fetched. Behind a long record
- * only a head is, where the fourth record of that size would begin. */
+/* Prefetch the records to come. The size of a short record says little about the next ones: every line FETCH_BYTES
+ * ahead is fetched. Behind a long record only a head is, where the fourth record of that size would begin. */
 static inline void fetch_ahead(const uint8_t *record, uint32_t record_bytes)
 {
     if (record_bytes > FETCH_BYTES_SHORT) {
@@ -44,7 +44,8 @@ cmq_status cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cm
     const cmq_status lost = cmq_store_check_lost(reader->store, data, available, phy);
     cmq_segment_unpin(segment);
     if (lost != CMQ_OK || status == CMQ_OK || status == CMQ_END) return lost != CMQ_OK ? lost : status;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld are not a record; run `cometmq verify`", (long long)phy);
+    return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld are not a record; run `cometmq verify`",
+                       (long long)phy);
 }
 
 /* Behind damage: the next whole record of the segment, else the next segment. */
@@ -60,7 +61,8 @@ cmq_status cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed)
     const cmq_read_options *options = &reader->options;
     cmq_reader_bound_log(reader, confirmed);
     if (options->backwards) {
-        reader->position = options->has_start_physical && options->start_physical < confirmed ? options->start_physical : confirmed;
+        reader->position =
+            options->has_start_physical && options->start_physical < confirmed ? options->start_physical : confirmed;
         if (reader->position > reader->log_until) reader->position = reader->log_until;
         reader->block = malloc(BLOCK_RECORDS * sizeof *reader->block);
         if (reader->block == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read backwards");
@@ -71,7 +73,8 @@ cmq_status cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed)
         cmq_record_head head;
         reader->position = options->start_physical;
         if (cmq_reader_head_at(reader, reader->position, confirmed, &head) == CMQ_ERR_CORRUPT)
-            return cmq_fail_at(CMQ_ERR_ARGUMENT, reader->position, "no record begins at physical offset %lld", (long long)reader->position);
+            return cmq_fail_at(CMQ_ERR_ARGUMENT, reader->position, "no record begins at physical offset %lld",
+                               (long long)reader->position);
     }
     return CMQ_OK;
 }
@@ -82,7 +85,8 @@ static bool is_queued(cmq_reader *reader, const cmq_record_view *view)
     cmq_queue *queue = cmq_store_queue_of(reader->store, view);
     if (queue == NULL) return false;
     cmq_queue_floor *floor = &reader->floors[((uintptr_t)queue >> 6) % CMQ_READER_FLOORS];
-    if (floor->queue != queue) *floor = (cmq_queue_floor){.queue = queue, .first_phy = cmq_store_first_of_queue(reader->store, queue)};
+    if (floor->queue != queue)
+        *floor = (cmq_queue_floor){.queue = queue, .first_phy = cmq_store_first_of_queue(reader->store, queue)};
     if (floor->first_phy == INT64_MAX) floor->queue = NULL;   /* its first record is still to come */
     return view->physical_offset >= floor->first_phy;
 }
@@ -96,17 +100,25 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
     if (!cmq_reader_in_time(reader, head->store_timestamp_ms)) return CMQ_OK;
     cmq_status status = cmq_reader_pin(reader, batch, phy, &data, &available);
     if (status != CMQ_OK) return status;
-    if (options->check_crc && ((size_t)head->record_bytes > available || !cmq_record_is_whole(data, head->record_bytes, reader->store->options.check_property_crc)))
-        return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the record at physical offset %lld does not match its CRC; run `cometmq verify`", (long long)phy);
+    if (options->check_crc &&
+        ((size_t)head->record_bytes > available ||
+         !cmq_record_is_whole(data, head->record_bytes, reader->store->options.check_property_crc)))
+        return cmq_fail_at(CMQ_ERR_CORRUPT, phy,
+                           "the record at physical offset %lld does not match its CRC; run `cometmq verify`",
+                           (long long)phy);
     if (options->tag_count > 0 || options->only_queued) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, phy, 0, &view);
-        if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, phy, "half a record");
+        if (status != CMQ_OK)
+            return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, phy, "half a record");
         if (options->only_queued && !is_queued(reader, &view)) return CMQ_OK;
         if (options->tag_count > 0 && !cmq_reader_tags_match(reader, &view)) return CMQ_OK;
     }
-    batch->items[batch->count++] = (cmq_found){
-        .record = data, .physical_offset = phy, .queue_offset = head->queue_offset, .record_bytes = head->record_bytes, .count = 1};
+    batch->items[batch->count++] = (cmq_found){.record = data,
+                                               .physical_offset = phy,
+                                               .queue_offset = head->queue_offset,
+                                               .record_bytes = head->record_bytes,
+                                               .count = 1};
     return CMQ_OK;
 }
 
@@ -121,7 +133,8 @@ static bool went_meanwhile(cmq_reader *reader, cmq_status status)
 
 static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
-    if (reader->position < cmq_log_min(reader->store->log)) reader->position = cmq_log_min(reader->store->log);   /* expired meanwhile */
+    /* expired meanwhile */
+    if (reader->position < cmq_log_min(reader->store->log)) reader->position = cmq_log_min(reader->store->log);
     const int64_t limit = confirmed < reader->log_until ? confirmed : reader->log_until;
     while (batch->count < batch->capacity && reader->position < limit) {
         cmq_record_head head;
@@ -165,8 +178,8 @@ static cmq_status add_mark(cmq_reader *reader, int64_t phy)
     return CMQ_OK;
 }
 
-/* Walk [from, limit) of one segment; gives each record to marks (every BLOCK_RECORDS-th) or to the block (all). Damage is passed over: reading
- * backwards gives what is sound, `cometmq verify` says what is not. */
+/* Walk [from, limit) of one segment; gives each record to marks (every BLOCK_RECORDS-th) or to the block (all). Damage
+ * is passed over: reading backwards gives what is sound, `cometmq verify` says what is not. */
 static cmq_status walk_segment(cmq_reader *reader, int64_t from, int64_t limit, bool marks)
 {
     uint32_t count = 0;
@@ -200,7 +213,8 @@ static cmq_status fill_block(cmq_reader *reader)
     while (reader->block_count == 0) {
         if (reader->mark_count == 0) {
             if (reader->position <= cmq_log_min(reader->store->log)) return CMQ_OK;
-            const cmq_status status = walk_segment(reader, segment_start(reader, reader->position - 1), reader->position, true);
+            const cmq_status status =
+                walk_segment(reader, segment_start(reader, reader->position - 1), reader->position, true);
             if (status != CMQ_OK) return status;
             if (reader->mark_count == 0) {
                 reader->position = segment_start(reader, reader->position - 1);

@@ -5,8 +5,8 @@
  * of them times lie between theirs, unless they fall; where a fall shows, it is sampled more closely. One step of the
  * samples on each side is added for falls that lie within a step. Every record of the part is compared on its own.
  *
- * Cost:     of a queue some 130 looks at a unit and its record, and at most 1/256 of its units more than match; of the log a look per segment, and a
- *           walk over segments in which times fall.
+ * Cost:     of a queue some 130 looks at a unit and its record, and at most 1/256 of its units more than match; of the
+ *           log a look per segment, and a walk over segments in which times fall.
  * Source:   decision 0007: a log of a broker whose clock was set back.
  */
 #include "store/read/cmq_reader_internal.h"
@@ -28,7 +28,8 @@ typedef struct span {
 } span;
 
 /* The first message at or behind an offset, below `high`; false: none can be looked at. */
-static bool sample_at(cmq_reader *reader, cmq_queue *queue, int64_t offset, int64_t high, int64_t confirmed, sample *sample_out)
+static bool sample_at(cmq_reader *reader, cmq_queue *queue, int64_t offset, int64_t high, int64_t confirmed,
+                      sample *sample_out)
 {
     cmq_unit unit;
     cmq_record_head head;
@@ -37,11 +38,14 @@ static bool sample_at(cmq_reader *reader, cmq_queue *queue, int64_t offset, int6
     size_t available;
     uint32_t count = 0;
     int64_t next;
-    if (cmq_queue_read(queue, offset, confirmed, &unit, 1, &count, &next) != CMQ_OK || count == 0 || unit.offset >= high) return false;
+    if (cmq_queue_read(queue, offset, confirmed, &unit, 1, &count, &next) != CMQ_OK || count == 0 ||
+        unit.offset >= high)
+        return false;
     if (cmq_log_pin(reader->store->log, unit.phy, &segment, &data, &available) != CMQ_OK) return false;
     const cmq_unit_owner owner = cmq_unit_owner_of(queue, true);
     /* The time of another record, at which a damaged unit points, would leave messages out. */
-    const bool own = cmq_unit_is_plain(&owner, &unit, data, available) || cmq_unit_check(reader->store, queue, &unit, data, available) == CMQ_OK;
+    const bool own = cmq_unit_is_plain(&owner, &unit, data, available) ||
+                     cmq_unit_check(reader->store, queue, &unit, data, available) == CMQ_OK;
     const bool sound = own && cmq_record_peek(data, available, &head) == CMQ_OK;
     cmq_segment_unpin(segment);
     if (!sound) return false;
@@ -49,9 +53,11 @@ static bool sample_at(cmq_reader *reader, cmq_queue *queue, int64_t offset, int6
     return true;
 }
 
-/* Most and least store time between two samples. Where the later one is lower, what lies between is sampled again, down to single messages: a fall
- * within a sixteenth of a fall's step, that no sample shows, stays unknown. Where nothing between can be sampled, any time may lie there. */
-static void widen(cmq_reader *reader, cmq_queue *queue, const sample *before, const sample *behind, int64_t confirmed, int64_t *most, int64_t *least)
+/* Most and least store time between two samples. Where the later one is lower, what lies between is sampled again, down
+ * to single messages: a fall within a sixteenth of a fall's step, that no sample shows, stays unknown. Where nothing
+ * between can be sampled, any time may lie there. */
+static void widen(cmq_reader *reader, cmq_queue *queue, const sample *before, const sample *behind, int64_t confirmed,
+                  int64_t *most, int64_t *least)
 {
     sample from = *before, to;
     const int64_t wide = behind->offset - before->offset;
@@ -75,8 +81,10 @@ static void widen(cmq_reader *reader, cmq_queue *queue, const sample *before, co
     }
 }
 
-/* Take samples of [from, to). *first_out: where the first message at or behind the start may lie; *last_out: where the last before the end. */
-static void look(cmq_reader *reader, cmq_queue *queue, span part, uint32_t steps, int64_t confirmed, span *first_out, span *last_out)
+/* Take samples of [from, to). *first_out: where the first message at or behind the start may lie; *last_out: where the
+ * last before the end. */
+static void look(cmq_reader *reader, cmq_queue *queue, span part, uint32_t steps, int64_t confirmed, span *first_out,
+                 span *last_out)
 {
     const cmq_read_options *options = &reader->options;
     sample samples[COARSE_STEPS + 1];
@@ -111,7 +119,8 @@ void cmq_reader_bound_times(cmq_reader *reader, cmq_cursor *cursor, int64_t conf
     const cmq_read_options *options = &reader->options;
     if (!options->has_start_time && !options->has_end_time) return;
     const int64_t min = cmq_queue_min(cursor->queue), max = cmq_queue_max(cursor->queue, confirmed);
-    span part = {.low = cursor->first > min ? cursor->first : min, .high = cursor->end < max ? cursor->end : max}, first, last, unused;
+    span part = {.low = cursor->first > min ? cursor->first : min, .high = cursor->end < max ? cursor->end : max},
+         first, last, unused;
     if (!options->backwards && cursor->next > part.low) part.low = cursor->next;
     if (part.high - part.low < 2) return;
     look(reader, cursor->queue, part, COARSE_STEPS, confirmed, &first, &last);
@@ -143,7 +152,8 @@ static void walk_times(cmq_reader *reader, int64_t start, int64_t confirmed, int
 {
     const int64_t end = start + cmq_log_segment_bytes(reader->store->log);
     cmq_record_head head;
-    for (int64_t phy = start; cmq_reader_head_at(reader, phy, confirmed < end ? confirmed : end, &head) == CMQ_OK; phy += head.record_bytes) {
+    for (int64_t phy = start; cmq_reader_head_at(reader, phy, confirmed < end ? confirmed : end, &head) == CMQ_OK;
+         phy += head.record_bytes) {
         if (head.store_timestamp_ms < *least) *least = head.store_timestamp_ms;
         if (head.store_timestamp_ms > *most) *most = head.store_timestamp_ms;
     }
@@ -161,8 +171,10 @@ void cmq_reader_bound_log(cmq_reader *reader, int64_t confirmed)
     int64_t last = min;
     bool known = cmq_reader_head_at(reader, min, confirmed, &head) == CMQ_OK;
     for (int64_t start = min; start < confirmed; start += bytes) {
-        const bool next_known = start + bytes < confirmed && cmq_reader_head_at(reader, start + bytes, confirmed, &next) == CMQ_OK;
-        int64_t least = known ? head.store_timestamp_ms : INT64_MIN, most = next_known ? next.store_timestamp_ms : INT64_MAX;
+        const bool next_known =
+            start + bytes < confirmed && cmq_reader_head_at(reader, start + bytes, confirmed, &next) == CMQ_OK;
+        int64_t least = known ? head.store_timestamp_ms : INT64_MIN,
+                most = next_known ? next.store_timestamp_ms : INT64_MAX;
         if (known && next_known && most < least) {
             const int64_t before = least;
             most = before;

@@ -313,7 +313,8 @@ size_t cmq_property_copy_without(uint8_t *into, cmq_slice properties, cmq_slice 
         const uint8_t *pair_end = memchr(properties.data, CMQ_PROPERTY_PAIR_END, properties.bytes);
         const size_t bytes = pair_end != NULL ? (size_t)(pair_end - properties.data) + 1 : properties.bytes;
         const cmq_slice piece = {.data = properties.data, .bytes = bytes};
-        const bool named = bytes > name.bytes && memcmp(piece.data, name.data, name.bytes) == 0 && piece.data[name.bytes] == CMQ_PROPERTY_NAME_END;
+        const bool named = bytes > name.bytes && memcmp(piece.data, name.data, name.bytes) == 0 &&
+                           piece.data[name.bytes] == CMQ_PROPERTY_NAME_END;
         if (!named) memcpy(into + used, piece.data, bytes);
         used += named ? 0 : bytes;
         properties = (cmq_slice){.data = properties.data + bytes, .bytes = properties.bytes - bytes};

@@ -66,7 +66,8 @@ bool cmq_property_has_separator(cmq_slice text);
 /* Whether the text holds 0x00, 0x01 or 0x02: separators, or what a sector that was never written reads as. */
 bool cmq_property_has_control(cmq_slice text);
 
-/* Copy `properties` without the pieces of this name, the others byte for byte; `into` has room for all of them. Returns how many bytes. */
+/* Copy `properties` without the pieces of this name, the others byte for byte; `into` has room for all of them. Returns
+ * how many bytes. */
 size_t cmq_property_copy_without(uint8_t *into, cmq_slice properties, cmq_slice name);
 
 /* Bytes of one encoded pair, with its 0x02. */

@@ -16,7 +16,8 @@
 _Static_assert(CMQ_RECORD_AT_BORN_HOST == 4 * 5 + 8 + 8 + 4 + 8, "bornHost follows ten fixed fields");
 _Static_assert(CMQ_RECORD_AT_STORE_TIMESTAMP == CMQ_RECORD_AT_BORN_HOST + 4 + 4, "an IPv4 host is address and port");
 _Static_assert(CMQ_RECORD_AT_STORE_HOST == CMQ_RECORD_AT_STORE_TIMESTAMP + 8, "storeHost follows storeTimestamp");
-_Static_assert(CMQ_RECORD_HEAD_BYTES == CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4, "reconsumeTimes, preparedTransactionOffset and the body's length");
+_Static_assert(CMQ_RECORD_HEAD_BYTES == CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4,
+               "reconsumeTimes, preparedTransactionOffset and the body's length");
 _Static_assert(CMQ_RECORD_BYTES_MIN == CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4 + 1 + 2,
                "reconsumeTimes, preparedTransactionOffset and three lengths close the fixed part");
 _Static_assert(CMQ_RECORD_PROPERTY_CRC_BYTES == sizeof "__CRC32#" - 1 + 1 + 10 + 1, "name, 0x01, ten digits, 0x02");
@@ -203,12 +204,16 @@ void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq
 
 bool cmq_record_mould_make(const cmq_record_fields *fields, bool tags_vary, cmq_record_mould *mould_out)
 {
-    if (fields->property_crc != CMQ_RECORD_PROPERTY_CRC_NONE || fields->has_body_crc || fields->properties_more.bytes > 0) return false;
+    if (fields->property_crc != CMQ_RECORD_PROPERTY_CRC_NONE || fields->has_body_crc ||
+        fields->properties_more.bytes > 0)
+        return false;
     cmq_record_fields common = *fields;
     cmq_record_sizes sizes;
     common.body = common.keys = common.properties = CMQ_SLICE_NONE;
     if (tags_vary) common.tags = CMQ_SLICE_NONE;
-    if (common.topic.bytes + common.tags.bytes > CMQ_RECORD_MOULD_LEAD_MAX - 16 || cmq_record_measure(&common, &sizes) != CMQ_OK) return false;
+    if (common.topic.bytes + common.tags.bytes > CMQ_RECORD_MOULD_LEAD_MAX - 16 ||
+        cmq_record_measure(&common, &sizes) != CMQ_OK)
+        return false;
     uint8_t record[CMQ_RECORD_HEAD_BYTES_MAX + CMQ_RECORD_MOULD_LEAD_MAX];
     cmq_record_encode(record, &common, &sizes);
     const uint32_t topic = sizes.topic_bytes + (sizes.v2 ? 2u : 1u);
@@ -222,9 +227,8 @@ bool cmq_record_mould_make(const cmq_record_fields *fields, bool tags_vary, cmq_
     return fields->properties.bytes <= CMQ_PROPERTY_BYTES_MAX;
 }
 
-
-void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int32_t queue_id, int64_t queue_offset,
-                           int64_t physical_offset)
+void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int32_t queue_id,
+                           int64_t queue_offset, int64_t physical_offset)
 {
     const uint32_t head_bytes = mould->head_bytes;
     if (head_bytes == CMQ_RECORD_HEAD_BYTES)

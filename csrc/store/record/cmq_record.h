@@ -152,8 +152,9 @@ typedef struct cmq_record_cast {
     uint32_t property_bytes;
 } cmq_record_cast;
 
-/* Make a mould of `fields` but for its body, its keys and, if they vary, its tags. False for what has none: a second part of properties, a property
- * CRC, a body CRC that is known, or a topic and tags of over half a KiB; and for what cmq_record_measure refuses. */
+/* Make a mould of `fields` but for its body, its keys and, if they vary, its tags. False for what has none: a second
+ * part of properties, a property CRC, a body CRC that is known, or a topic and tags of over half a KiB; and for what
+ * cmq_record_measure refuses. */
 bool cmq_record_mould_make(const cmq_record_fields *fields, bool tags_vary, cmq_record_mould *mould_out);
 
 /* Measure; false where cmq_record_measure would say that it is too large. */
@@ -173,8 +174,8 @@ static inline bool cmq_record_mould_measure(const cmq_record_mould *mould, cmq_r
 }
 
 /* Write the record that was measured to into[0, cast->record_bytes): the bytes that cmq_record_encode writes. */
-void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int32_t queue_id, int64_t queue_offset,
-                           int64_t physical_offset);
+void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int32_t queue_id,
+                           int64_t queue_offset, int64_t physical_offset);
 
 /* Write the 8 bytes of a blank record that takes the `bytes` (>= 8) up to the end of the segment. */
 void cmq_record_write_blank(uint8_t *into, uint32_t bytes);
@@ -233,15 +234,18 @@ enum {
 CMQ_MUST_CHECK cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset,
                                            unsigned checks, cmq_record_view *view_out);
 
-/* Is the record the one that was written? Its property CRC (2.9) covers all that lies before it; the body's CRC covers the body alone. */
+/* Is the record the one that was written? Its property CRC (2.9) covers all that lies before it; the body's CRC covers
+ * the body alone. */
 typedef enum cmq_record_proof {
     CMQ_RECORD_UNPROVEN = 0,      /* it does not end with a property CRC */
     CMQ_RECORD_PROVEN,            /* it does, and the CRC is right */
-    CMQ_RECORD_CONTRADICTED       /* it does, and the CRC is not that of these bytes: they have changed, or a producer chose the value */
+    CMQ_RECORD_CONTRADICTED       /* it does, and the CRC is not that of these bytes: they have changed, or a producer
+                                   * chose the value */
 } cmq_record_proof;
 cmq_record_proof cmq_record_prove(const cmq_record_view *view);
 
-/* Does topic or properties hold a zero byte? A sector that was never written reads as zeros. The writer gives such a record a property CRC. */
+/* Does topic or properties hold a zero byte? A sector that was never written reads as zeros. The writer gives such a
+ * record a property CRC. */
 bool cmq_record_has_zero(const cmq_record_view *view);
 
 /* The few fields that a walk over the log needs. */
@@ -260,8 +264,8 @@ typedef struct cmq_record_head {
  * record_bytes are available. */
 CMQ_MUST_CHECK cmq_status cmq_record_peek(const uint8_t *at, size_t available, cmq_record_head *head_out);
 
-/* Fetch the head of a record whose place is known, and with `tail` what lies behind its body: topic and properties, if they are short. No byte is
- * read, so any address is allowed. */
+/* Fetch the head of a record whose place is known, and with `tail` what lies behind its body: topic and properties, if
+ * they are short. No byte is read, so any address is allowed. */
 static inline void cmq_record_prefetch_parts(const uint8_t *at, uint32_t record_bytes, bool tail)
 {
     const uintptr_t record = (uintptr_t)at, end = record + record_bytes;
@@ -273,25 +277,30 @@ static inline void cmq_record_prefetch_parts(const uint8_t *at, uint32_t record_
     cmq_prefetch(end - 128);
 }
 
-/* Do the bytes at `at`, `bytes` of them and CMQ_RECORD_BYTES_MIN at least, begin as a record of that size made for that place? */
+/* Do the bytes at `at`, `bytes` of them and CMQ_RECORD_BYTES_MIN at least, begin as a record of that size made for that
+ * place? */
 static inline bool cmq_record_is_of(const uint8_t *at, uint32_t bytes, int64_t physical_offset)
 {
     const uint32_t magic = cmq_load_u32(at + CMQ_RECORD_AT_MAGIC);
-    return cmq_load_u32(at + CMQ_RECORD_AT_SIZE) == bytes && (magic == CMQ_RECORD_MAGIC_V1 || magic == CMQ_RECORD_MAGIC_V2) &&
+    return cmq_load_u32(at + CMQ_RECORD_AT_SIZE) == bytes &&
+           (magic == CMQ_RECORD_MAGIC_V1 || magic == CMQ_RECORD_MAGIC_V2) &&
            cmq_load_i64(at + CMQ_RECORD_AT_PHYSICAL_OFFSET) == physical_offset;
 }
 
-/* Does a record of `bytes`, whose frame is right, match its checksums: the property CRC, which covers all of it, where it has one, else that of the
- * body? False also where its lengths do not fit, and with `demand_proof` (forceVerifyPropCRC) where it has no property CRC. */
+/* Does a record of `bytes`, whose frame is right, match its checksums: the property CRC, which covers all of it, where
+ * it has one, else that of the body? False also where its lengths do not fit, and with `demand_proof`
+ * (forceVerifyPropCRC) where it has no property CRC. */
 bool cmq_record_is_whole(const uint8_t *at, uint32_t bytes, bool demand_proof);
 
-/* The body of a record of `bytes`, CMQ_RECORD_BYTES_MIN at least, whose magic is right; data is NULL where its lengths do not fit. */
+/* The body of a record of `bytes`, CMQ_RECORD_BYTES_MIN at least, whose magic is right; data is NULL where its lengths
+ * do not fit. */
 static inline cmq_slice cmq_record_body(const uint8_t *at, uint32_t bytes)
 {
     const int32_t sys_flag = cmq_load_i32(at + CMQ_RECORD_AT_SYS_FLAG);
     const uint32_t born = (sys_flag & CMQ_SYS_BORN_HOST_IPV6) != 0 ? CMQ_RECORD_IPV6_MORE : 0;
     const uint32_t stored = (sys_flag & CMQ_SYS_STORE_HOST_IPV6) != 0 ? CMQ_RECORD_IPV6_MORE : 0;
-    const uint32_t length_at = CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + born + stored;   /* behind reconsume times and prepared offset */
+    /* behind reconsume times and prepared offset */
+    const uint32_t length_at = CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + born + stored;
     if (bytes < length_at + 4) return CMQ_SLICE_NONE;
     const int32_t length = cmq_load_i32(at + length_at);
     const uint32_t body = length > 0 ? (uint32_t)length : 0;

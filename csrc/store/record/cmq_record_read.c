@@ -132,10 +132,13 @@ cmq_record_proof cmq_record_prove(const cmq_record_view *view)
     const size_t at = properties.bytes - CMQ_RECORD_PROPERTY_CRC_BYTES;
     const uint8_t *pair = properties.data + at;
     const cmq_slice digits = {.data = pair + sizeof name - 1, .bytes = CMQ_RECORD_PROPERTY_CRC_BYTES - sizeof name};
-    if (memcmp(pair, name, sizeof name - 1) != 0 || pair[CMQ_RECORD_PROPERTY_CRC_BYTES - 1] != CMQ_PROPERTY_PAIR_END) return CMQ_RECORD_UNPROVEN;
+    if (memcmp(pair, name, sizeof name - 1) != 0 || pair[CMQ_RECORD_PROPERTY_CRC_BYTES - 1] != CMQ_PROPERTY_PAIR_END)
+        return CMQ_RECORD_UNPROVEN;
     const uint8_t *record = properties.data + properties.bytes - view->record_bytes;
-    if (read_crc_digits(digits) == cmq_crc31(record, view->record_bytes - CMQ_RECORD_PROPERTY_CRC_BYTES)) return CMQ_RECORD_PROVEN;
-    /* Upstream's batches put it behind a pair that is not closed, which makes it part of that pair's value; so can any producer. */
+    if (read_crc_digits(digits) == cmq_crc31(record, view->record_bytes - CMQ_RECORD_PROPERTY_CRC_BYTES))
+        return CMQ_RECORD_PROVEN;
+    /* Upstream's batches put it behind a pair that is not closed, which makes it part of that pair's value; so can any
+     * producer. */
     return at == 0 || pair[-1] == CMQ_PROPERTY_PAIR_END ? CMQ_RECORD_CONTRADICTED : CMQ_RECORD_UNPROVEN;
 }
 
@@ -172,7 +175,8 @@ static cmq_record_reason check_record(const uint8_t *at, int64_t physical_offset
                                       const cmq_record_view *view)
 {
     if (physical_offset >= 0 && view->physical_offset != physical_offset) return CMQ_RECORD_BAD_OFFSET;
-    if ((checks & CMQ_RECORD_CHECK_BODY_CRC) != 0 && !body_crc_holds(view->body, view->body_crc)) return CMQ_RECORD_BAD_BODY_CRC;
+    if ((checks & CMQ_RECORD_CHECK_BODY_CRC) != 0 && !body_crc_holds(view->body, view->body_crc))
+        return CMQ_RECORD_BAD_BODY_CRC;
     if ((checks & (CMQ_RECORD_CHECK_PROPERTY_CRC | CMQ_RECORD_CHECK_IF_PROPERTY_CRC)) != 0 &&
         !property_crc_holds(at, view, (checks & CMQ_RECORD_CHECK_PROPERTY_CRC) == 0))
         return CMQ_RECORD_BAD_PROPERTY_CRC;

@@ -1,7 +1,9 @@
-/* cmq_log_tail_scan: looks for bytes, and for whole records, where the log should hold none: behind its end, or behind damage. And decides whether a record
- * that is whole by its body's CRC is torn in its topic or properties (docs/decisions/0003).
+/* cmq_log_tail_scan: looks for bytes, and for whole records, where the log should hold none: behind its end, or behind
+ * damage. And decides whether a record that is whole by its body's CRC is torn in its topic or properties
+ * (docs/decisions/0003).
  *
- * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at a time.
+ * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at
+ * a time.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +20,8 @@ static cmq_file *open_to_ask(const cmq_store *store, const cmq_segment *segment)
     return cmq_file_open(store->fs, cmq_segment_path(segment), CMQ_OPEN_READ, &file) == CMQ_OK ? file : NULL;
 }
 
-/* The next window of data at or behind *at within `available` bytes that begin at byte `base` of the file: [*at, *end). */
+/* The next window of data at or behind *at within `available` bytes that begin at byte `base` of the file: [*at,
+ * *end). */
 static bool next_window(cmq_file *file, int64_t base, size_t available, size_t *at, size_t *end)
 {
     uint64_t data;
@@ -34,17 +37,21 @@ static bool next_window(cmq_file *file, int64_t base, size_t available, size_t *
 }
 
 /* The first whole record that starts in data[at, end); its bytes may go on behind, up to `available`. */
-static bool find_in_window(const uint8_t *data, size_t at, size_t end, size_t available, int64_t from, cmq_record_view *view_out)
+static bool find_in_window(const uint8_t *data, size_t at, size_t end, size_t available, int64_t from,
+                           cmq_record_view *view_out)
 {
     static const uint8_t magic_start[3] = {0xDA, 0xA3, 0x20};   /* both versions */
     while (at < end && available - at >= CMQ_RECORD_BYTES_MIN) {
         const size_t span = end - at + CMQ_RECORD_AT_MAGIC + sizeof magic_start;
         const size_t look = span < available - at ? span : available - at;
-        const uint8_t *hit = memmem(data + at + CMQ_RECORD_AT_MAGIC, look - CMQ_RECORD_AT_MAGIC, magic_start, sizeof magic_start);
+        const uint8_t *hit =
+            memmem(data + at + CMQ_RECORD_AT_MAGIC, look - CMQ_RECORD_AT_MAGIC, magic_start, sizeof magic_start);
         if (hit == NULL) return false;
         at = (size_t)(hit - data) - CMQ_RECORD_AT_MAGIC;
         if (at >= end) return false;
-        if (cmq_record_parse(data + at, available - at, from + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, view_out) == CMQ_OK) return true;
+        if (cmq_record_parse(data + at, available - at, from + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, view_out) ==
+            CMQ_OK)
+            return true;
         at++;
     }
     return false;
@@ -59,8 +66,8 @@ bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_
     if (cmq_log_pin(store->log, from, &segment, &data, &available) != CMQ_OK) return false;
     cmq_file *file = open_to_ask(store, segment);
     while (!found && next_window(file, from - cmq_segment_start(segment), available, &at, &end)) {
-        /* A record that begins before the window's data can not be whole, so nothing is missed between windows but at their seams, which the
-         * search's overlap covers. */
+        /* A record that begins before the window's data can not be whole, so nothing is missed between windows but at
+         * their seams, which the search's overlap covers. */
         found = find_in_window(data, at, end, available, from, view_out);
         at = end;
     }
@@ -92,7 +99,8 @@ void cmq_store_learn_bounds(cmq_store *store)
     /* After a Java broker's visit neither says anything of this log. */
     if (!cmq_store_last_point(store, &point)) return;
     /* A page that cannot be read proves nothing. */
-    if (cmq_follow_acknowledged(store->fs, store->root, &store->acknowledged_end) != CMQ_OK) store->acknowledged_end = 0;
+    if (cmq_follow_acknowledged(store->fs, store->root, &store->acknowledged_end) != CMQ_OK)
+        store->acknowledged_end = 0;
     store->known_end = point.log_end > store->acknowledged_end ? point.log_end : store->acknowledged_end;
     if (point.marks) store->marked_from = point.log_end;
 }
@@ -106,7 +114,8 @@ static bool looks_torn(const cmq_store *store, const cmq_record_view *view)
     if (view->properties.bytes > 0 && properties[view->properties.bytes - 1] == 0) return true;
     const int64_t end = view->physical_offset % cmq_log_segment_bytes(store->log) + view->record_bytes;
     const int64_t begin = end - (int64_t)view->properties.bytes;
-    for (int64_t sector = (begin + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES; sector < end; sector += SECTOR_BYTES) {
+    for (int64_t sector = (begin + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES; sector < end;
+         sector += SECTOR_BYTES) {
         const int64_t left = end - sector;
         if (sector > begin && properties[sector - begin - 1] == 0) continue;
         if (is_zero(properties + (sector - begin), (size_t)(left < SECTOR_BYTES ? left : SECTOR_BYTES))) return true;
@@ -121,7 +130,8 @@ static bool is_continued(cmq_store *store, const cmq_record_view *view)
     const int64_t bytes = cmq_log_segment_bytes(store->log), end = view->physical_offset + view->record_bytes;
     cmq_segment *segment;
     cmq_record_view next;
-    const cmq_status status = cmq_store_record_at(store, end, cmq_log_last_file_end(store->log), CMQ_RECORD_CHECK_BODY_CRC, &segment, &next);
+    const cmq_status status =
+        cmq_store_record_at(store, end, cmq_log_last_file_end(store->log), CMQ_RECORD_CHECK_BODY_CRC, &segment, &next);
     if (status == CMQ_END) return next.record_bytes == bytes - end % bytes;
     if (status != CMQ_OK) return false;
     cmq_segment_unpin(segment);
@@ -139,8 +149,8 @@ bool cmq_store_is_torn(cmq_store *store, const cmq_record_view *view)
     return (proof == CMQ_RECORD_CONTRADICTED || looks_torn(store, view)) && !is_continued(store, view);
 }
 
-/* How many of these bytes up to the last that is not zero. In steps of a cache line: behind the end lie up to a segment's worth of pages that were
- * made ahead, all zeros. */
+/* How many of these bytes up to the last that is not zero. In steps of a cache line: behind the end lie up to a
+ * segment's worth of pages that were made ahead, all zeros. */
 static size_t bytes_to_last(const uint8_t *data, size_t bytes)
 {
     uint64_t words[8];
@@ -158,7 +168,9 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     cmq_segment *segment;
     const uint8_t *data;
     size_t available, at = 0, end, last = 0;
-    if (end_of_log >= cmq_log_last_file_end(store->log) || cmq_log_pin(store->log, end_of_log, &segment, &data, &available) != CMQ_OK) return 0;
+    if (end_of_log >= cmq_log_last_file_end(store->log) ||
+        cmq_log_pin(store->log, end_of_log, &segment, &data, &available) != CMQ_OK)
+        return 0;
     cmq_file *file = open_to_ask(store, segment);
     while (next_window(file, end_of_log - cmq_segment_start(segment), available, &at, &end)) {
         const size_t bytes = bytes_to_last(data + at, end - at);
@@ -171,21 +183,26 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     return (int64_t)last;
 }
 
-/* Was the record, which lies behind a place where reading stopped, once flushed and acknowledged? (docs/decisions/0003) */
-static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_ms, bool unclean, const cmq_record_view *view)
+/* Was the record, which lies behind a place where reading stopped, once flushed and acknowledged?
+ * (docs/decisions/0003) */
+static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_ms, bool unclean,
+                        const cmq_record_view *view)
 {
     const cmq_checkpoint *checkpoint = &store->checkpoint;
-    if (view->physical_offset < store->known_end) return true;   /* also where its last record was damaged since: the log reached so far */
+    if (view->physical_offset < store->known_end) return true;   /* also where its last record was damaged since: the
+                                                                  * log reached so far */
     if (last_phy >= 0 && view->store_timestamp_ms < last_ms) return false;   /* stale bytes of before an earlier cut */
     /* The last recovery chose to cut here, and nothing newer was flushed since. */
     const bool chosen = checkpoint->confirm_phy == last_phy && checkpoint->physic_ms <= last_ms;
     return !chosen && (!unclean || view->store_timestamp_ms < checkpoint->physic_ms);
 }
 
-bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out)
+bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean,
+                              cmq_record_view *view_out)
 {
     const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
     for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
-        if (cmq_store_find_sound(store, from, view_out) && was_flushed(store, last_phy, last_ms, unclean, view_out)) return true;
+        if (cmq_store_find_sound(store, from, view_out) && was_flushed(store, last_phy, last_ms, unclean, view_out))
+            return true;
     return false;
 }

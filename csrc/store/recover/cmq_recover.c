@@ -1,9 +1,9 @@
 /* cmq_recover: the recovery of a writer's opening: find the log's end, bring queues and index up to it, cut a torn
  * tail.
  *
- *   1. Where to begin. Our durable point, if it is still true of this log: everything below it is in the files. Else upstream's rules: after an
- *      unclean end the newest segment whose first record is not newer than the checkpoint, after a clean one the newest
- *      that begins within the range that the queues cover.
+ *   1. Where to begin. Our durable point, if it is still true of this log: everything below it is in the files. Else
+ *      upstream's rules: after an unclean end the newest segment whose first record is not newer than the checkpoint,
+ *      after a clean one the newest that begins within the range that the queues cover.
  *   2. Read every record from there with its CRC; put its units and keys where they are missing. 3. The first place
  *   without a whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it,
  *   it is
@@ -12,8 +12,10 @@
  *   whole record is in them (cmq_removed). 6. Cut queues and log to the end; bytes behind it are zeroed, so that stale
  *   records can never be taken for new ones.
  *
- * Invariant: nothing that a sync append acknowledged is lost; records found are exactly those between the first byte and the end.
- * Source:    upstream's DefaultMessageStore.load, CommitLog.recoverNormally and -Abnormally; spec store 5.4, 15. docs/decisions/0003.
+ * Invariant: nothing that a sync append acknowledged is lost; records found are exactly those between the first byte
+ *            and the end.
+ * Source:    upstream's DefaultMessageStore.load, CommitLog.recoverNormally and -Abnormally; spec store 5.4, 15.
+ *            docs/decisions/0003.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,17 +40,21 @@ bool cmq_store_last_point(cmq_store *store, cmq_durable_point *point_out)
     bool found;
     *point_out = store->view_point;   /* zeros, but in a view */
     if (store->view_began) return store->has_view_point;
-    return cmq_durable_point_load_for(store->fs, store->root, cmq_checkpoint_crc(&store->checkpoint), point_out, &found) == CMQ_OK && found;
+    return cmq_durable_point_load_for(store->fs, store->root, cmq_checkpoint_crc(&store->checkpoint), point_out,
+                                      &found) == CMQ_OK &&
+           found;
 }
 
 bool cmq_store_trusted_point(cmq_store *store, cmq_durable_point *point_out)
 {
     if (!cmq_store_last_point(store, point_out)) return false;
-    if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log)) return false;
+    if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log))
+        return false;
     if (point_out->last_bytes == 0) return point_out->log_end == cmq_log_min(store->log);
     int32_t bytes;
     uint32_t record_crc;
-    return cmq_store_fingerprint(store, point_out->last_phy, &bytes, &record_crc) && bytes == point_out->last_bytes && record_crc == point_out->last_crc;
+    return cmq_store_fingerprint(store, point_out->last_phy, &bytes, &record_crc) && bytes == point_out->last_bytes &&
+           record_crc == point_out->last_crc;
 }
 
 cmq_status cmq_store_refuse_lost_log(cmq_store *store)
@@ -61,8 +67,11 @@ cmq_status cmq_store_refuse_lost_log(cmq_store *store)
     if (cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) point.log_end = 0;
     if (point.log_end == 0 && store->checkpoint.physic_ms == 0) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, 0,
-                       "the commit log has no segment file, but messages were on disk: all of its files are missing. Put them back (is their disk mounted?). "
-                       "If they were removed on purpose, remove checkpoint and " CMQ_SIDE_FOLDER "/point in %s too, and the store begins anew", store->root);
+                       "the commit log has no segment file, but messages were on disk: all of its files are missing. "
+                       "Put them back (is their disk mounted?). "
+                       "If they were removed on purpose, remove checkpoint and " CMQ_SIDE_FOLDER
+                       "/point in %s too, and the store begins anew",
+                       store->root);
 }
 
 /* Is the segment that starts at `start` one that recovery may begin with? */
@@ -73,8 +82,10 @@ static bool may_begin(cmq_store *store, int64_t start, bool unclean, int64_t dis
     size_t available;
     cmq_record_head head;
     if (cmq_log_pin(store->log, start, &segment, &data, &available) != CMQ_OK) return false;
-    /* In a file that took another's name the records are whole, but belong elsewhere: beginning there would cut all that lies before. */
-    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.store_timestamp_ms != 0 && head.physical_offset == start;
+    /* In a file that took another's name the records are whole, but belong elsewhere: beginning there would cut all
+     * that lies before. */
+    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.store_timestamp_ms != 0 &&
+                       head.physical_offset == start;
     cmq_segment_unpin(segment);
     if (!sound) return false;
     return unclean ? head.store_timestamp_ms <= newest_ms : head.physical_offset <= dispatched_end;
@@ -90,8 +101,8 @@ cmq_status cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatch
     return CMQ_OK;
 }
 
-cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
-                                    int64_t *start_out)
+cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean,
+                                    bool holes, int64_t *dispatched_end_out, int64_t *start_out)
 {
     cmq_status status = CMQ_OK;
     *dispatched_end_out = 0;
@@ -100,10 +111,12 @@ cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_dur
     if (point == NULL && unclean) status = cmq_store_scan_start(store, true, 0, start_out);
     if (status != CMQ_OK) return status;
     const int64_t whole_end = point != NULL || (unclean && holes) ? *start_out : end;
-    /* A point at the log's start says nothing of units, which are kept where they agree with the log; but not after a write or sync failed. */
+    /* A point at the log's start says nothing of units, which are kept where they agree with the log; but not after a
+     * write or sync failed. */
     if (point != NULL && (point->log_end > 0 || store->opening_fenced)) end = point->log_end;
     status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, whole_end, dispatched_end_out);
-    if (status == CMQ_OK && point == NULL && !unclean) status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
+    if (status == CMQ_OK && point == NULL && !unclean)
+        status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
     return status;
 }
 
@@ -123,7 +136,8 @@ typedef struct walk {
     int64_t records;
     uint32_t checkpoint_crc;   /* of the file as it was found */
     int64_t keys_from;         /* records above this physical offset get their keys */
-    int64_t units_from;        /* records from here on get their units: below, the queues have theirs, and those of deleted topics must not come back */
+    int64_t units_from;        /* records from here on get their units: below, the queues have theirs, and those of
+                                * deleted topics must not come back */
     remembered_queue queues[QUEUES_REMEMBERED];   /* most records are of a queue that was asked for */
     bool nothing_behind;       /* only zeros lie behind the end */
     char reason[CMQ_DAMAGE_REASON_BYTES];   /* why the walk ended at bytes that are no whole record */
@@ -148,7 +162,8 @@ static cmq_status find_queue(walk *w, const cmq_walklot *lot, const cmq_walked *
     const cmq_slice topic = cmq_record_topic(cmq_walklot_bytes(lot, record), (uint32_t)record->unit.bytes);
     const cmq_queue_kind kind = cmq_dispatch_kind(w->store, topic, record->queue_id, record->sys_flag);
     const cmq_status status = cmq_queues_require(w->store->queues, topic, record->queue_id, kind, queue_out);
-    if (status == CMQ_OK) *slot = (remembered_queue){.queue = *queue_out, .topic = record->topic, .queue_id = record->queue_id};
+    if (status == CMQ_OK)
+        *slot = (remembered_queue){.queue = *queue_out, .topic = record->topic, .queue_id = record->queue_id};
     return status;
 }
 
@@ -156,7 +171,8 @@ static cmq_status dispatch_light(walk *w, const cmq_walklot *lot, const cmq_walk
 {
     cmq_record_view view;
     cmq_dispatch_facts facts;
-    const cmq_status status = cmq_record_parse(cmq_walklot_bytes(lot, record), (size_t)record->unit.bytes, record->unit.phy, 0, &view);
+    const cmq_status status =
+        cmq_record_parse(cmq_walklot_bytes(lot, record), (size_t)record->unit.bytes, record->unit.phy, 0, &view);
     if (status != CMQ_OK) return status;
     cmq_dispatch_learn(w->store, &view, &facts);
     return cmq_dispatch_light_units(w->store, &view, &facts);
@@ -237,7 +253,8 @@ static bool reaches(const walk *w, int64_t end)
     cmq_segment *segment;
     cmq_record_view view;
     const int64_t bytes = cmq_log_segment_bytes(w->store->log), border = w->position - w->position % bytes + bytes;
-    const cmq_status status = cmq_store_record_at(w->store, w->position, cmq_log_last_file_end(w->store->log), 0, &segment, &view);
+    const cmq_status status =
+        cmq_store_record_at(w->store, w->position, cmq_log_last_file_end(w->store->log), 0, &segment, &view);
     if (status == CMQ_OK) cmq_segment_unpin(segment);
     return status == CMQ_END && border >= end;
 }
@@ -257,24 +274,30 @@ static cmq_status refuse_damage(const walk *w, bool unclean)
     const int64_t known_end = w->store->known_end;
     if (!reaches(w, known_end))
         return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
-                           "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were acknowledged: a segment file is missing or "
-                           "damaged. Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, known_end);
-    if (w->nothing_behind || !cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
+                           "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64
+                           " were acknowledged: a segment file is missing or "
+                           "damaged. Put it back, or run `cometmq verify` and then `cometmq repair`",
+                           w->position, known_end);
+    if (w->nothing_behind || !cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view))
+        return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
-                       "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %"
-                       PRId64 "), so it is not a torn tail. Open the store read-only to read the sound messages, or run `cometmq verify` and then "
+                       "the commit log is damaged at physical offset %" PRId64
+                       ": flushed messages follow it (the next at %" PRId64
+                       "), so it is not a torn tail. Open the store read-only to read the sound messages, or run "
+                       "`cometmq verify` and then "
                        "`cometmq repair`, which keeps the bytes that it removes",
                        w->position, view.physical_offset);
 }
 
 /* ---- the whole ---- */
 
-/* A process that was killed leaves bytes, names and folders that read well and are on no disk yet, and nobody remembers which. A durable point says that
- * they are, so they have to be. */
+/* A process that was killed leaves bytes, names and folders that read well and are on no disk yet, and nobody remembers
+ * which. A durable point says that they are, so they have to be. */
 cmq_status cmq_store_sync_findings(cmq_store *store)
 {
     cmq_status status = cmq_fs_sync_all(store->fs, store->root);
-    for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++) status = cmq_fs_sync_all(store->fs, cmq_log_path(store->log, i));
+    for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++)
+        status = cmq_fs_sync_all(store->fs, cmq_log_path(store->log, i));
     return status;
 }
 
@@ -303,9 +326,10 @@ cmq_status cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end)
     return status;
 }
 
-/* May the durable point wait until the store is open? Recovery then changed nothing that a later one would not do again: it began at the last durable
- * point, found whole records up to zeros, and put units and keys where they belong. Under sync flush messages that are acknowledged from now on lie
- * behind what was found, which has to be on disk first. */
+/* May the durable point wait until the store is open? Recovery then changed nothing that a later one would not do
+ * again: it began at the last durable point, found whole records up to zeros, and put units and keys where they belong.
+ * Under sync flush messages that are acknowledged from now on lie behind what was found, which has to be on disk
+ * first. */
 static bool may_wait(const cmq_store *store, const walk *w)
 {
     return store->opening.was_unclean && store->opening.trusted_point && !store->opening_fenced && w->nothing_behind;
@@ -317,7 +341,8 @@ static int64_t segment_of(const cmq_store *store, int64_t phy)
     return phy <= min ? min : phy - phy % cmq_log_segment_bytes(store->log);
 }
 
-/* Keys of records in [from, end) may be missing from the index from now on. It is kept as one part, with whatever lies between. */
+/* Keys of records in [from, end) may be missing from the index from now on. It is kept as one part, with whatever lies
+ * between. */
 static void miss_keys(cmq_store *store, int64_t from, int64_t end)
 {
     cmq_store_opening *opening = &store->opening;
@@ -334,12 +359,14 @@ static void remember_missing(cmq_store *store)
 {
     cmq_durable_point point;
     bool found;
-    if (cmq_durable_point_load(store->fs, store->root, &point, &found) == CMQ_OK && found) miss_keys(store, point.index_missing_from, point.index_missing_end);
+    if (cmq_durable_point_load(store->fs, store->root, &point, &found) == CMQ_OK && found)
+        miss_keys(store, point.index_missing_from, point.index_missing_end);
 }
 
-/* *keys_from: records above it get their keys. *start lowered: the log must be read from there, because index files are gone or damaged that our
- * point says were whole. */
-static cmq_status recover_index(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean, int64_t *start, int64_t *keys_from)
+/* *keys_from: records above it get their keys. *start lowered: the log must be read from there, because index files are
+ * gone or damaged that our point says were whole. */
+static cmq_status recover_index(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean,
+                                int64_t *start, int64_t *keys_from)
 {
     *keys_from = -1;
     if (store->index == NULL) return CMQ_OK;
@@ -354,7 +381,8 @@ static cmq_status recover_index(cmq_store *store, const cmq_durable_point *point
         const cmq_status status = cmq_index_drop_newer(store->index, store->checkpoint.index_ms, &rebuild_from);
         if (status != CMQ_OK) return status;
         if (trusted && segment_of(store, rebuild_from) < *start) *start = segment_of(store, rebuild_from);
-        /* The last record that is left may have had more keys in a file that went: all of its keys are put again, as upstream does. */
+        /* The last record that is left may have had more keys in a file that went: all of its keys are put again, as
+         * upstream does. */
         *keys_from = cmq_index_end_phy(store->index) - 1;
         return CMQ_OK;
     }
@@ -392,7 +420,9 @@ static cmq_status queues_are_gone(const cmq_store *store, const cmq_durable_poin
 static cmq_status cut_behind(cmq_store *store, walk *w, bool wait)
 {
     cmq_status status = CMQ_OK;
-    if (!w->nothing_behind) status = cmq_removed_keep(store, w->position, w->reason, store->opening.removed, &store->opening.removed_records);
+    if (!w->nothing_behind)
+        status =
+            cmq_removed_keep(store, w->position, w->reason, store->opening.removed, &store->opening.removed_records);
     if (status == CMQ_OK) status = cmq_queues_truncate(store->queues, w->position);
     if (status == CMQ_OK) status = cmq_queues_end_recover(store->queues);
     if (status == CMQ_OK && store->index != NULL) status = cmq_index_cut(store->index, w->position);
@@ -408,7 +438,8 @@ static cmq_status settle_point(cmq_store *store, const walk *w, bool wait)
     if (status != CMQ_OK || !wait) return status != CMQ_OK ? status : cmq_store_durable_point(store, false);
     store->findings_wait = true;
     store->durable_end = store->opening.scanned_from;
-    if (store->options.flush == CMQ_FLUSH_SYNC) status = cmq_store_sync_found_log(store, store->durable_end, w->position);
+    if (store->options.flush == CMQ_FLUSH_SYNC)
+        status = cmq_store_sync_found_log(store, store->durable_end, w->position);
     else atomic_store_explicit(&store->found_from, store->durable_end, memory_order_release);
     atomic_store(&store->dirty, true);
     return status;
@@ -444,15 +475,16 @@ bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *poin
     return found != point->queues && !(point->has_also && found == point->queues_also);
 }
 
-/* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else where upstream would begin,
- * or before, where something that it speaks of is gone. */
+/* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else
+ * where upstream would begin, or before, where something that it speaks of is gone. */
 static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean, walk *w)
 {
     bool gone = false;
     int64_t dispatched_end, start;
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
-        status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean, true, &dispatched_end, &start);
+        status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean,
+                                          true, &dispatched_end, &start);
     if (status == CMQ_OK) gone |= trusted && cmq_store_queues_lost(store, point);
     /* From its first byte the log would bring deleted topics back. */
     if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && point->queues != 0 && !gone);
@@ -461,8 +493,8 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);
     if (store->index != NULL) remember_missing(store);
-    /* Our own points have all keys below them; anybody else's index, and what upstream's rule left, may end before the log is read. Its last record
-     * may have had more keys. */
+    /* Our own points have all keys below them; anybody else's index, and what upstream's rule left, may end before the
+     * log is read. Its last record may have had more keys. */
     if (store->index != NULL && !trusted) miss_keys(store, cmq_index_end_phy(store->index), start);
     const bool from_point = trusted && start == point->log_end;
     w->units_from = trusted && !gone ? point->log_end : 0;

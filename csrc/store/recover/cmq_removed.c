@@ -1,8 +1,9 @@
 /* cmq_removed: see cmq_removed.h. This file keeps; cmq_restore.c brings back.
  *
  * The header, big-endian, 128 bytes:
- *   0 magic u64   8 version u32   12 flags u32 (1: unfinished)   16 offset of the cut   24 bytes of the .cut file   32 its crc32 u32   36 0 u32   40 segment_bytes
- *   48 whole records behind the cut   56 time in ms   64 reason (56 bytes, zeros at its end)   120 0 u32   124 crc32 of the bytes before
+ *   0 magic u64   8 version u32   12 flags u32 (1: unfinished)   16 offset of the cut   24 bytes of the .cut file   32
+ *   its crc32 u32   36 0 u32   40 segment_bytes 48 whole records behind the cut   56 time in ms   64 reason (56 bytes,
+ *   zeros at its end)   120 0 u32   124 crc32 of the bytes before
  */
 #include "store/recover/cmq_removed.h"
 
@@ -126,7 +127,8 @@ static int64_t count_records(cmq_store *store, int64_t end)
             from = from - from % bytes + bytes;
             continue;
         }
-        if (cmq_store_record_at(store, from, limit, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view) == CMQ_OK) cmq_segment_unpin(segment);
+        if (cmq_store_record_at(store, from, limit, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view) == CMQ_OK)
+            cmq_segment_unpin(segment);
         else if (!cmq_store_find_sound(store, from, &view)) {
             from = from - from % bytes + bytes;
             continue;
@@ -179,7 +181,8 @@ static cmq_status CMQ_MUST_CHECK find_same(keeping *k, bool *found_out)
         cut_header header;
         status = cmq_path_join(k->folder, removed, names[i - 1]);
         const cmq_status read = status == CMQ_OK ? read_header(fs, k->folder, &header) : status;
-        *found_out = read == CMQ_OK && !header.unfinished && header.at == k->header.at && header.bytes == k->header.bytes && header.bytes_crc == k->header.bytes_crc;
+        *found_out = read == CMQ_OK && !header.unfinished && header.at == k->header.at &&
+                     header.bytes == k->header.bytes && header.bytes_crc == k->header.bytes_crc;
     }
     cmq_fs_free_names(names, count);
     return status;
@@ -199,7 +202,8 @@ static cmq_status CMQ_MUST_CHECK copy_cut(keeping *k)
     cmq_path_offset_name(name, k->header.at);
     strcat(name, ".cut");
     if (status == CMQ_OK) status = cmq_path_join(path, k->log, name);
-    if (status == CMQ_OK && k->header.bytes > 0) status = cmq_repair_copy(fs, k->from, k->header.at % k->header.segment_bytes, k->header.bytes, path, &copied);
+    if (status == CMQ_OK && k->header.bytes > 0)
+        status = cmq_repair_copy(fs, k->from, k->header.at % k->header.segment_bytes, k->header.bytes, path, &copied);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(fs, k->log);
     k->header.unfinished = false;
     if (status == CMQ_OK) status = write_header(fs, k->folder, &k->header);
@@ -210,19 +214,22 @@ static cmq_status CMQ_MUST_CHECK copy_cut(keeping *k)
     return cmq_fail(status, "%s", error.text);
 }
 
-/* Segments behind the cut's, newest first and each durably, so that no gap is ever left: also those that hold nothing, which go. */
+/* Segments behind the cut's, newest first and each durably, so that no gap is ever left: also those that hold nothing,
+ * which go. */
 static cmq_status CMQ_MUST_CHECK move_segments(const keeping *k)
 {
     cmq_store *store = k->store;
     const int64_t bytes = k->header.segment_bytes, first = k->header.at - k->header.at % bytes + bytes;
     cmq_status status = CMQ_OK;
-    for (int64_t start = cmq_log_last_file_end(store->log) - bytes; start >= first && status == CMQ_OK; start -= bytes) {
+    for (int64_t start = cmq_log_last_file_end(store->log) - bytes; start >= first && status == CMQ_OK;
+         start -= bytes) {
         char from[CMQ_PATH_BYTES], to[CMQ_PATH_BYTES], name[CMQ_OFFSET_NAME_BYTES];
         cmq_path_offset_name(name, start);
         status = segment_path(store, start, from);
         if (status == CMQ_OK) status = cmq_path_join(to, k->log, name);
         if (status != CMQ_OK) break;
-        status = cmq_store_bytes_behind(store, start) > 0 ? cmq_repair_move(store->fs, from, to) : cmq_fs_remove(store->fs, from);
+        status = cmq_store_bytes_behind(store, start) > 0 ? cmq_repair_move(store->fs, from, to)
+                                                          : cmq_fs_remove(store->fs, from);
         if (status == CMQ_OK) status = cmq_fs_sync_directory(store->fs, k->log);
         if (status != CMQ_OK) break;
         *strrchr(from, '/') = '\0';
@@ -275,7 +282,8 @@ static cmq_status CMQ_MUST_CHECK list_cuts(cmq_store *store, const char *newest,
         kept_cut *cut = &cuts[*count_out];
         *cut = (kept_cut){.bytes = 0};
         status = cmq_path_join(cut->path, removed, names[i]);
-        if (status != CMQ_OK || strcmp(cut->path, newest) == 0 || read_header(store->fs, cut->path, &header) != CMQ_OK) continue;
+        if (status != CMQ_OK || strcmp(cut->path, newest) == 0 || read_header(store->fs, cut->path, &header) != CMQ_OK)
+            continue;
         status = cmq_path_join(mark, cut->path, CMQ_REMOVED_RESTORED);
         if (status == CMQ_OK) status = cmq_repair_exists(store->fs, mark, &cut->restored);
         if (status == CMQ_OK) status = bytes_in(store->fs, cut->path, &cut->bytes);
@@ -299,7 +307,8 @@ static cmq_status CMQ_MUST_CHECK keep_bound(cmq_store *store, const char *newest
     int64_t bytes = 0;
     for (size_t i = 0; i < count; i++) bytes += cuts[i].bytes;
     for (int restored = 1; restored >= 0; restored--) {
-        for (size_t i = 0; i < count && status == CMQ_OK && (left >= CMQ_REMOVED_CUTS_MAX || bytes > CMQ_REMOVED_BYTES_MAX); i++) {
+        for (size_t i = 0;
+             i < count && status == CMQ_OK && (left >= CMQ_REMOVED_CUTS_MAX || bytes > CMQ_REMOVED_BYTES_MAX); i++) {
             if (cuts[i].restored != (restored == 1)) continue;
             status = cmq_repair_remove_tree(store->fs, cuts[i].path);
             bytes -= cuts[i].bytes;
@@ -323,10 +332,13 @@ static cmq_status CMQ_MUST_CHECK begin(keeping *k, int64_t end, const char *reas
     snprintf(k->header.reason, REASON_BYTES, "%s", reason);
     if (k->header.bytes == 0) return CMQ_OK;
     const cmq_status status = segment_path(store, end, k->from);
-    return status != CMQ_OK ? status : crc_of(store->fs, k->from, end % k->header.segment_bytes, k->header.bytes, &k->header.bytes_crc);
+    return status != CMQ_OK
+               ? status
+               : crc_of(store->fs, k->from, end % k->header.segment_bytes, k->header.bytes, &k->header.bytes_crc);
 }
 
-cmq_status cmq_removed_keep(cmq_store *store, int64_t end, const char *reason, char folder_out[CMQ_PATH_BYTES], int64_t *records_out)
+cmq_status cmq_removed_keep(cmq_store *store, int64_t end, const char *reason, char folder_out[CMQ_PATH_BYTES],
+                            int64_t *records_out)
 {
     keeping k = {.store = store};
     bool same = false;
@@ -342,9 +354,12 @@ cmq_status cmq_removed_keep(cmq_store *store, int64_t end, const char *reason, c
     if (status == CMQ_OK) status = keep_bound(store, k.folder);
     if (status == CMQ_OK) status = move_segments(&k);
     if (status == CMQ_ERR_DISK_FULL)
-        return cmq_fail(status, "%" PRId64 " whole messages lie behind a place at physical offset %" PRId64 " that is no whole record (%s), and there is no space "
-                        "to keep them (%" PRId64 " bytes). Make space and open the store again, or run `cometmq repair --cut`", k.header.records, end, reason,
-                        k.header.bytes);
+        return cmq_fail(status,
+                        "%" PRId64 " whole messages lie behind a place at physical offset %" PRId64
+                        " that is no whole record (%s), and there is no space "
+                        "to keep them (%" PRId64
+                        " bytes). Make space and open the store again, or run `cometmq repair --cut`",
+                        k.header.records, end, reason, k.header.bytes);
     if (status != CMQ_OK) return status;
     *records_out = k.header.records;
     memcpy(folder_out, k.folder, sizeof k.folder);

@@ -23,13 +23,15 @@
 #define CMQ_REMOVED_BYTES_MAX (INT64_C(1) << 30)
 #define CMQ_REMOVED_RESTORED "restored"   /* a file in a folder whose records were brought back */
 
-/* Keep, durably, what lies behind `end`, if there is a whole record in it; *folder_out: where, empty when nothing had to be kept. *records_out: so many.
- * CMQ_ERR_DISK_FULL names the way out: nothing was cut. */
-cmq_status CMQ_MUST_CHECK cmq_removed_keep(cmq_store *store, int64_t end, const char *reason, char folder_out[CMQ_PATH_BYTES], int64_t *records_out);
+/* Keep, durably, what lies behind `end`, if there is a whole record in it; *folder_out: where, empty when nothing had
+ * to be kept. *records_out: so many. CMQ_ERR_DISK_FULL names the way out: nothing was cut. */
+cmq_status CMQ_MUST_CHECK cmq_removed_keep(cmq_store *store, int64_t end, const char *reason,
+                                           char folder_out[CMQ_PATH_BYTES], int64_t *records_out);
 
 typedef struct cmq_restored {
     int64_t records;            /* appended again, as new messages at the ends of their queues */
-    int64_t doubtful;           /* whole by their body's CRC, but their topic or properties may have lost a sector: not appended */
+    int64_t doubtful;           /* whole by their body's CRC, but their topic or properties may have lost a sector: not
+                                 * appended */
     int64_t refused;            /* the store does not take them (the last of them: the error's text) */
     char refusal[CMQ_ERROR_TEXT_BYTES];
     bool already;               /* the folder was restored before: nothing was done */
@@ -38,7 +40,8 @@ typedef struct cmq_restored {
 typedef struct cmq_restore_options {
     const char *name;           /* of the folder under cometmq/removed */
     bool again;                 /* also what was restored before */
-    /* Called before the first message of a topic and queue that follow another one's; false leaves the message out. NULL: all. */
+    /* Called before the first message of a topic and queue that follow another one's; false leaves the message out.
+     * NULL: all. */
     bool (*wanted)(void *context, cmq_slice topic, int32_t queue_id);
     void *context;
 } cmq_restore_options;
@@ -46,6 +49,7 @@ typedef struct cmq_restore_options {
 /* Append the whole records of a folder under cometmq/removed again, durably, in the order of the log. A call that dies
  * half way may be repeated: its messages come twice then. CMQ_ERR_NOT_FOUND: no such folder, or no part of a log in
  * it. */
-cmq_status CMQ_MUST_CHECK cmq_store_restore(cmq_store *store, const cmq_restore_options *options, cmq_restored *restored_out);
+cmq_status CMQ_MUST_CHECK cmq_store_restore(cmq_store *store, const cmq_restore_options *options,
+                                            cmq_restored *restored_out);
 
 #endif

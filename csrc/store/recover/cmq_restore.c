@@ -16,7 +16,9 @@
 
 #define WINDOW_BYTES_MIN ((size_t)8 << 20)
 #define CUT_SUFFIX ".cut"
-#define ZEROS_BEHIND ((size_t)40 << 10)   /* a cut was kept to its last byte that is not zero: the last record's properties may go on in zeros */
+#define ZEROS_BEHIND                                                                                                   \
+    ((size_t)40                                                                                                        \
+     << 10) /* a cut was kept to its last byte that is not zero: the last record's properties may go on in zeros */
 
 typedef struct restoring {
     cmq_store *store;
@@ -33,7 +35,8 @@ static bool is_wanted(restoring *r, const cmq_record_view *view)
 {
     const cmq_restore_options *options = r->options;
     if (options->wanted == NULL) return true;
-    if (r->asked && view->queue_id == r->queue_id && cmq_slice_equal(view->topic, cmq_slice_of_text(r->topic))) return r->wanted;
+    if (r->asked && view->queue_id == r->queue_id && cmq_slice_equal(view->topic, cmq_slice_of_text(r->topic)))
+        return r->wanted;
     r->wanted = options->wanted(options->context, view->topic, view->queue_id);
     r->asked = view->topic.bytes < sizeof r->topic;
     r->queue_id = view->queue_id;
@@ -44,7 +47,10 @@ static bool is_wanted(restoring *r, const cmq_record_view *view)
     return r->wanted;
 }
 
-static cmq_column one(cmq_slice value) { return (cmq_column){.kind = value.bytes > 0 ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE, .one = value}; }
+static cmq_column one(cmq_slice value)
+{
+    return (cmq_column){.kind = value.bytes > 0 ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE, .one = value};
+}
 
 static cmq_status CMQ_MUST_CHECK append_again(restoring *r, const cmq_record_view *view)
 {
@@ -65,7 +71,8 @@ static cmq_status CMQ_MUST_CHECK append_again(restoring *r, const cmq_record_vie
     const cmq_status status = cmq_store_append(r->store, &append, &appended);
     if (status == CMQ_OK) r->restored->records++;
     /* Of the record's own making; anything else would meet the next one, too. */
-    const bool refused = status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOPIC || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_LIMIT;
+    const bool refused =
+        status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOPIC || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_LIMIT;
     if (!refused) return status;
     r->restored->refused++;
     snprintf(r->restored->refusal, sizeof r->restored->refusal, "%s", cmq_last_error()->text);
@@ -82,14 +89,16 @@ static cmq_status CMQ_MUST_CHECK take(restoring *r, const cmq_record_view *view)
     return is_wanted(r, view) ? append_again(r, view) : CMQ_OK;
 }
 
-/* Whole records in the window's `bytes`, which lie at `phy` of the log; *used_out: so many are done with. `last`: nothing follows the window. */
+/* Whole records in the window's `bytes`, which lie at `phy` of the log; *used_out: so many are done with. `last`:
+ * nothing follows the window. */
 static cmq_status CMQ_MUST_CHECK take_window(restoring *r, int64_t phy, size_t bytes, bool last, size_t *used_out)
 {
     size_t at = 0;
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK && bytes - at >= CMQ_RECORD_BYTES_MIN) {
         cmq_record_view view;
-        const cmq_status parsed = cmq_record_parse(r->window + at, bytes - at, phy + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, &view);
+        const cmq_status parsed =
+            cmq_record_parse(r->window + at, bytes - at, phy + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, &view);
         if (parsed == CMQ_AGAIN && !last && view.record_bytes <= r->window_bytes / 2) break;
         if (parsed == CMQ_OK) {
             status = take(r, &view);
@@ -98,7 +107,8 @@ static cmq_status CMQ_MUST_CHECK take_window(restoring *r, int64_t phy, size_t b
         }
         /* On to what may be the next one's magic. */
         at++;
-        const uint8_t *hit = memchr(r->window + at + CMQ_RECORD_AT_MAGIC, CMQ_RECORD_MAGIC_V1 >> 24, bytes - at - CMQ_RECORD_AT_MAGIC);
+        const uint8_t *hit =
+            memchr(r->window + at + CMQ_RECORD_AT_MAGIC, CMQ_RECORD_MAGIC_V1 >> 24, bytes - at - CMQ_RECORD_AT_MAGIC);
         at = hit != NULL ? (size_t)(hit - r->window) - CMQ_RECORD_AT_MAGIC : bytes - CMQ_RECORD_BYTES_MIN + 1;
     }
     *used_out = at;
@@ -121,7 +131,9 @@ static cmq_status CMQ_MUST_CHECK restore_file(restoring *r, const char *path, in
         const size_t bytes = left < r->window_bytes ? (size_t)left : r->window_bytes;
         status = cmq_file_read(file, data, r->window, bytes);
         if (bytes == left) memset(r->window + bytes, 0, ZEROS_BEHIND);
-        if (status == CMQ_OK) status = take_window(r, phy + (int64_t)data, bytes + (bytes == left ? ZEROS_BEHIND : 0), bytes == left, &used);
+        if (status == CMQ_OK)
+            status =
+                take_window(r, phy + (int64_t)data, bytes + (bytes == left ? ZEROS_BEHIND : 0), bytes == left, &used);
         at = bytes == left ? info.bytes : data + used;
     }
     cmq_file_close(file);
@@ -133,7 +145,8 @@ static bool place_of(const char *name, int64_t *phy_out)
 {
     char digits[CMQ_OFFSET_NAME_BYTES];
     const size_t length = strlen(name), number = CMQ_OFFSET_NAME_BYTES - 1;
-    if (length != number && (length != number + sizeof CUT_SUFFIX - 1 || strcmp(name + number, CUT_SUFFIX) != 0)) return false;
+    if (length != number && (length != number + sizeof CUT_SUFFIX - 1 || strcmp(name + number, CUT_SUFFIX) != 0))
+        return false;
     memcpy(digits, name, number);
     digits[number] = '\0';
     return cmq_path_parse_offset_name(digits, phy_out) == CMQ_OK;
@@ -180,14 +193,16 @@ cmq_status cmq_store_restore(cmq_store *store, const cmq_restore_options *option
     restoring r = {.store = store, .options = options, .restored = restored_out};
     *restored_out = (cmq_restored){.records = 0};
     if (options->name[0] == '\0' || options->name[0] == '.' || strchr(options->name, '/') != NULL)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is not the name of a folder under " CMQ_REPAIR_REMOVED, options->name);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is not the name of a folder under " CMQ_REPAIR_REMOVED,
+                        options->name);
     cmq_status status = cmq_path_join(folder, store->root, CMQ_REPAIR_REMOVED);
     if (status == CMQ_OK) status = cmq_path_join(folder, folder, options->name);
     if (status == CMQ_OK) status = cmq_path_join(mark, folder, CMQ_REMOVED_RESTORED);
     if (status == CMQ_OK) status = cmq_repair_exists(store->fs, mark, &restored_out->already);
     if (status != CMQ_OK || (restored_out->already && !options->again)) return status;
     restored_out->already = false;
-    r.window_bytes = 2 * (size_t)store->record_bytes_max > WINDOW_BYTES_MIN ? 2 * (size_t)store->record_bytes_max : WINDOW_BYTES_MIN;
+    r.window_bytes =
+        2 * (size_t)store->record_bytes_max > WINDOW_BYTES_MIN ? 2 * (size_t)store->record_bytes_max : WINDOW_BYTES_MIN;
     r.window = malloc(r.window_bytes + ZEROS_BEHIND);
     if (r.window == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read %s", folder);
     status = restore_folder(&r, folder);

@@ -6,8 +6,8 @@
  * record before it. But so is the time of a live record where the broker's clock stepped back.
  *
  * So a record that is older than one before it is accepted only with a proof that the broker wrote it after that one:
- *   - its place lies below an end that the log is known to have had: the newest segment's start (a cut removes later files), the `checkpoint`'s
- *     confirm offset, our durable point;
+ *   - its place lies below an end that the log is known to have had: the newest segment's start (a cut removes later
+ *     files), the `checkpoint`'s confirm offset, our durable point;
  *   - whole records lead on from it to one that is not older: time has caught up; - bytes at or behind it have changed
  *   since the view came to this place: the broker writes at its end alone, so all before them is the log.
  * Without one the view ends before it, until the broker appends more.
@@ -29,7 +29,8 @@ typedef struct window {
     uint8_t data[WINDOW_BYTES];
 } window;
 
-/* Bytes behind the view's end as they were when it came there: right behind it, and where the whole records there end. */
+/* Bytes behind the view's end as they were when it came there: right behind it, and where the whole records there
+ * end. */
 struct cmq_tail_watch {
     int64_t at;
     window windows[2];
@@ -48,8 +49,8 @@ void cmq_stale_record_begin(cmq_store *store, int64_t newest_segment)
     if (store->checkpoint.confirm_phy < cmq_log_last_file_end(store->log)) prove(store, store->checkpoint.confirm_phy);
 }
 
-/* Where whole records that begin at `from` end. *newer_out: at the end of the first that is not older than what was walked, or that begins a
- * segment; -1: none. */
+/* Where whole records that begin at `from` end. *newer_out: at the end of the first that is not older than what was
+ * walked, or that begins a segment; -1: none. */
 static int64_t follow_chain(cmq_store *store, int64_t from, int64_t limit, int64_t *newer_out)
 {
     const int64_t bytes = cmq_log_segment_bytes(store->log);
@@ -133,7 +134,8 @@ cmq_status cmq_stale_record_watch(cmq_store *store)
     take_window(store, &watch->windows[0], store->walked);
     const int64_t files_end = cmq_log_last_file_end(store->log);
     const int64_t limit = files_end - store->walked < WATCHED_BYTES ? files_end : store->walked + WATCHED_BYTES;
-    const int64_t end = store->chain_at == store->walked ? store->chain_end : follow_chain(store, store->walked, limit, &newer);
+    const int64_t end =
+        store->chain_at == store->walked ? store->chain_end : follow_chain(store, store->walked, limit, &newer);
     if (end - store->walked >= WINDOW_BYTES) take_window(store, &watch->windows[1], end);
     else watch->windows[1].bytes = 0;
     return CMQ_OK;

@@ -45,7 +45,8 @@ static void words_are_what_flags_are(void)
         size_t count = 0;
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) words[i] = density == 3 ? UINT64_MAX : 0;
         for (size_t i = 0; i < bits; i++) {
-            flags[i] = density == 3 ? cmq_test_random_below(64) != 0 : cmq_test_random_below(density == 0 ? 64 : 2) == 0;
+            flags[i] =
+                density == 3 ? cmq_test_random_below(64) != 0 : cmq_test_random_below(density == 0 ? 64 : 2) == 0;
             if (flags[i]) cmq_bitmap_set(words, i);
             else cmq_bitmap_clear(words, i);
             count += flags[i];

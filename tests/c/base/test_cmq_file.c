@@ -1,4 +1,5 @@
-/* Tests csrc/base/cmq_file.c and cmq_file_posix.c: exact transfers, typed errors that name the path, holes, mappings, names, paths as text.
+/* Tests csrc/base/cmq_file.c and cmq_file_posix.c: exact transfers, typed errors that name the path, holes, mappings,
+ * names, paths as text.
  *
  * Threads: yes
  * Failures that the machine's own file system does not have are forced in a child process: a limit on file sizes cuts
@@ -104,7 +105,8 @@ static void run_in_child(const char *what, int (*body)(void))
     else CHECK_INT(WEXITSTATUS(state), 0);
 }
 
-/* From now on system call `number`, with `argument` in its third place unless that is -1, fails with `sys_errno`. False: not permitted. */
+/* From now on system call `number`, with `argument` in its third place unless that is -1, fails with `sys_errno`.
+ * False: not permitted. */
 static bool make_call_fail(int number, int argument, int sys_errno)
 {
     struct sock_filter code[] = {
@@ -386,7 +388,8 @@ static int on_a_tiny_disk(void)
     CHECK_STATUS(cmq_file_write(file, 0, content, MIB), CMQ_ERR_DISK_FULL);
     CHECK_OK(cmq_file_map(file, 0, MIB, true, &data));
     const cmq_status populated = cmq_file_populate(data, MIB);
-    if (populated != CMQ_ERR_DISK_FULL) fprintf(stderr, "this kernel populates by touching, which was not tried on a full disk\n");
+    if (populated != CMQ_ERR_DISK_FULL)
+        fprintf(stderr, "this kernel populates by touching, which was not tried on a full disk\n");
     cmq_file_unmap(file, data, MIB);
     CHECK_OK(cmq_file_punch(file, 0, MIB));
     CHECK_OK(cmq_file_write(file, 0, content, 128 * 1024));   /* space again */
@@ -604,7 +607,8 @@ static void space_adds_up(void)
 static void paths_join(void)
 {
     static const char *const cases[][3] = {
-        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}, {"a", "", "a"}, {"", "", ""}, {"a/b", "c/d", "a/b/c/d"},
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"},          {"", "b", "b"},
+        {"a", "", "a"},    {"", "", ""},       {"a/b", "c/d", "a/b/c/d"},
     };
     char path[CMQ_PATH_BYTES], a[CMQ_PATH_BYTES];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -642,16 +646,27 @@ static void offsets_have_names(void)
         CHECK_OK(cmq_path_parse_offset_name(name, &offset));
         CHECK_INT(offset, given);
     }
-    static const char *const wrong[] = {"", "0", "0000000000000000000", "000000000000000000000", "0000000000000000000a", "-0000000000000000001",
-                                        " 0000000000000000001", "09223372036854775808", "99999999999999999999", "00000000000000000000.bak"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) CHECK_STATUS(cmq_path_parse_offset_name(wrong[i], &offset), CMQ_ERR_NOT_STORE);
+    static const char *const wrong[] = {"",
+                                        "0",
+                                        "0000000000000000000",
+                                        "000000000000000000000",
+                                        "0000000000000000000a",
+                                        "-0000000000000000001",
+                                        " 0000000000000000001",
+                                        "09223372036854775808",
+                                        "99999999999999999999",
+                                        "00000000000000000000.bak"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        CHECK_STATUS(cmq_path_parse_offset_name(wrong[i], &offset), CMQ_ERR_NOT_STORE);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(open_modes), CMQ_TEST(descriptors_are_not_inherited), CMQ_TEST(directories_that_may_not_be_written),
-              CMQ_TEST(long_paths_keep_their_reason), CMQ_TEST(reads_and_writes_are_exact), CMQ_TEST(ranges_beyond_2_63_are_refused),
-              CMQ_TEST(short_writes_go_on_where_they_stopped), CMQ_TEST(a_failing_sync_is_reported), CMQ_TEST(holes_cost_nothing_until_reserved),
-              CMQ_TEST(punched_ranges_read_as_zero), CMQ_TEST(file_systems_without_fallocate_get_zeros), CMQ_TEST(a_full_disk_is_named),
-              CMQ_TEST(mappings_are_the_file), CMQ_TEST(only_bytes_of_the_file_are_mapped), CMQ_TEST(populating_changes_nothing),
-              CMQ_TEST(lists_are_sorted), CMQ_TEST(stat_tells_files_apart), CMQ_TEST(directories_with_their_parents),
-              CMQ_TEST(relative_directories), CMQ_TEST(files_move_and_go), CMQ_TEST(space_adds_up), CMQ_TEST(paths_join),
-              CMQ_TEST(offsets_have_names))
+CMQ_TEST_MAIN(CMQ_TEST(open_modes), CMQ_TEST(descriptors_are_not_inherited),
+              CMQ_TEST(directories_that_may_not_be_written), CMQ_TEST(long_paths_keep_their_reason),
+              CMQ_TEST(reads_and_writes_are_exact), CMQ_TEST(ranges_beyond_2_63_are_refused),
+              CMQ_TEST(short_writes_go_on_where_they_stopped), CMQ_TEST(a_failing_sync_is_reported),
+              CMQ_TEST(holes_cost_nothing_until_reserved), CMQ_TEST(punched_ranges_read_as_zero),
+              CMQ_TEST(file_systems_without_fallocate_get_zeros), CMQ_TEST(a_full_disk_is_named),
+              CMQ_TEST(mappings_are_the_file), CMQ_TEST(only_bytes_of_the_file_are_mapped),
+              CMQ_TEST(populating_changes_nothing), CMQ_TEST(lists_are_sorted), CMQ_TEST(stat_tells_files_apart),
+              CMQ_TEST(directories_with_their_parents), CMQ_TEST(relative_directories), CMQ_TEST(files_move_and_go),
+              CMQ_TEST(space_adds_up), CMQ_TEST(paths_join), CMQ_TEST(offsets_have_names))

@@ -147,7 +147,8 @@ static void sectors_tear_in_every_way(void)
         cmq_file_twin_crash_image(twin, image);
         CHECK_INT(read_image("a", content, sizeof content), 4 * SECTOR);
         for (int sector = 0; sector < 4; sector++) {
-            for (int at = 0; at < SECTOR; at++) CHECK_INT(content[sector * SECTOR + at], content[sector * SECTOR]);   /* never inside one */
+            /* never inside one */
+            for (int at = 0; at < SECTOR; at++) CHECK_INT(content[sector * SECTOR + at], content[sector * SECTOR]);
             which |= (content[sector * SECTOR] == 'n') << sector;
         }
         seen[which]++;
@@ -203,7 +204,8 @@ static void one_file_alone_gets_lost(void)
         one_lost += kept == FILES - 1;
         one_kept += kept == 1;
     }
-    CHECK(one_lost > IMAGES / 40 && one_kept > IMAGES / 100);   /* by chance of each file alone it would be one image in a thousand */
+    CHECK(one_lost > IMAGES / 40 && one_kept > IMAGES / 100);   /* by chance of each file alone it would be one image in
+                                                                 * a thousand */
     for (int i = 0; i < FILES; i++) cmq_file_close(files[i]);
     stop();
 }
@@ -452,7 +454,8 @@ static void nothing_durable_falls_between_two_names(void)
     stop();
 }
 
-/* A file that moves between two directories is in one of them; a sync of either one settles it, with the creation before it. */
+/* A file that moves between two directories is in one of them; a sync of either one settles it, with the creation
+ * before it. */
 static void moves_between_directories_are_one_change(void)
 {
     for (int synced = 1; synced <= 2; synced++) {
@@ -729,7 +732,8 @@ static void faults_start_and_end_as_asked(void)
     const cmq_twin_fault second_and_third = {.kind = CMQ_TWIN_WRITE, .nth = 2, .times = 2, .sys_errno = EIO};
     cmq_file_twin_fail(twin, &second_and_third);
     static const cmq_status expected[] = {CMQ_OK, CMQ_ERR_IO, CMQ_ERR_IO, CMQ_OK, CMQ_OK};
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) CHECK_STATUS(cmq_file_write(file, 0, "x", 1), expected[i]);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        CHECK_STATUS(cmq_file_write(file, 0, "x", 1), expected[i]);
     const cmq_twin_fault power_is_gone = {.kind = CMQ_TWIN_ANY_CHANGE, .nth = 2, .times = 0, .sys_errno = EIO};
     cmq_file_twin_fail(twin, &power_is_gone);
     CHECK_OK(cmq_file_resize(file, 20));
@@ -976,15 +980,18 @@ static void threads_may_share_it(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(synced_survives_always), CMQ_TEST(sectors_tear_in_every_way), CMQ_TEST(files_survive_out_of_order),
-              CMQ_TEST(one_file_alone_gets_lost), CMQ_TEST(lengths_get_lost), CMQ_TEST(mapped_stores_are_unsynced_until_synced),
-              CMQ_TEST(versions_between_come_up), CMQ_TEST(punch_is_a_change_and_reserve_is_none),
-              CMQ_TEST(creations_get_lost_until_the_directory_is_synced), CMQ_TEST(renames_get_lost_and_never_half_done),
-              CMQ_TEST(a_rename_may_outlive_the_content), CMQ_TEST(removed_files_come_back), CMQ_TEST(changes_of_names_are_lost_one_by_one),
+CMQ_TEST_MAIN(CMQ_TEST(synced_survives_always), CMQ_TEST(sectors_tear_in_every_way),
+              CMQ_TEST(files_survive_out_of_order), CMQ_TEST(one_file_alone_gets_lost), CMQ_TEST(lengths_get_lost),
+              CMQ_TEST(mapped_stores_are_unsynced_until_synced), CMQ_TEST(versions_between_come_up),
+              CMQ_TEST(punch_is_a_change_and_reserve_is_none),
+              CMQ_TEST(creations_get_lost_until_the_directory_is_synced),
+              CMQ_TEST(renames_get_lost_and_never_half_done), CMQ_TEST(a_rename_may_outlive_the_content),
+              CMQ_TEST(removed_files_come_back), CMQ_TEST(changes_of_names_are_lost_one_by_one),
               CMQ_TEST(nothing_durable_falls_between_two_names), CMQ_TEST(moves_between_directories_are_one_change),
-              CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(a_tree_is_synced), CMQ_TEST(existing_files_are_durable),
-              CMQ_TEST(styles_all_occur), CMQ_TEST(seeds_repeat), CMQ_TEST(hooks_run_before_the_call_takes_effect),
-              CMQ_TEST(calls_fail_as_asked), CMQ_TEST(faults_start_and_end_as_asked), CMQ_TEST(a_failed_sync_is_not_made_good_by_the_next),
+              CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(a_tree_is_synced),
+              CMQ_TEST(existing_files_are_durable), CMQ_TEST(styles_all_occur), CMQ_TEST(seeds_repeat),
+              CMQ_TEST(hooks_run_before_the_call_takes_effect), CMQ_TEST(calls_fail_as_asked),
+              CMQ_TEST(faults_start_and_end_as_asked), CMQ_TEST(a_failed_sync_is_not_made_good_by_the_next),
               CMQ_TEST(ignored_syncs_say_ok_and_keep_nothing), CMQ_TEST(disk_space_is_set_by_the_test),
               CMQ_TEST(images_do_not_drop_the_lock), CMQ_TEST(images_are_made_of_versions_since_the_sync),
               CMQ_TEST(a_flush_left_out_is_found), CMQ_TEST(threads_may_share_it))

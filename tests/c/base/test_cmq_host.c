@@ -43,8 +43,10 @@ static void processes(void)
 
 static void releases(void)
 {
-    CHECK(cmq_host_release_is("5.8.0", 5, 8) && cmq_host_release_is("5.10.0-28-amd64", 5, 8) && cmq_host_release_is("6.1.0+", 5, 8));
-    CHECK(!cmq_host_release_is("5.7.19", 5, 8) && !cmq_host_release_is("4.19.0-27-amd64", 5, 8) && !cmq_host_release_is("3.10.0-1160.el7.x86_64", 5, 8));
+    CHECK(cmq_host_release_is("5.8.0", 5, 8) && cmq_host_release_is("5.10.0-28-amd64", 5, 8) &&
+          cmq_host_release_is("6.1.0+", 5, 8));
+    CHECK(!cmq_host_release_is("5.7.19", 5, 8) && !cmq_host_release_is("4.19.0-27-amd64", 5, 8) &&
+          !cmq_host_release_is("3.10.0-1160.el7.x86_64", 5, 8));
     CHECK(cmq_host_release_is("unknown", 5, 8));
 }
 

@@ -80,7 +80,8 @@ static keeper start_keeper(bool through_cmq_lock)
         close(wait_on[1]);
         char byte = 0;
         cmq_lock *lock = NULL;
-        const bool got = through_cmq_lock ? cmq_lock_acquire(cmq_fs_posix(), path, &lock) == CMQ_OK : lock_as_java(path, 0) == CHILD_GOT_IT;
+        const bool got = through_cmq_lock ? cmq_lock_acquire(cmq_fs_posix(), path, &lock) == CMQ_OK
+                                          : lock_as_java(path, 0) == CHILD_GOT_IT;
         if (!got || write(told[1], "k", 1) != 1) _exit(CHILD_FAILED);
         _exit(read(wait_on[0], &byte, 1) == 0 ? CHILD_GOT_IT : CHILD_FAILED);
     }
@@ -438,9 +439,10 @@ static void threads_exclude_each_other(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(takes_it_and_writes_four_bytes), CMQ_TEST(second_open_in_this_process_drops_nothing),
-              CMQ_TEST(another_path_to_the_same_file_is_the_same_lock), CMQ_TEST(another_process_is_named), CMQ_TEST(probe_makes_nothing),
-              CMQ_TEST(only_the_first_byte_counts), CMQ_TEST(child_after_fork_holds_nothing),
-              CMQ_TEST(released_heirloom_keeps_the_childs_own_lock), CMQ_TEST(path_that_changes_under_us_drops_nothing),
-              CMQ_TEST(stray_close_lets_no_second_writer_in),
+              CMQ_TEST(another_path_to_the_same_file_is_the_same_lock), CMQ_TEST(another_process_is_named),
+              CMQ_TEST(probe_makes_nothing), CMQ_TEST(only_the_first_byte_counts),
+              CMQ_TEST(child_after_fork_holds_nothing), CMQ_TEST(released_heirloom_keeps_the_childs_own_lock),
+              CMQ_TEST(path_that_changes_under_us_drops_nothing), CMQ_TEST(stray_close_lets_no_second_writer_in),
               CMQ_TEST(lock_that_a_broker_took_meanwhile_is_reported), CMQ_TEST(child_of_a_killed_holder_keeps_nothing),
-              CMQ_TEST(child_of_a_holder_that_let_go_keeps_nothing), CMQ_TEST(errors_are_typed_and_leave_nothing), CMQ_TEST(threads_exclude_each_other))
+              CMQ_TEST(child_of_a_holder_that_let_go_keeps_nothing), CMQ_TEST(errors_are_typed_and_leave_nothing),
+              CMQ_TEST(threads_exclude_each_other))

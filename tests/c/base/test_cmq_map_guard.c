@@ -1,4 +1,5 @@
-/* Tests csrc/base/cmq_map_guard.c: lost pages of guarded mappings read as zeros and are known; every other fault goes where it went before.
+/* Tests csrc/base/cmq_map_guard.c: lost pages of guarded mappings read as zeros and are known; every other fault goes
+ * where it went before.
  *
  * Threads: yes
  * A page is lost by cutting its file. Faults that end a process are tried in a child.

@@ -144,7 +144,8 @@ static void check_resolved(const char *path, const char *expected)
 {
     char found[CMQ_PATH_BYTES];
     CHECK_OK(cmq_fs_resolve(cmq_fs_posix(), path, found));
-    if (strcmp(found, expected) != 0) cmq_test_fail(__FILE__, __LINE__, "%s resolves to %s, expected %s", path, found, expected);
+    if (strcmp(found, expected) != 0)
+        cmq_test_fail(__FILE__, __LINE__, "%s resolves to %s, expected %s", path, found, expected);
 }
 
 static void roots_are_resolved(void)

@@ -1,5 +1,5 @@
-/* Tests csrc/base/cmq_utf8.c: the examples of the Unicode standard, every sequence of two bytes, and random bytes against a decoder written
- * the other way round (from code points). */
+/* Tests csrc/base/cmq_utf8.c: the examples of the Unicode standard, every sequence of two bytes, and random bytes
+ * against a decoder written the other way round (from code points). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,8 @@ static void texts(void)
     CHECK_MENDED("plain text of some length", "plain text of some length");
     CHECK_MENDED("gr\xC3\xBC\xC3\x9F", "gr\xC3\xBC\xC3\x9F");
     CHECK_MENDED("\xE4\xB8\xAD\xE6\x96\x87 \xF0\x9F\x98\x80", "\xE4\xB8\xAD\xE6\x96\x87 \xF0\x9F\x98\x80");
-    CHECK_MENDED("\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", "\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF");   /* around the surrogates; the last */
+    /* around the surrogates; the last */
+    CHECK_MENDED("\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", "\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF");
 }
 
 /* The standard's tables 3-8 to 3-11. */
@@ -47,7 +48,11 @@ static void broken_texts(void)
 static size_t plain_sequence(const uint8_t *at, size_t left)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t bytes = at[0] < 0x80 ? 1 : (at[0] & 0xE0) == 0xC0 ? 2 : (at[0] & 0xF0) == 0xE0 ? 3 : (at[0] & 0xF8) == 0xF0 ? 4 : 0;
+    const size_t bytes = at[0] < 0x80             ? 1
+                         : (at[0] & 0xE0) == 0xC0 ? 2
+                         : (at[0] & 0xF0) == 0xE0 ? 3
+                         : (at[0] & 0xF8) == 0xF0 ? 4
+                                                  : 0;
     if (bytes <= 1) return bytes;
     if (bytes > left) return 0;
     uint32_t point = at[0] & (0xFFu >> (bytes + 1));
@@ -71,7 +76,8 @@ static bool plainly_valid(const uint8_t *at, size_t bytes)
 
 static void random_bytes(void)
 {
-    static const uint8_t edges[] = {0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF};
+    static const uint8_t edges[] = {0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC2,
+                                    0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF};
     for (uint32_t i = 0; i < 300000; i++) {
         /* Sized to the byte, so that a load behind the end is found. */
         const size_t bytes = 1 + cmq_test_random_below(12);

@@ -24,8 +24,8 @@ static const kit_answer *expect(int client, int32_t opaque, int32_t code)
     const kit_answer *answer = kit_answer_of(&kit, client);
     CHECK_INT(answer->command.opaque, opaque);
     if (answer->command.code != code)
-        cmq_test_fail(__FILE__, __LINE__, "code %d (%.*s), expected %d", answer->command.code, (int)answer->command.remark.bytes,
-                      (const char *)answer->command.remark.data, code);
+        cmq_test_fail(__FILE__, __LINE__, "code %d (%.*s), expected %d", answer->command.code,
+                      (int)answer->command.remark.bytes, (const char *)answer->command.remark.data, code);
     CHECK_INT(answer->command.flag, CMQ_COMMAND_RESPONSE);
     return answer;
 }
@@ -108,22 +108,33 @@ static void forbidden_sends_are_refused(void)
     expect(client, 1, 16);
     kit_send_message(client, 2, "SCHEDULE_TOPIC_XXXX", "a", "x");
     expect(client, 2, 16);
-    static const char *const refused[][2] = {{"TRAN_MSG\001true\002", "16"}, {"TIMER_DELAY_SEC\0015\002", "1"}, {"TIMER_DELIVER_MS\0015\002", "1"}};
+    static const char *const refused[][2] = {
+        {"TRAN_MSG\001true\002", "16"}, {"TIMER_DELAY_SEC\0015\002", "1"}, {"TIMER_DELIVER_MS\0015\002", "1"}};
     for (int i = 0; i < 3; i++) {
-        const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                    {"i", refused[i][0]}, {NULL, NULL}};
+        const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"},           {"e", "0"},
+                                    {"f", "0"}, {"g", "1"}, {"h", "0"},      {"i", refused[i][0]}, {NULL, NULL}};
         kit_request(client, 310, 10 + i, 0, CMQ_HEADER_ROCKETMQ, fields, "x", 1);
         expect(client, 10 + i, atoi(refused[i][1]));
     }
-    const kit_field far[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"}, {"e", "4"}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
+    const kit_field far[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"},  {"e", "4"},
+                             {"f", "0"}, {"g", "1"}, {"h", "0"},      {NULL, NULL}};
     kit_request(client, 310, 20, 0, CMQ_HEADER_JSON, far, "x", 1);
     expect(client, 20, 29);
     const kit_field lacking[] = {{"a", "P"}, {"b", "T"}, {NULL, NULL}};
     kit_request(client, 310, 21, 0, CMQ_HEADER_JSON, lacking, "x", 1);
     expect(client, 21, 1);
     char *large = calloc(1, (4u << 20) + 1);
-    kit_request(client, 310, 22, 0, CMQ_HEADER_JSON, (const kit_field[]){{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"},
-                {"h", "0"}, {NULL, NULL}}, large, 1000);
+    kit_request(client, 310, 22, 0, CMQ_HEADER_JSON,
+                (const kit_field[]){{"a", "P"},
+                                    {"b", "T"},
+                                    {"c", "t"},
+                                    {"d", "4"},
+                                    {"e", "0"},
+                                    {"f", "0"},
+                                    {"g", "1"},
+                                    {"h", "0"},
+                                    {NULL, NULL}},
+                large, 1000);
     expect(client, 22, FOUND);
     free(large);
     close(client);
@@ -134,7 +145,8 @@ static void one_way_sends_get_no_answer(void)
 {
     start();
     const int client = kit_client(&kit);
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"},  {"e", "0"},
+                                {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
     kit_request(client, 310, 1, CMQ_COMMAND_ONEWAY, CMQ_HEADER_JSON, fields, "x", 1);
     const kit_field wrong[] = {{"b", "T"}, {NULL, NULL}};
     kit_request(client, 310, 2, CMQ_COMMAND_ONEWAY, CMQ_HEADER_JSON, wrong, "x", 1);
@@ -154,12 +166,16 @@ static void a_batch_is_stored_message_by_message(void)
     for (int i = 0; i < 3; i++) {
         char text[16], properties[64];
         snprintf(text, sizeof text, "m%d", i);
-        snprintf(properties, sizeof properties, "%sTAGS\001t%d\002", i == 1 ? "POP_CK\0011 2 3\002Price\0015\002" : "", i);
-        const cmq_wire_batch_element element = {.flag = 100 + i, .body = cmq_slice_of_text(text), .properties = cmq_slice_of_text(properties)};
+        snprintf(properties, sizeof properties, "%sTAGS\001t%d\002", i == 1 ? "POP_CK\0011 2 3\002Price\0015\002" : "",
+                 i);
+        const cmq_wire_batch_element element = {
+            .flag = 100 + i, .body = cmq_slice_of_text(text), .properties = cmq_slice_of_text(properties)};
         end = cmq_wire_batch_write(end, &element);
     }
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                {"i", "UNIQ_KEY\001batch\002"}, {"m", "true"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"},    {"b", "T"},  {"c", "t"},
+                                {"d", "4"},    {"e", "0"},  {"f", "0"},
+                                {"g", "1"},    {"h", "0"},  {"i", "UNIQ_KEY\001batch\002"},
+                                {"m", "true"}, {NULL, NULL}};
     kit_request(client, 320, 1, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body));
     const kit_answer *answer = expect(client, 1, FOUND);
     CHECK_INT(strlen(kit_text(answer, "msgId")), 3 * 32 + 2);
@@ -176,13 +192,17 @@ static void a_batch_is_stored_message_by_message(void)
     check_property(&view, "Price", "5");
     check_property(&view, "UNIQ_KEY", "batch");
     check_property(&view, "CLUSTER", "C");
-    kit_request(client, 320, 3, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body) - 1);   /* its last element is cut off */
+    /* its last element is cut off */
+    kit_request(client, 320, 3, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body) - 1);
     expect(client, 3, 1);
     /* A batch without an id of its own leaves its messages theirs. */
-    const cmq_wire_batch_element own = {.body = cmq_slice_of_text("o"), .properties = cmq_slice_of_text("UNIQ_KEY\001mine\002")};
+    const cmq_wire_batch_element own = {.body = cmq_slice_of_text("o"),
+                                        .properties = cmq_slice_of_text("UNIQ_KEY\001mine\002")};
     const size_t own_bytes = (size_t)(cmq_wire_batch_write(body, &own) - body);
-    const kit_field without[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                 {"i", "WAIT\001true\002"}, {"m", "true"}, {NULL, NULL}};
+    const kit_field without[] = {{"a", "P"},    {"b", "T"},  {"c", "t"},
+                                 {"d", "4"},    {"e", "0"},  {"f", "0"},
+                                 {"g", "1"},    {"h", "0"},  {"i", "WAIT\001true\002"},
+                                 {"m", "true"}, {NULL, NULL}};
     kit_request(client, 320, 5, 0, CMQ_HEADER_JSON, without, body, own_bytes);
     CHECK_INT(kit_number(expect(client, 5, FOUND), "queueOffset"), 3);
     kit_pull(client, 6, "T", 3, 0, 0, "");
@@ -200,8 +220,10 @@ static void delayed_messages_are_parked(void)
     const int client = kit_client(&kit);
     kit_broker_topic(&kit, "SCHEDULE_TOPIC_XXXX", 18, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_subscribe(&kit, "G", "SCHEDULE_TOPIC_XXXX", "*", 1);
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "3"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                {"i", "DELAY\0011\002"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"},  {"b", "T"}, {"c", "t"},
+                                {"d", "4"},  {"e", "3"}, {"f", "0"},
+                                {"g", "1"},  {"h", "0"}, {"i", "DELAY\0011\002"},
+                                {NULL, NULL}};
     kit_request(client, 310, 1, 0, CMQ_HEADER_JSON, fields, "x", 1);
     const kit_answer *answer = expect(client, 1, FOUND);
     CHECK_INT(kit_number(answer, "queueId"), 3);
@@ -217,8 +239,10 @@ static void broker_properties_of_a_sender_are_replaced(void)
 {
     start();
     const int client = kit_client(&kit);
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                {"i", "POP_CK\0011 2 3\002CLUSTER\001other\002A\001b"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"},  {"b", "T"}, {"c", "t"},
+                                {"d", "4"},  {"e", "0"}, {"f", "0"},
+                                {"g", "1"},  {"h", "0"}, {"i", "POP_CK\0011 2 3\002CLUSTER\001other\002A\001b"},
+                                {NULL, NULL}};
     kit_request(client, 310, 1, 0, CMQ_HEADER_JSON, fields, "x", 1);
     CHECK_INT(strlen(kit_text(expect(client, 1, FOUND), "transactionId")), 32);
     kit_pull(client, 2, "T", 0, 0, 0, "");
@@ -232,12 +256,13 @@ static void broker_properties_of_a_sender_are_replaced(void)
 
 static void send_with(int client, int32_t opaque, const char *flag, const char *properties, const char *body)
 {
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", flag}, {"i", properties},
-                                {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"},  {"d", "4"},        {"e", "0"},
+                                {"f", "0"}, {"g", "1"}, {"h", flag}, {"i", properties}, {NULL, NULL}};
     kit_request(client, 310, opaque, 0, CMQ_HEADER_JSON, fields, body, strlen(body));
 }
 
-/* Properties that the broker writes anew lie in memory of the run: a send that begins another run must not lose its own. */
+/* Properties that the broker writes anew lie in memory of the run: a send that begins another run must not lose its
+ * own. */
 static void sends_that_are_not_alike_keep_their_properties(void)
 {
     enum { SENDS = 40 };
@@ -245,7 +270,8 @@ static void sends_that_are_not_alike_keep_their_properties(void)
     const int client = kit_client(&kit);
     for (int i = 0; i < SENDS; i++) {
         char properties[128], flag[12];
-        snprintf(properties, sizeof properties, "CLUSTER\001x\002NUMBER\001%d-%.*s\002", i, i, "----------------------------------------");
+        snprintf(properties, sizeof properties, "CLUSTER\001x\002NUMBER\001%d-%.*s\002", i, i,
+                 "----------------------------------------");
         snprintf(flag, sizeof flag, "%d", i / 3 % 2);   /* the user's flag is one of what must be alike */
         send_with(client, i, flag, properties, "x");
     }
@@ -287,8 +313,10 @@ static void apparently_delayed_messages_are_refused(void)
     uint8_t body[64];
     const cmq_wire_batch_element element = {.body = CMQ_NAME("m")};
     const size_t bytes = (size_t)(cmq_wire_batch_write(body, &element) - body);
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                {"i", "DELAY\0013\002"}, {"m", "true"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"},    {"b", "T"},  {"c", "t"},
+                                {"d", "4"},    {"e", "0"},  {"f", "0"},
+                                {"g", "1"},    {"h", "0"},  {"i", "DELAY\0013\002"},
+                                {"m", "true"}, {NULL, NULL}};
     kit_request(client, 320, 2, 0, CMQ_HEADER_JSON, fields, body, bytes);
     expect(client, 2, 13);
     close(client);
@@ -306,8 +334,10 @@ static void a_batch_may_have_many_messages(void)
         const cmq_wire_batch_element element = {.body = CMQ_NAME("m")};
         end = cmq_wire_batch_write(end, &element);
     }
-    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
-                                {"i", "UNIQ_KEY\001batch\002"}, {"m", "true"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"},    {"b", "T"},  {"c", "t"},
+                                {"d", "4"},    {"e", "0"},  {"f", "0"},
+                                {"g", "1"},    {"h", "0"},  {"i", "UNIQ_KEY\001batch\002"},
+                                {"m", "true"}, {NULL, NULL}};
     kit_request(client, 320, 1, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body));
     CHECK_INT(kit_number(expect(client, 1, FOUND), "queueOffset"), 0);
     send_with(client, 2, "0", "", "x");
@@ -386,7 +416,8 @@ static void pulls_answer_as_upstream_does(void)
     kit_broker_stop(&kit);
 }
 
-/* Large stretches go from the map to the socket; the same bytes come as when they are copied, also when another queue's record lies between. */
+/* Large stretches go from the map to the socket; the same bytes come as when they are copied, also when another queue's
+ * record lies between. */
 static void large_answers_are_whole(void)
 {
     start();
@@ -399,7 +430,8 @@ static void large_answers_are_whole(void)
         kit_send_message(client, i, "T", "a", body);
         expect(client, i, FOUND);
         if (i != 20) continue;
-        const kit_field other[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "1"}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
+        const kit_field other[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"},  {"e", "1"},
+                                   {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
         kit_request(client, 310, 99, 0, CMQ_HEADER_JSON, other, "y", 1);
         expect(client, 99, FOUND);
     }
@@ -611,9 +643,11 @@ static void short_polling_waits_a_second(void)
 
 /* ---- progress ---- */
 
-static const kit_answer *ask(int client, int32_t code, int32_t opaque, int32_t expected, const char *queue_id, const char *more, const char *value)
+static const kit_answer *ask(int client, int32_t code, int32_t opaque, int32_t expected, const char *queue_id,
+                             const char *more, const char *value)
 {
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", queue_id}, {more, value}, {NULL, NULL}};
+    const kit_field fields[] = {
+        {"consumerGroup", "G"}, {"topic", "T"}, {"queueId", queue_id}, {more, value}, {NULL, NULL}};
     kit_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     return expect(client, opaque, expected);
 }
@@ -649,8 +683,10 @@ static void the_next_pull_is_answered_with_a_reset(void)
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
     CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2, (cmq_offset_asker){0}));
     /* It says, too, where its client was before: that does not count any more. */
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"queueOffset", "4"}, {"maxMsgNums", "32"}, {"sysFlag", "3"},
-                                {"commitOffset", "4"}, {"suspendTimeoutMillis", "15000"}, {"subVersion", "1"}, {NULL, NULL}};
+    const kit_field fields[] = {
+        {"consumerGroup", "G"}, {"topic", "T"},   {"queueId", "0"},      {"queueOffset", "4"},
+        {"maxMsgNums", "32"},   {"sysFlag", "3"}, {"commitOffset", "4"}, {"suspendTimeoutMillis", "15000"},
+        {"subVersion", "1"},    {NULL, NULL}};
     kit_request(client, 11, 1, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     CHECK_INT(kit_number(expect(client, 1, MOVED), "nextBeginOffset"), 2);
     CHECK_INT(cmq_offsets_query(kit.offsets, &key), 2);
@@ -697,8 +733,10 @@ static void a_pull_commits_once(void)
 {
     start();
     const int client = kit_client(&kit), producer = kit_client(&kit);
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"queueOffset", "0"}, {"maxMsgNums", "32"}, {"sysFlag", "3"},
-                                {"commitOffset", "5"}, {"suspendTimeoutMillis", "15000"}, {"subVersion", "1"}, {NULL, NULL}};
+    const kit_field fields[] = {
+        {"consumerGroup", "G"}, {"topic", "T"},   {"queueId", "0"},      {"queueOffset", "0"},
+        {"maxMsgNums", "32"},   {"sysFlag", "3"}, {"commitOffset", "5"}, {"suspendTimeoutMillis", "15000"},
+        {"subVersion", "1"},    {NULL, NULL}};
     kit_request(client, 11, 1, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     CHECK(kit_is_silent(&kit, client));
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
@@ -712,16 +750,19 @@ static void a_pull_commits_once(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order), CMQ_TEST(sync_flush_answers_when_the_disk_has_it),
-              CMQ_TEST(forbidden_sends_are_refused), CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
+CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order),
+              CMQ_TEST(sync_flush_answers_when_the_disk_has_it), CMQ_TEST(forbidden_sends_are_refused),
+              CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
               CMQ_TEST(delayed_messages_are_parked), CMQ_TEST(broker_properties_of_a_sender_are_replaced),
               CMQ_TEST(sends_that_are_not_alike_keep_their_properties), CMQ_TEST(an_illegal_send_harms_no_other),
               CMQ_TEST(apparently_delayed_messages_are_refused), CMQ_TEST(a_batch_may_have_many_messages),
-              CMQ_TEST(more_than_may_wait_for_the_disk_is_refused), CMQ_TEST(unknown_topics_and_groups_go_to_control), CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
+              CMQ_TEST(more_than_may_wait_for_the_disk_is_refused), CMQ_TEST(unknown_topics_and_groups_go_to_control),
+              CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
               CMQ_TEST(a_subscription_is_asked_for), CMQ_TEST(popped_messages_are_pulled_with_their_topic),
               CMQ_TEST(a_hold_ends_with_a_message), CMQ_TEST(a_hold_waits_for_a_queue_that_is_not_there_yet),
               CMQ_TEST(a_hold_ends_with_an_append_of_somebody_else), CMQ_TEST(a_hold_ends_at_its_deadline),
               CMQ_TEST(messages_of_other_tags_move_a_hold_on), CMQ_TEST(a_hold_ends_with_its_connection),
-              CMQ_TEST(a_hold_ends_with_a_change_of_subscriptions), CMQ_TEST(more_holds_than_allowed_are_answered_at_once),
-              CMQ_TEST(short_polling_waits_a_second), CMQ_TEST(progress_is_kept), CMQ_TEST(the_next_pull_is_answered_with_a_reset),
+              CMQ_TEST(a_hold_ends_with_a_change_of_subscriptions),
+              CMQ_TEST(more_holds_than_allowed_are_answered_at_once), CMQ_TEST(short_polling_waits_a_second),
+              CMQ_TEST(progress_is_kept), CMQ_TEST(the_next_pull_is_answered_with_a_reset),
               CMQ_TEST(reset_outlives_a_client_that_did_not_act_on_it), CMQ_TEST(a_pull_commits_once))

@@ -1,4 +1,5 @@
-/* Tests csrc/export/: every column in every form against the records themselves, the limits of batches, damage, keys, and what lives how long.
+/* Tests csrc/export/: every column in every form against the records themselves, the limits of batches, damage, keys,
+ * and what lives how long.
  *
  * Threads: yes: a batch is released in another thread, after the store is closed.
  */
@@ -35,7 +36,8 @@ static cmq_slice string_at(const struct ArrowArray *array, int64_t row)
 {
     const int32_t *offsets = array->buffers[1];
     CHECK(offsets[row] >= 0 && offsets[row] <= offsets[row + 1]);
-    return (cmq_slice){.data = (const uint8_t *)array->buffers[2] + offsets[row], .bytes = (size_t)(offsets[row + 1] - offsets[row])};
+    return (cmq_slice){.data = (const uint8_t *)array->buffers[2] + offsets[row],
+                       .bytes = (size_t)(offsets[row + 1] - offsets[row])};
 }
 
 static cmq_slice view_at(const struct ArrowArray *array, int64_t row)
@@ -67,7 +69,10 @@ static cmq_slice text_at(const struct ArrowArray *array, int64_t row)
     return string_at(array->dictionary, code);
 }
 
-static int64_t long_at(const struct ArrowArray *array, int64_t row) { return ((const int64_t *)array->buffers[1])[row]; }
+static int64_t long_at(const struct ArrowArray *array, int64_t row)
+{
+    return ((const int64_t *)array->buffers[1])[row];
+}
 static int32_t int_at(const struct ArrowArray *array, int64_t row) { return ((const int32_t *)array->buffers[1])[row]; }
 
 static bool same(cmq_slice text, const char *expected)
@@ -109,7 +114,8 @@ static const char *bodies_of(cmq_scan *scan, bool plain)
         CHECK(batch.length > 0 && batch.n_children == 1);
         for (int64_t i = 0; i < batch.length; i++) {
             const cmq_slice body = plain ? string_at(batch.children[0], i) : view_at(batch.children[0], i);
-            used += (size_t)snprintf(text + used, sizeof text - used, "%.*s ", (int)body.bytes, (const char *)body.data);
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%.*s ", (int)body.bytes, (const char *)body.data);
         }
         used += (size_t)snprintf(text + used, sizeof text - used, "| ");
         batch.release(&batch);
@@ -139,8 +145,36 @@ static const char *rows_of(cmq_scan_options options, const char *topic)
 
 /* ---- every column ---- */
 
-enum { C_TOPIC, C_TOPIC_D, C_QUEUE, C_OFFSET, C_VIEW, C_PLAIN, C_BYTES, C_TAGS, C_TAGS_D, C_KEYS, C_UNIQUE, C_BORN, C_BORN_US, C_STORE, C_MAP, C_PROP, C_PROP_D,
-       C_FLAG, C_SYS, C_RECONSUME, C_ID, C_PHY, C_BORN_HOST, C_STORE_HOST, C_CRC, C_PREPARED, C_CONSTANT, C_COUNT };
+enum {
+    C_TOPIC,
+    C_TOPIC_D,
+    C_QUEUE,
+    C_OFFSET,
+    C_VIEW,
+    C_PLAIN,
+    C_BYTES,
+    C_TAGS,
+    C_TAGS_D,
+    C_KEYS,
+    C_UNIQUE,
+    C_BORN,
+    C_BORN_US,
+    C_STORE,
+    C_MAP,
+    C_PROP,
+    C_PROP_D,
+    C_FLAG,
+    C_SYS,
+    C_RECONSUME,
+    C_ID,
+    C_PHY,
+    C_BORN_HOST,
+    C_STORE_HOST,
+    C_CRC,
+    C_PREPARED,
+    C_CONSTANT,
+    C_COUNT
+};
 
 static const cmq_scan_column every[C_COUNT] = {
     [C_TOPIC] = {.kind = CMQ_SCAN_TOPIC, .name = "topic"},
@@ -176,7 +210,8 @@ static const cmq_scan_column every[C_COUNT] = {
 
 static const uint32_t body_sizes[] = {0, 1, 12, 13, 100, 700};
 
-/* Message `number`: everything about it differs. Every third host is IPv6, every seventh property is no UTF-8, every fifth comes twice. */
+/* Message `number`: everything about it differs. Every third host is IPv6, every seventh property is no UTF-8, every
+ * fifth comes twice. */
 static void append_message(int number)
 {
     static uint8_t body[1024];
@@ -190,15 +225,20 @@ static void append_message(int number)
     append.common.reconsume_times = number + 3;
     append.common.prepared_transaction_offset = 1000000007LL * number;
     append.common.born_timestamp_ms = 1600000000000LL + number;
-    append.common.born_host = (cmq_record_host){.address = {10, 0, (uint8_t)(number >> 8), (uint8_t)number}, .port = 40000 + number, .ipv6 = number % 3 == 0};
-    append.common.store_host = (cmq_record_host){.address = {127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9}, .port = 10911, .ipv6 = number % 5 == 0};
+    append.common.born_host = (cmq_record_host){
+        .address = {10, 0, (uint8_t)(number >> 8), (uint8_t)number}, .port = 40000 + number, .ipv6 = number % 3 == 0};
+    append.common.store_host = (cmq_record_host){
+        .address = {127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9}, .port = 10911, .ipv6 = number % 5 == 0};
     append.bodies = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = {.data = body, .bytes = bytes}};
     snprintf(tags, sizeof tags, "tag%d", number % 5);
     snprintf(keys, sizeof keys, "k%d group%d", number, number % 9);
     if (number % 2 == 0) append.tags = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(tags)};
     if (number % 3 != 1) append.keys = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(keys)};
-    snprintf(properties, sizeof properties, "%sUNIQ_KEY\001u%d\002%s", number % 7 == 0 ? "bad\001x\x80y\002" : "", number,
-             number % 5 == 0 ? "p\001first\002q\0011\002p\001second\002" : number % 5 == 1 ? "p\001once\002" : "");
+    snprintf(properties, sizeof properties, "%sUNIQ_KEY\001u%d\002%s", number % 7 == 0 ? "bad\001x\x80y\002" : "",
+             number,
+             number % 5 == 0   ? "p\001first\002q\0011\002p\001second\002"
+             : number % 5 == 1 ? "p\001once\002"
+                               : "");
     append.properties = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(properties)};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
@@ -229,15 +269,18 @@ static void check_map(const struct ArrowArray *map, int64_t i, int number, const
     size_t used = 0;
     for (int32_t at = offsets[i]; at < offsets[i + 1]; at++) {
         const cmq_slice name = string_at(names, at), value = string_at(values, at);
-        used += (size_t)snprintf(pairs + used, sizeof pairs - used, "%.*s=%.*s,", (int)name.bytes, (const char *)name.data, (int)value.bytes,
-                                 (const char *)value.data);
+        used += (size_t)snprintf(pairs + used, sizeof pairs - used, "%.*s=%.*s,", (int)name.bytes,
+                                 (const char *)name.data, (int)value.bytes, (const char *)value.data);
     }
     pairs[used] = '\0';
     used = 0;
     if (tags != NULL) used += (size_t)snprintf(expected + used, sizeof expected - used, "TAGS=%s,", tags);
     if (keys != NULL) used += (size_t)snprintf(expected + used, sizeof expected - used, "KEYS=%s,", keys);
-    snprintf(expected + used, sizeof expected - used, "%sUNIQ_KEY=u%d,%s", number % 7 == 0 ? "bad=x\xEF\xBF\xBDy," : "", number,
-             number % 5 == 0 ? "p=second,q=1," : number % 5 == 1 ? "p=once," : "");
+    snprintf(expected + used, sizeof expected - used, "%sUNIQ_KEY=u%d,%s", number % 7 == 0 ? "bad=x\xEF\xBF\xBDy," : "",
+             number,
+             number % 5 == 0   ? "p=second,q=1,"
+             : number % 5 == 1 ? "p=once,"
+                               : "");
     CHECK_TEXT(pairs, expected);
 }
 
@@ -254,7 +297,8 @@ static void check_text_columns(struct ArrowArray **columns, int64_t i, int numbe
     snprintf(tags, sizeof tags, "tag%d", number % 5);
     snprintf(keys, sizeof keys, "k%d group%d", number, number % 9);
     snprintf(unique, sizeof unique, "u%d", number);
-    const char *topic = number % 4 == 3 ? "B" : "A", *tag = number % 2 == 0 ? tags : NULL, *key = number % 3 != 1 ? keys : NULL;
+    const char *topic = number % 4 == 3 ? "B" : "A", *tag = number % 2 == 0 ? tags : NULL,
+               *key = number % 3 != 1 ? keys : NULL;
     const char *property = number % 5 == 0 ? "second" : number % 5 == 1 ? "once" : NULL;
     CHECK(same(text_at(columns[C_TOPIC], i), topic) && same(text_at(columns[C_TOPIC_D], i), topic));
     CHECK(same(text_at(columns[C_TAGS], i), tag) && same(text_at(columns[C_TAGS_D], i), tag));
@@ -321,7 +365,8 @@ static void every_column(void)
         cmq_scan_skipped skipped;
         uint32_t count;
         cmq_scan_skipped_of(scan, &skipped, NULL, 0, &count);
-        CHECK(skipped.records == 0 && skipped.invalid_texts == (MESSAGES + 6) / 7 && skipped.expired == 0 && count == 0);
+        CHECK(skipped.records == 0 && skipped.invalid_texts == (MESSAGES + 6) / 7 && skipped.expired == 0 &&
+              count == 0);
         cmq_scan_close(scan);
     }
     kit_close(store);
@@ -329,8 +374,9 @@ static void every_column(void)
 
 static void schemas(void)
 {
-    static const char *const formats[C_COUNT] = {"u", "i", "i", "l", "vz", "z", "l", "u", "i", "u", "u", "tsm:UTC", "tsu:UTC", "tsm:UTC", "+m", "u", "i",
-                                                 "i", "i", "i", "u", "l", "u", "u", "i", "l", "u"};
+    static const char *const formats[C_COUNT] = {"u", "i", "i",       "l",       "vz",      "z",  "l", "u", "i",
+                                                 "u", "u", "tsm:UTC", "tsu:UTC", "tsm:UTC", "+m", "u", "i", "i",
+                                                 "i", "i", "u",       "l",       "u",       "u",  "i", "l", "u"};
     start();
     kit_append(store, "A", 0, "m", NULL, NULL);
     cmq_scan *scan = open_scan((cmq_scan_options){.columns = every, .column_count = C_COUNT}, "A");
@@ -395,11 +441,13 @@ static void limits(void)
     kit_append_many(store, "A", "long enough for a view ", 6);
     cmq_scan_options options = {.columns = body_plain, .column_count = 1, .batch_bytes = 50};
 #define BODY(n) "long enough for a view " #n
-    CHECK_TEXT(bodies_of(open_scan(options, "A"), true), BODY(0) " " BODY(1) " | " BODY(2) " " BODY(3) " | " BODY(4) " " BODY(5) " |");
+    CHECK_TEXT(bodies_of(open_scan(options, "A"), true),
+               BODY(0) " " BODY(1) " | " BODY(2) " " BODY(3) " | " BODY(4) " " BODY(5) " |");
     options.batch_bytes = 1;   /* a body that is longer stands alone */
     options.limit_rows = 3;
     CHECK_TEXT(bodies_of(open_scan(options, "A"), true), BODY(0) " | " BODY(1) " | " BODY(2) " |");
-    options = (cmq_scan_options){.columns = body_alone, .column_count = 1, .batch_bytes = 1, .limit_rows = 2};   /* views cost nothing */
+    /* views cost nothing */
+    options = (cmq_scan_options){.columns = body_alone, .column_count = 1, .batch_bytes = 1, .limit_rows = 2};
     CHECK_TEXT(bodies_of(open_scan(options, "A"), false), BODY(0) " " BODY(1) " |");
     options.limit_rows = 0;
     cmq_scan *scan = open_scan(options, "A");
@@ -430,7 +478,8 @@ static void many_segments(void)
         if (batch.release == NULL) break;
         batches++;
         if (batches == 1) CHECK_INT(batch.children[0]->n_buffers, 3 + CMQ_SCAN_HOMES_MAX);
-        for (int64_t i = 0; i < batch.length; i++, rows++) CHECK_INT(atoi((const char *)view_at(batch.children[0], i).data), rows);
+        for (int64_t i = 0; i < batch.length; i++, rows++)
+            CHECK_INT(atoi((const char *)view_at(batch.children[0], i).data), rows);
         batch.release(&batch);
     }
     CHECK(rows == 400 && batches == 2);
@@ -470,7 +519,8 @@ static size_t wire_body(const char *prefix, int count, uint8_t *into)
         char body[64], properties[64];
         snprintf(body, sizeof body, "%s%d", prefix, i);
         snprintf(properties, sizeof properties, "KEYS\001%s-key%d\002", prefix, i);
-        const cmq_wire_batch_element element = {.flag = i, .body = cmq_slice_of_text(body), .properties = cmq_slice_of_text(properties)};
+        const cmq_wire_batch_element element = {
+            .flag = i, .body = cmq_slice_of_text(body), .properties = cmq_slice_of_text(properties)};
         at = cmq_wire_batch_write(at, &element);
     }
     return (size_t)(at - into);
@@ -488,7 +538,8 @@ static cmq_status unreverse(void *context, int32_t sys_flag, cmq_slice stored, c
     return CMQ_OK;
 }
 
-static void append_special(const char *topic, int32_t sys_flag, const uint8_t *body, size_t bytes, const char *properties)
+static void append_special(const char *topic, int32_t sys_flag, const uint8_t *body, size_t bytes,
+                           const char *properties)
 {
     cmq_append append = {.count = 1};
     uint8_t *stored = malloc(bytes + 1);
@@ -522,9 +573,11 @@ static void inner_batches(void)
     append_special("B", CMQ_SYS_INNER_BATCH, wire, bytes, "INNER_NUM\0014\002");
     int calls = 0;
     cmq_scan_options options = {.decompress = unreverse, .decompress_context = &calls};
-    CHECK_TEXT(rows_of(options, "B"), "element-number-0 element-number-1 element-number-2 compressed-one-0 compressed-one-1 e0 e1 e2 e3");
+    CHECK_TEXT(rows_of(options, "B"),
+               "element-number-0 element-number-1 element-number-2 compressed-one-0 compressed-one-1 e0 e1 e2 e3");
     options.batch_rows = 2;   /* in the middle of a record */
-    CHECK_TEXT(rows_of(options, "B"), "element-number-0 element-number-1 element-number-2 compressed-one-0 compressed-one-1 e0 e1 e2 e3");
+    CHECK_TEXT(rows_of(options, "B"),
+               "element-number-0 element-number-1 element-number-2 compressed-one-0 compressed-one-1 e0 e1 e2 e3");
     CHECK_INT(calls, 2);
     options.read.has_start = options.read.has_end = true;
     options.read.start = 1;
@@ -534,8 +587,11 @@ static void inner_batches(void)
     options = (cmq_scan_options){.decompress = unreverse, .decompress_context = &calls, .keys = &key, .key_count = 1};
     CHECK_TEXT(rows_of(options, "B"), "compressed-one-1");
 
-    const cmq_scan_column offsets[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"}, {.kind = CMQ_SCAN_FLAG, .name = "f"}, {.kind = CMQ_SCAN_KEYS, .name = "k"}};
-    options = (cmq_scan_options){.columns = offsets, .column_count = 3, .decompress = unreverse, .decompress_context = &calls};
+    const cmq_scan_column offsets[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "o"},
+                                       {.kind = CMQ_SCAN_FLAG, .name = "f"},
+                                       {.kind = CMQ_SCAN_KEYS, .name = "k"}};
+    options = (cmq_scan_options){
+        .columns = offsets, .column_count = 3, .decompress = unreverse, .decompress_context = &calls};
     cmq_scan *scan = open_scan(options, "B");
     struct ArrowArray batch;
     bool end;
@@ -567,12 +623,18 @@ static void compressed_bodies(void)
     append_special("A", CMQ_SYS_COMPRESSED, (const uint8_t *)"this is damaged?", 16, NULL);
     kit_append(store, "A", 0, "the last one of them", NULL, NULL);
     for (int plain = 0; plain < 2; plain++) {
-        cmq_scan_options options = {.columns = plain ? body_plain : body_alone, .column_count = 1, .decompress = unreverse, .decompress_context = &calls};
-        CHECK_TEXT(bodies_of(open_scan(options, "A"), plain), "as it is short long enough for a view | ! the last one of them |");
+        cmq_scan_options options = {.columns = plain ? body_plain : body_alone,
+                                    .column_count = 1,
+                                    .decompress = unreverse,
+                                    .decompress_context = &calls};
+        CHECK_TEXT(bodies_of(open_scan(options, "A"), plain),
+                   "as it is short long enough for a view | ! the last one of them |");
         options.skip_corrupt = true;
-        CHECK_TEXT(bodies_of(open_scan(options, "A"), plain), "as it is short long enough for a view the last one of them |");
+        CHECK_TEXT(bodies_of(open_scan(options, "A"), plain),
+                   "as it is short long enough for a view the last one of them |");
         options.raw_bodies = true;
-        CHECK_TEXT(bodies_of(open_scan(options, "A"), plain), "as it is trohs weiv a rof hguone gnol ?degamad si siht the last one of them |");
+        CHECK_TEXT(bodies_of(open_scan(options, "A"), plain),
+                   "as it is trohs weiv a rof hguone gnol ?degamad si siht the last one of them |");
     }
     cmq_scan *scan = open_scan((cmq_scan_options){.columns = body_alone, .column_count = 1, .limit_rows = 2}, "A");
     struct ArrowArray batch;
@@ -585,7 +647,10 @@ static void compressed_bodies(void)
     /* More than one piece of memory, within one block and over batches. */
     for (int i = 0; i < 3000; i++) append_special("C", CMQ_SYS_COMPRESSED, (const uint8_t *)big, 900, NULL);
     for (int plain = 0; plain < 2; plain++) {
-        cmq_scan_options options = {.columns = plain ? body_plain : body_alone, .column_count = 1, .decompress = unreverse, .decompress_context = &calls,
+        cmq_scan_options options = {.columns = plain ? body_plain : body_alone,
+                                    .column_count = 1,
+                                    .decompress = unreverse,
+                                    .decompress_context = &calls,
                                     .batch_rows = 2000};
         scan = open_scan(options, "C");
         for (int rows = 0;;) {
@@ -594,7 +659,8 @@ static void compressed_bodies(void)
                 CHECK_INT(rows, 3000);
                 break;
             }
-            for (int64_t i = 0; i < batch.length; i++, rows++) CHECK(same(plain ? string_at(batch.children[0], i) : view_at(batch.children[0], i), big));
+            for (int64_t i = 0; i < batch.length; i++, rows++)
+                CHECK(same(plain ? string_at(batch.children[0], i) : view_at(batch.children[0], i), big));
             batch.release(&batch);
         }
         cmq_scan_close(scan);
@@ -646,7 +712,8 @@ static void damage(void)
     kit_flip(segment, phy + 84, 0x40);
     kit_flip(segment, phy + 90, 0x01);   /* a bit of the body */
     store = kit_open(&store_options);
-    CHECK_INT(strlen(bodies_of(open_scan((cmq_scan_options){.columns = body_alone, .column_count = 1}, "A"), false)), 20 * 24 + 1);
+    CHECK_INT(strlen(bodies_of(open_scan((cmq_scan_options){.columns = body_alone, .column_count = 1}, "A"), false)),
+              20 * 24 + 1);
     scan = open_scan((cmq_scan_options){.columns = body_alone, .column_count = 1, .check_crc = true}, "A");
     CHECK_OK(cmq_scan_next(scan, &batch, &end));
     CHECK_INT(batch.length, 13);
@@ -681,12 +748,17 @@ static void check_keys(void)
         compare_keys(options, "A");
         const cmq_slice tag = kit_slice("red");
         const int32_t queue = 1;
-        options = (cmq_scan_options){.keys = keys, .key_count = 2, .read = {.tags = &tag, .tag_count = 1, .queue_ids = &queue, .queue_id_count = 1}};
+        options = (cmq_scan_options){.keys = keys,
+                                     .key_count = 2,
+                                     .read = {.tags = &tag, .tag_count = 1, .queue_ids = &queue, .queue_id_count = 1}};
         compare_keys(options, "A");
         const cmq_read_start range = {.topic = kit_slice("A"), .queue_id = 0, .has_end = true, .offset = 3, .end = 60};
-        options = (cmq_scan_options){.keys = keys, .key_count = 1, .read = {.starts = &range, .start_count = 1, .only_starts = true}};
+        options = (cmq_scan_options){
+            .keys = keys, .key_count = 1, .read = {.starts = &range, .start_count = 1, .only_starts = true}};
         compare_keys(options, NULL);
-        options = (cmq_scan_options){.keys = keys, .key_count = 1, .read = {.has_end_time = true, .end_time_ms = atomic_load(&kit_now_ms) - 50000}};
+        options = (cmq_scan_options){.keys = keys,
+                                     .key_count = 1,
+                                     .read = {.has_end_time = true, .end_time_ms = atomic_load(&kit_now_ms) - 50000}};
         compare_keys(options, "A");
     }
 }
@@ -722,7 +794,11 @@ static void by_key(void)
     store = kit_open(&store_options);
     cmq_scan *scan;
     const cmq_slice topic = kit_slice("A");
-    options = (cmq_scan_options){.keys = &empty, .key_count = 1, .columns = body_alone, .column_count = 1, .read = {.topics = &topic, .topic_count = 1}};
+    options = (cmq_scan_options){.keys = &empty,
+                                 .key_count = 1,
+                                 .columns = body_alone,
+                                 .column_count = 1,
+                                 .read = {.topics = &topic, .topic_count = 1}};
     CHECK_STATUS(cmq_scan_open(store, &options, &scan), CMQ_ERR_ARGUMENT);
     kit_close(store);
 }
@@ -731,9 +807,12 @@ static void by_key(void)
 static void a_filter_pauses(void)
 {
     start();
-    for (int i = 0; i < 100; i++) kit_append(store, "A", 0, i == 77 ? "found" : "passed over", NULL, i == 77 ? "k" : "other");
+    for (int i = 0; i < 100; i++)
+        kit_append(store, "A", 0, i == 77 ? "found" : "passed over", NULL, i == 77 ? "k" : "other");
     const cmq_slice key = kit_slice("k");
-    cmq_scan *scan = open_scan((cmq_scan_options){.columns = body_alone, .column_count = 1, .keys = &key, .key_count = 1, .follow = true}, "A");
+    cmq_scan *scan = open_scan(
+        (cmq_scan_options){.columns = body_alone, .column_count = 1, .keys = &key, .key_count = 1, .follow = true},
+        "A");
     scan->passed_max = 30;
     struct ArrowArray batch;
     bool end;
@@ -762,8 +841,8 @@ static void keys_of_deleted_messages(void)
     kit_close(store);
 }
 
-/* Messages m0, m1 … with keys k0, k1 …: the first 100 and then every 50th below 550, so that an index file reaches over several segments of the log;
- * and those from 750 on. */
+/* Messages m0, m1 … with keys k0, k1 …: the first 100 and then every 50th below 550, so that an index file reaches over
+ * several segments of the log; and those from 750 on. */
 static void append_sparse_keys(int from, int end)
 {
     for (int i = from; i < end; i++) {
@@ -819,7 +898,8 @@ static void keys_that_a_crash_took(void)
         check_sparse_keys(end);
         if (round == 1 || round == 4) cmq_store_abandon(store);
         else kit_close(store);
-        if (round == 3) kit_flip(kit_path(root, "checkpoint"), 8, 1);   /* the next finds a checkpoint that is not ours */
+        /* the next finds a checkpoint that is not ours */
+        if (round == 3) kit_flip(kit_path(root, "checkpoint"), 8, 1);
     }
 }
 
@@ -890,6 +970,7 @@ static void dictionaries_grow(void)
     for (int i = 0; i < 30; i++) batches[i].release(&batches[i]);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(every_column), CMQ_TEST(schemas), CMQ_TEST(bad_columns), CMQ_TEST(limits), CMQ_TEST(many_segments), CMQ_TEST(follows),
-              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_deleted_messages), CMQ_TEST(keys_that_a_crash_took),
-              CMQ_TEST(arrays_outlive_everything), CMQ_TEST(dictionaries_grow))
+CMQ_TEST_MAIN(CMQ_TEST(every_column), CMQ_TEST(schemas), CMQ_TEST(bad_columns), CMQ_TEST(limits),
+              CMQ_TEST(many_segments), CMQ_TEST(follows), CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies),
+              CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_deleted_messages),
+              CMQ_TEST(keys_that_a_crash_took), CMQ_TEST(arrays_outlive_everything), CMQ_TEST(dictionaries_grow))

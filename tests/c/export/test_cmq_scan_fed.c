@@ -1,4 +1,5 @@
-/* Tests csrc/export/cmq_scan_fed.c: rows of records that are brought, their ranges, tags, keys, inner batches, and what is no record. */
+/* Tests csrc/export/cmq_scan_fed.c: rows of records that are brought, their ranges, tags, keys, inner batches, and what
+ * is no record. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,12 @@ static size_t log_used;
 
 static void add_record(int64_t queue_offset, int32_t sys_flag, cmq_slice body, const char *properties)
 {
-    cmq_record_fields fields = {.topic = kit_slice("T"), .body = body, .properties = kit_slice(properties), .queue_offset = queue_offset,
-                                .physical_offset = (int64_t)log_used, .sys_flag = sys_flag};
+    cmq_record_fields fields = {.topic = kit_slice("T"),
+                                .body = body,
+                                .properties = kit_slice(properties),
+                                .queue_offset = queue_offset,
+                                .physical_offset = (int64_t)log_used,
+                                .sys_flag = sys_flag};
     cmq_record_sizes sizes;
     CHECK_OK(cmq_record_measure(&fields, &sizes));
     CHECK(log_used + sizes.record_bytes <= sizeof log_bytes);
@@ -27,7 +32,10 @@ static void add_record(int64_t queue_offset, int32_t sys_flag, cmq_slice body, c
     log_used += sizes.record_bytes;
 }
 
-static void add(int64_t queue_offset, const char *body, const char *properties) { add_record(queue_offset, 0, kit_slice(body), properties); }
+static void add(int64_t queue_offset, const char *body, const char *properties)
+{
+    add_record(queue_offset, 0, kit_slice(body), properties);
+}
 
 static void add_batch(int64_t queue_offset, int count)
 {
@@ -76,7 +84,8 @@ static const char *rows_of(cmq_scan *scan)
         const cmq_status status = cmq_scan_next(scan, &batch, &end);
         CHECK(!end);
         if (status == CMQ_ERR_CORRUPT || status == CMQ_ERR_SETTING) {
-            used += (size_t)snprintf(text + used, sizeof text - used, status == CMQ_ERR_CORRUPT ? "! " : "compressed! ");
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, status == CMQ_ERR_CORRUPT ? "! " : "compressed! ");
             continue;
         }
         CHECK_OK(status);
@@ -85,7 +94,8 @@ static const char *rows_of(cmq_scan *scan)
         const int32_t *ends = batch.children[1]->buffers[1];
         const char *bytes = batch.children[1]->buffers[2];
         for (int64_t i = 0; i < batch.length; i++)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%lld:%.*s ", (long long)offsets[i], (int)(ends[i + 1] - ends[i]), bytes + ends[i]);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%lld:%.*s ", (long long)offsets[i],
+                                     (int)(ends[i + 1] - ends[i]), bytes + ends[i]);
         used += (size_t)snprintf(text + used, sizeof text - used, "| ");
         const int32_t *topics = batch.children[2]->buffers[1];
         for (int64_t i = 0; i < batch.length; i++) CHECK(topics[i] >= 0 && topics[i] <= topics[i + 1]);
@@ -213,8 +223,10 @@ static void refused_feeds(void)
     CHECK_STATUS(cmq_scan_open_fed(&(cmq_scan_options){.columns = &view, .column_count = 1}, &scan), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_scan_open_fed(&(cmq_scan_options){0}, &scan), CMQ_ERR_ARGUMENT);
     const cmq_slice none = {0};
-    CHECK_STATUS(cmq_scan_open_fed(&(cmq_scan_options){.columns = columns, .column_count = 1, .read = {.tags = &none, .tag_count = 1}}, &scan),
-                 CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(
+        cmq_scan_open_fed(
+            &(cmq_scan_options){.columns = columns, .column_count = 1, .read = {.tags = &none, .tag_count = 1}}, &scan),
+        CMQ_ERR_ARGUMENT);
     add(0, "a", "");
     cmq_scan_piece given = piece(0, 9);
     scan = open_fed((cmq_scan_options){0});
@@ -229,4 +241,5 @@ static void refused_feeds(void)
     free((void *)(uintptr_t)given.data);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ranges), CMQ_TEST(inner_batches), CMQ_TEST(keys_and_batches), CMQ_TEST(damage), CMQ_TEST(hostile_pieces), CMQ_TEST(refused_feeds))
+CMQ_TEST_MAIN(CMQ_TEST(ranges), CMQ_TEST(inner_batches), CMQ_TEST(keys_and_batches), CMQ_TEST(damage),
+              CMQ_TEST(hostile_pieces), CMQ_TEST(refused_feeds))

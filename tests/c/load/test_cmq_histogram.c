@@ -75,12 +75,13 @@ static void test_random_values(void)
         for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
             int64_t rank = (int64_t)(shares[i] * COUNT);
             if ((double)rank < shares[i] * COUNT) rank++;
-            const int64_t exact = values[rank > 0 ? rank - 1 : 0], found = (int64_t)cmq_histogram_quantile(&histogram, shares[i]);
+            const int64_t exact = values[rank > 0 ? rank - 1 : 0],
+                          found = (int64_t)cmq_histogram_quantile(&histogram, shares[i]);
             CHECK(found >= exact && found - exact <= exact / 128 + 1);
         }
     }
     free(values);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_empty), CMQ_TEST(test_small_values_are_exact), CMQ_TEST(test_values_outside), CMQ_TEST(test_edges_of_buckets),
-              CMQ_TEST(test_random_values))
+CMQ_TEST_MAIN(CMQ_TEST(test_empty), CMQ_TEST(test_small_values_are_exact), CMQ_TEST(test_values_outside),
+              CMQ_TEST(test_edges_of_buckets), CMQ_TEST(test_random_values))

@@ -1,4 +1,5 @@
-/* Tests csrc/load: runs against a broker in memory: every way of sending and consuming is verified, and every way of erring is found.
+/* Tests csrc/load: runs against a broker in memory: every way of sending and consuming is verified, and every way of
+ * erring is found.
  *
  * Threads: yes: the broker's own.
  */
@@ -43,7 +44,8 @@ static ran *run_with(const cmq_load_options *like, cmq_fake_fault fault)
     ran *done = calloc(1, sizeof *done);
     CHECK(done != NULL);
     cmq_fake_broker *broker = cmq_fake_broker_start(QUEUES, fault);
-    const cmq_load_endpoint endpoint = {.host = "127.0.0.1", .port = cmq_fake_broker_port(broker), .broker = "broker-f"};
+    const cmq_load_endpoint endpoint = {
+        .host = "127.0.0.1", .port = cmq_fake_broker_port(broker), .broker = "broker-f"};
     cmq_load_options options = *like;
     cmq_load *load;
     options.endpoints = &endpoint;
@@ -164,7 +166,8 @@ static void test_by_time_and_paced(void)
     ran *done = run_with(&options, CMQ_FAKE_SOUND);
     CHECK_OK(done->status);
     CHECK(done->result.verified);
-    CHECK(done->result.sent >= 1 && done->result.sent <= 101);   /* 2000 a second for 50 ms, and the last that was due */
+    CHECK(done->result.sent >= 1 && done->result.sent <= 101);   /* 2000 a second for 50 ms, and the last that was
+                                                                  * due */
     free(done);
     options.count = 60;
     options.oneway = true;
@@ -181,7 +184,8 @@ static void check_found(cmq_fake_fault fault, bool consume, const char *text)
     options.timeout_ms = 300;   /* how long a message that is missing is waited for */
     ran *done = run_with(&options, fault);
     CHECK(!done->result.verified);
-    if (strstr(done->result.problem, text) == NULL) cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, text);
+    if (strstr(done->result.problem, text) == NULL)
+        cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, text);
     free(done);
 }
 
@@ -207,7 +211,8 @@ static void check_pops(cmq_fake_fault fault, cmq_status status, const char *text
     ran *done = run_with(&options, fault);
     CHECK_INT(done->status, status);
     CHECK(!done->result.verified);
-    if (strstr(done->result.problem, text) == NULL) cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, text);
+    if (strstr(done->result.problem, text) == NULL)
+        cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, text);
     free(done);
 }
 
@@ -241,10 +246,12 @@ static void test_runs_that_cannot_go_on(void)
     check_fails(CMQ_FAKE_FORGETS, CMQ_ERR_IO, "did not answer within 300 ms");
     check_fails(CMQ_FAKE_BABBLES, CMQ_ERR_CORRUPT, "in the output of 127.0.0.1:");
     check_fails(CMQ_FAKE_NO_FIELDS, CMQ_ERR_CORRUPT, "does not name queue and offset");
-    check_fails(CMQ_FAKE_REFUSES_ALL, CMQ_ERR_ARGUMENT, "refused 1000 sends in a row, the last with code 2: remark of the fake broker");
+    check_fails(CMQ_FAKE_REFUSES_ALL, CMQ_ERR_ARGUMENT,
+                "refused 1000 sends in a row, the last with code 2: remark of the fake broker");
     check_fails(CMQ_FAKE_REFUSES_PULLS, CMQ_ERR_ARGUMENT, "refused with code 24: remark of the fake broker");
     cmq_load_options options = options_of(NULL);
-    ran *done = run_with(&options, CMQ_FAKE_CLOSES);   /* with what was still to be read, or before the next send: two texts */
+    ran *done = run_with(&options, CMQ_FAKE_CLOSES);   /* with what was still to be read, or before the next send: two
+                                                        * texts */
     CHECK(done->status == CMQ_ERR_IO && !done->result.verified);
     free(done);
 }
@@ -315,12 +322,14 @@ static void check_refused(const cmq_load_options *options, const char *text)
     cmq_load *load;
     CHECK_STATUS(cmq_load_create(&load, options), CMQ_ERR_ARGUMENT);
     CHECK(load == NULL);
-    if (strstr(cmq_last_error()->text, text) == NULL) cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", cmq_last_error()->text, text);
+    if (strstr(cmq_last_error()->text, text) == NULL)
+        cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", cmq_last_error()->text, text);
 }
 
 static void test_options(void)
 {
-    static const cmq_load_endpoint endpoint = {.host = "127.0.0.1", .port = 1}, named = {.host = "localhost", .port = 1};
+    static const cmq_load_endpoint endpoint = {.host = "127.0.0.1", .port = 1},
+                                   named = {.host = "localhost", .port = 1};
     static const cmq_load_queue elsewhere = {.endpoint = 1};
     const cmq_load_endpoint two[] = {endpoint, endpoint};
     cmq_load_options options;
@@ -359,6 +368,8 @@ static void test_options(void)
     check_refused(&options, "of endpoint 1, and there are 1");
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_sends_only), CMQ_TEST(test_both_header_formats), CMQ_TEST(test_consumers_at_once_and_after), CMQ_TEST(test_pops),
-              CMQ_TEST(test_oneway), CMQ_TEST(test_by_time_and_paced), CMQ_TEST(test_errors_of_a_broker_are_found), CMQ_TEST(test_errors_of_pops_are_found), CMQ_TEST(test_runs_that_cannot_go_on),
-              CMQ_TEST(test_refusals_are_counted), CMQ_TEST(test_nobody_listens), CMQ_TEST(test_stop), CMQ_TEST(test_options))
+CMQ_TEST_MAIN(CMQ_TEST(test_sends_only), CMQ_TEST(test_both_header_formats), CMQ_TEST(test_consumers_at_once_and_after),
+              CMQ_TEST(test_pops), CMQ_TEST(test_oneway), CMQ_TEST(test_by_time_and_paced),
+              CMQ_TEST(test_errors_of_a_broker_are_found), CMQ_TEST(test_errors_of_pops_are_found),
+              CMQ_TEST(test_runs_that_cannot_go_on), CMQ_TEST(test_refusals_are_counted), CMQ_TEST(test_nobody_listens),
+              CMQ_TEST(test_stop), CMQ_TEST(test_options))

@@ -16,7 +16,8 @@ static uint8_t *new_pool(void)
 
 static void test_bodies_come_back(void)
 {
-    static const uint32_t sizes[] = {CMQ_LOAD_BODY_BYTES_MIN, CMQ_LOAD_BODY_BYTES_MIN + 1, 128, 1024, CMQ_LOAD_BODY_BYTES_MAX};
+    static const uint32_t sizes[] = {CMQ_LOAD_BODY_BYTES_MIN, CMQ_LOAD_BODY_BYTES_MIN + 1, 128, 1024,
+                                     CMQ_LOAD_BODY_BYTES_MAX};
     uint8_t *pool = new_pool();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const cmq_load_body body = {
@@ -29,7 +30,8 @@ static void test_bodies_come_back(void)
         cmq_load_body read;
         cmq_load_body_write(bytes, sizes[i], &body, pool);
         CHECK_OK(cmq_load_body_read((cmq_slice){.data = bytes, .bytes = sizes[i]}, &read));
-        CHECK(read.run == body.run && read.producer == body.producer && read.sequence == body.sequence && read.sent_ns == body.sent_ns);
+        CHECK(read.run == body.run && read.producer == body.producer && read.sequence == body.sequence &&
+              read.sent_ns == body.sent_ns);
         free(bytes);
     }
     free(pool);

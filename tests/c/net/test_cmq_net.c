@@ -42,11 +42,13 @@ static void bodies_of(uint32_t count, size_t body_bytes_max, size_t piece_max)
         bodies[i] = malloc(sizes[i] + 1);
         CHECK(bodies[i] != NULL);
         random_bytes(bodies[i], sizes[i]);
-        stream_bytes += netkit_frame(stream + stream_bytes, ASK_ECHO, (int32_t)i, 0, (cmq_slice){.data = bodies[i], .bytes = sizes[i]});
+        stream_bytes += netkit_frame(stream + stream_bytes, ASK_ECHO, (int32_t)i, 0,
+                                     (cmq_slice){.data = bodies[i], .bytes = sizes[i]});
     }
     uint32_t answered = 0;
     for (size_t at = 0; at < stream_bytes;) {
-        const size_t piece = 1 + cmq_test_random_below(piece_max), bytes = piece < stream_bytes - at ? piece : stream_bytes - at;
+        const size_t piece = 1 + cmq_test_random_below(piece_max),
+                     bytes = piece < stream_bytes - at ? piece : stream_bytes - at;
         netkit_write(fd, stream + at, bytes);
         at += bytes;
         if (cmq_test_random_below(2) == 0) cmq_net_turn(server.net);
@@ -118,7 +120,8 @@ static void a_turn_of_many_connections(void)
         size_t bytes = 0;
         for (int32_t i = 0; i < EACH; i++) {
             memset(body, c * 7 + i, sizeof body);
-            bytes += netkit_frame(stream + bytes, ASK_ECHO, c * 1000 + i, 0, (cmq_slice){.data = body, .bytes = sizeof body});
+            bytes += netkit_frame(stream + bytes, ASK_ECHO, c * 1000 + i, 0,
+                                  (cmq_slice){.data = body, .bytes = sizeof body});
         }
         netkit_write(fds[c], stream, bytes);
     }
@@ -233,7 +236,8 @@ static void a_client_that_half_closes(void)
     cmq_control_item item;
     CHECK_INT(cmq_net_control_take(server.net, &item, 1), 1);
     uint8_t frame[256];
-    CHECK_OK(cmq_net_send(server.net, item.conn, frame, netkit_frame(frame, 0, 2, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
+    CHECK_OK(
+        cmq_net_send(server.net, item.conn, frame, netkit_frame(frame, 0, 2, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
     cmq_control_item_done(server.net, &item);
     (void)netkit_expect(fd, 0, 2);
     netkit_expect_end(fd);
@@ -347,7 +351,8 @@ static void control_queue(void)
     CHECK_INT(items[3].kind, CMQ_CONTROL_RESPONSE);
     CHECK(!cmq_net_is_idle(server.net));
     /* One is answered, one is given back, one is done without an answer. */
-    CHECK_OK(cmq_net_send(server.net, items[0].conn, frame, netkit_frame(frame, 3, 0, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
+    CHECK_OK(cmq_net_send(server.net, items[0].conn, frame,
+                          netkit_frame(frame, 3, 0, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
     cmq_control_item_done(server.net, &items[0]);
     cmq_net_again(server.net, &items[1]);
     cmq_control_item_done(server.net, &items[2]);
@@ -372,7 +377,8 @@ static void control_queue(void)
     netkit_stop(&server);
 }
 
-/* Answers, redispatches and closings for a connection that has gone meanwhile reach nobody, least who has its place now. */
+/* Answers, redispatches and closings for a connection that has gone meanwhile reach nobody, least who has its place
+ * now. */
 static void late_replies(void)
 {
     begin();
@@ -417,8 +423,9 @@ static void sends_from_outside(void)
         uint8_t *frame = malloc(256 + sizes[i]), *body = malloc(sizes[i] + 1);
         CHECK(frame != NULL && body != NULL);
         random_bytes(body, sizes[i]);
-        CHECK_OK(cmq_net_send(server.net, server.states[0]->last_conn, frame,
-                              netkit_frame(frame, 0, (int32_t)i, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = sizes[i]})));
+        CHECK_OK(cmq_net_send(
+            server.net, server.states[0]->last_conn, frame,
+            netkit_frame(frame, 0, (int32_t)i, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = sizes[i]})));
         const cmq_slice got = netkit_expect(fd, 0, (int32_t)i);
         CHECK_BYTES(got.data, got.bytes, body, sizes[i]);
         free(frame);
@@ -428,8 +435,10 @@ static void sends_from_outside(void)
     CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     CHECK_STATUS(cmq_net_send(server.net, 0, (const uint8_t *)"x", 1), CMQ_ERR_NOT_FOUND);
     CHECK_STATUS(cmq_net_send(server.net, UINT64_MAX, (const uint8_t *)"x", 1), CMQ_ERR_NOT_FOUND);
-    CHECK_STATUS(cmq_net_send(server.net, server.states[0]->last_conn + (1 << 24), (const uint8_t *)"x", 1), CMQ_ERR_NOT_FOUND);
-    CHECK_STATUS(cmq_net_send(server.net, server.states[0]->last_conn + (300 << 4), (const uint8_t *)"x", 1), CMQ_ERR_NOT_FOUND);
+    CHECK_STATUS(cmq_net_send(server.net, server.states[0]->last_conn + (1 << 24), (const uint8_t *)"x", 1),
+                 CMQ_ERR_NOT_FOUND);
+    CHECK_STATUS(cmq_net_send(server.net, server.states[0]->last_conn + (300 << 4), (const uint8_t *)"x", 1),
+                 CMQ_ERR_NOT_FOUND);
     close(fd);
     netkit_stop(&server);
 }
@@ -494,7 +503,8 @@ static void destroyed_with_work_under_way(void)
     cmq_store_u32(half, 1000000);
     cmq_store_u32(half + 4, 100);
     netkit_write(fds[3], half, sizeof half);
-    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 2 && server.states[0]->lent == 1 && netkit_counters(&server).bytes_in > 5000);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 2 && server.states[0]->lent == 1 &&
+                              netkit_counters(&server).bytes_in > 5000);
     cmq_control_item item;
     CHECK_INT(cmq_net_control_take(server.net, &item, 1), 1);
     CHECK_OK(cmq_net_send(server.net, item.conn, half, 8));
@@ -506,8 +516,22 @@ static void destroyed_with_work_under_way(void)
 static void addresses(void)
 {
     cmq_net *net;
-    const char *bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1", "localhost:1", "[::1:1", "::1:1",
-                         "[::1]1", "127.0.0.1:1 ", "[127.0.0.1]:1", "[]:1", "]:1", "[:1"};
+    const char *bad[] = {"",
+                         ":",
+                         "127.0.0.1",
+                         "127.0.0.1:",
+                         "127.0.0.1:x",
+                         "127.0.0.1:70000",
+                         "127.0.0.1:-1",
+                         "localhost:1",
+                         "[::1:1",
+                         "::1:1",
+                         "[::1]1",
+                         "127.0.0.1:1 ",
+                         "[127.0.0.1]:1",
+                         "[]:1",
+                         "]:1",
+                         "[:1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const cmq_net_options options = {.addresses = &bad[i], .address_count = 1, .manual = true};
         CHECK_STATUS(cmq_net_create(&net, &options), CMQ_ERR_ARGUMENT);
@@ -553,7 +577,8 @@ static void addresses_and_loops(void)
     CHECK_INT(cmq_net_control_take(server.net, &item, 1), 1);
     CHECK_INT(item.local_port, second_port);
     uint8_t frame[256];
-    CHECK_OK(cmq_net_send(server.net, item.conn, frame, netkit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
+    CHECK_OK(
+        cmq_net_send(server.net, item.conn, frame, netkit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
     cmq_control_item_done(server.net, &item);
     (void)netkit_expect(other, 0, 1);
     close(other);
@@ -593,10 +618,14 @@ static void ipv6(void)
     }
     CHECK_OK(cmq_net_start(server.net));
     netkit_turning = &server;
-    struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons(cmq_net_port(server.net, 0)), .sin6_addr = in6addr_loopback}, own;
+    struct sockaddr_in6 to = {.sin6_family = AF_INET6,
+                              .sin6_port = htons(cmq_net_port(server.net, 0)),
+                              .sin6_addr = in6addr_loopback},
+                        own;
     socklen_t bytes = sizeof own;
     const int fd = socket(AF_INET6, SOCK_STREAM, 0);
-    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0 && getsockname(fd, (struct sockaddr *)&own, &bytes) == 0);
+    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0 &&
+          getsockname(fd, (struct sockaddr *)&own, &bytes) == 0);
     netkit_request(fd, ASK_ECHO, 1, CMQ_SLICE_NONE);
     (void)netkit_expect(fd, 0, 1);
     const cmq_record_host *peer = cmq_conn_peer(cmq_loop_conn(server.states[0]->loop, server.states[0]->last_conn));
@@ -642,9 +671,10 @@ static void a_loop_that_cannot_begin(void)
     CHECK_INT(ends, 1);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(pieces_of_any_size), CMQ_TEST(pipelining), CMQ_TEST(a_turn_of_many_connections), CMQ_TEST(short_answers), CMQ_TEST(ticks),
-              CMQ_TEST(a_client_that_leaves), CMQ_TEST(a_client_that_half_closes), CMQ_TEST(half_closed_and_never_answered),
-              CMQ_TEST(closed_by_the_handler), CMQ_TEST(closed_while_output_is_pending), CMQ_TEST(lent_bytes), CMQ_TEST(control_queue),
-              CMQ_TEST(late_replies), CMQ_TEST(sends_from_outside), CMQ_TEST(draining), CMQ_TEST(destroyed_with_work_under_way),
-              CMQ_TEST(addresses), CMQ_TEST(addresses_and_loops), CMQ_TEST(sockets), CMQ_TEST(ipv6), CMQ_TEST(limits_that_are_none),
-              CMQ_TEST(a_loop_that_cannot_begin))
+CMQ_TEST_MAIN(CMQ_TEST(pieces_of_any_size), CMQ_TEST(pipelining), CMQ_TEST(a_turn_of_many_connections),
+              CMQ_TEST(short_answers), CMQ_TEST(ticks), CMQ_TEST(a_client_that_leaves),
+              CMQ_TEST(a_client_that_half_closes), CMQ_TEST(half_closed_and_never_answered),
+              CMQ_TEST(closed_by_the_handler), CMQ_TEST(closed_while_output_is_pending), CMQ_TEST(lent_bytes),
+              CMQ_TEST(control_queue), CMQ_TEST(late_replies), CMQ_TEST(sends_from_outside), CMQ_TEST(draining),
+              CMQ_TEST(destroyed_with_work_under_way), CMQ_TEST(addresses), CMQ_TEST(addresses_and_loops),
+              CMQ_TEST(sockets), CMQ_TEST(ipv6), CMQ_TEST(limits_that_are_none), CMQ_TEST(a_loop_that_cannot_begin))

@@ -1,6 +1,8 @@
-/* test_cmq_net_allocations: a loop that has warmed up serves requests without asking for memory: one by one, pipelined, cut anywhere, answered later.
+/* test_cmq_net_allocations: a loop that has warmed up serves requests without asking for memory: one by one, pipelined,
+ * cut anywhere, answered later.
  *
- * This program has a malloc of its own that counts while a turn is made; under a sanitizer, which has one too, it skips.
+ * This program has a malloc of its own that counts while a turn is made; under a sanitizer, which has one too, it
+ * skips.
  */
 #include <stdio.h>
 #include <stdlib.h>

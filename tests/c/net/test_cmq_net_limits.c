@@ -1,7 +1,8 @@
-/* test_cmq_net_limits: each limit of a server attacked, and what then happens; that nobody else suffers; that afterwards it goes on.
+/* test_cmq_net_limits: each limit of a server attacked, and what then happens; that nobody else suffers; that
+ * afterwards it goes on.
  *
- * Checks: connections, descriptors, lengths that lie, memory, slow senders, slow readers, idle clients, the control queue, TLS, garbage; fairness
- *         between connections of one loop.
+ * Checks: connections, descriptors, lengths that lie, memory, slow senders, slow readers, idle clients, the control
+ *         queue, TLS, garbage; fairness between connections of one loop.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -78,7 +79,9 @@ static int connect_from(const char *source)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
-    struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_port = htons(server.port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET,
+                                                             .sin_port = htons(server.port),
+                                                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     CHECK(inet_pton(AF_INET, source, &from.sin_addr) == 1);
     CHECK(bind(fd, (const struct sockaddr *)&from, sizeof from) == 0);
     CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0);
@@ -426,7 +429,8 @@ static void pause_and_resume(void)
     uint8_t *stream = malloc(REQUESTS * sizeof frame);
     CHECK(stream != NULL);
     size_t bytes = 0;
-    for (int32_t i = 0; i < REQUESTS; i++) bytes += netkit_frame(stream + bytes, i % 7 == 0 ? ASK_LEND : ASK_BIG, i, 0, CMQ_NAME("100000"));
+    for (int32_t i = 0; i < REQUESTS; i++)
+        bytes += netkit_frame(stream + bytes, i % 7 == 0 ? ASK_LEND : ASK_BIG, i, 0, CMQ_NAME("100000"));
     netkit_write(fd, stream, bytes);
     for (int i = 0; i < 200; i++) cmq_net_turn(server.net);
     CHECK(state()->requests < 200);
@@ -769,7 +773,8 @@ static void too_many_fields(void)
     uint8_t frame[8192];
     for (int32_t oneway = 0; oneway < 2; oneway++) {
         cmq_command_writer writer;
-        cmq_command_begin(&writer, frame, sizeof frame, CMQ_HEADER_JSON, ASK_ECHO, 5, oneway != 0 ? CMQ_COMMAND_ONEWAY : 0, CMQ_SLICE_NONE);
+        cmq_command_begin(&writer, frame, sizeof frame, CMQ_HEADER_JSON, ASK_ECHO, 5,
+                          oneway != 0 ? CMQ_COMMAND_ONEWAY : 0, CMQ_SLICE_NONE);
         for (int i = 0; i <= (int)CMQ_COMMAND_FIELDS_MAX; i++) {
             char name[16];
             snprintf(name, sizeof name, "n%d", i);
@@ -810,7 +815,8 @@ static void pipelining_gives_way(void)
     uint8_t *stream = malloc(REQUESTS * 120);
     CHECK(stream != NULL);
     size_t bytes = 0;
-    for (int32_t i = 0; i < REQUESTS; i++) bytes += netkit_frame(stream + bytes, ASK_SILENT, i, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE);
+    for (int32_t i = 0; i < REQUESTS; i++)
+        bytes += netkit_frame(stream + bytes, ASK_SILENT, i, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE);
     const int large = 4 << 20;
     CHECK(setsockopt(greedy, SOL_SOCKET, SO_SNDBUF, &large, sizeof large) == 0);
     const ssize_t sent = send(greedy, stream, bytes, MSG_DONTWAIT);
@@ -884,10 +890,13 @@ static void a_child_lets_go(void)
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CMQ_TEST(promises_cost_nothing), CMQ_TEST(buffered_input),
-              CMQ_TEST(buffered_output), CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader), CMQ_TEST(idle), CMQ_TEST(slow_frames),
-              CMQ_TEST(half_a_frame_that_is_not_read), CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue),
-              CMQ_TEST(control_of_one_connection), CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),
-              CMQ_TEST(connections_of_one_address), CMQ_TEST(descriptors_of_the_store), CMQ_TEST(silent_readers_make_room),
-              CMQ_TEST(dripping_readers_make_room), CMQ_TEST(greedy_addresses_make_room), CMQ_TEST(partial_frames_make_room),
-              CMQ_TEST(control_leaves_room_for_the_modest), CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))
+CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CMQ_TEST(promises_cost_nothing),
+              CMQ_TEST(buffered_input), CMQ_TEST(buffered_output), CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader),
+              CMQ_TEST(idle), CMQ_TEST(slow_frames), CMQ_TEST(half_a_frame_that_is_not_read),
+              CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue), CMQ_TEST(control_of_one_connection),
+              CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),
+              CMQ_TEST(connections_of_one_address), CMQ_TEST(descriptors_of_the_store),
+              CMQ_TEST(silent_readers_make_room), CMQ_TEST(dripping_readers_make_room),
+              CMQ_TEST(greedy_addresses_make_room), CMQ_TEST(partial_frames_make_room),
+              CMQ_TEST(control_leaves_room_for_the_modest), CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way),
+              CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))

@@ -1,8 +1,8 @@
-/* test_cmq_net_random: many clients that do anything in any order, against a server with tight limits, a control thread that does anything, and time
- * that jumps.
+/* test_cmq_net_random: many clients that do anything in any order, against a server with tight limits, a control thread
+ * that does anything, and time that jumps.
  *
- * Checks: every answer that a client reads is whole and to a request it made; nobody but those who deserve it is disconnected; and in the end nothing
- *         is left: no connection, no byte, no kept request, no loan.
+ * Checks: every answer that a client reads is whole and to a request it made; nobody but those who deserve it is
+ *         disconnected; and in the end nothing is left: no connection, no byte, no kept request, no loan.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -49,7 +49,8 @@ static void extend(client *one)
     static uint8_t body[70000];
     if (STREAM_BYTES - one->end < sizeof body + 300) return;
     uint8_t *into = one->stream + one->end;
-    const int32_t kinds[] = {ASK_ECHO, ASK_ECHO, ASK_ECHO, ASK_SILENT, ASK_KEEP, ASK_HOLD, ASK_BIG, ASK_LEND, ASK_CONTROL, ASK_CONTROL};
+    const int32_t kinds[] = {ASK_ECHO, ASK_ECHO, ASK_ECHO, ASK_SILENT,  ASK_KEEP,
+                             ASK_HOLD, ASK_BIG,  ASK_LEND, ASK_CONTROL, ASK_CONTROL};
     const int32_t kind = kinds[below(sizeof kinds / sizeof kinds[0])];
     if (below(300) == 0) {
         one->bad = true;
@@ -170,7 +171,8 @@ static void control(void)
         if (what < 6) {
             cmq_net_again(server.net, item);
         } else if (what < 10) {
-            const size_t bytes = netkit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = (size_t)below(sizeof body)});
+            const size_t bytes = netkit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE,
+                                              (cmq_slice){.data = body, .bytes = (size_t)below(sizeof body)});
             const cmq_status status = cmq_net_send(server.net, item->conn, frame, bytes);
             CHECK(status == CMQ_OK || status == CMQ_ERR_NOT_FOUND);
         } else if (what == 10 && below(10) == 0) {
@@ -204,8 +206,8 @@ static void step(void)
 static void anything(void)
 {
     netkit_prepare(&server);
-    server.options.limits =
-        (cmq_net_limits){.unsent_bytes_pause = 100000, .unsent_bytes_max = 40 << 20, .control_count_max = 5, .connections_max = 20};
+    server.options.limits = (cmq_net_limits){
+        .unsent_bytes_pause = 100000, .unsent_bytes_max = 40 << 20, .control_count_max = 5, .connections_max = 20};
     netkit_start(&server);
     for (int i = 0; i < CLIENTS; i++) {
         clients[i] = (client){.fd = -1, .stream = malloc(STREAM_BYTES)};
@@ -237,7 +239,8 @@ static void anything(void)
 
 static bool everything_happened(void)
 {
-    return answers_read > 1000 && happened.refused > 0 && happened.corrupt > 0 && happened.control_refused > 0 && happened.slow_frames > 0;
+    return answers_read > 1000 && happened.refused > 0 && happened.corrupt > 0 && happened.control_refused > 0 &&
+           happened.slow_frames > 0;
 }
 
 /* Chance may leave something out of a round or two: they go on until it was a test. */

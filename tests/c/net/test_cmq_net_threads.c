@@ -1,5 +1,5 @@
-/* test_cmq_net_threads: loops in threads: requests served by loops, given to a control thread and back, answered from outside, all at once; wakes
- * that are never lost; exact times; starting, draining and ending.
+/* test_cmq_net_threads: loops in threads: requests served by loops, given to a control thread and back, answered from
+ * outside, all at once; wakes that are never lost; exact times; starting, draining and ending.
  *
  * Threads: yes
  */
@@ -57,7 +57,8 @@ static void *control_thread(void *unused)
                 cmq_control_item_done(server.net, &items[i]);
                 continue;
             }
-            CHECK_OK(cmq_frame_next((cmq_slice){.data = items[i].frame, .bytes = items[i].frame_bytes}, UINT32_MAX, &parsed, &needed));
+            CHECK_OK(cmq_frame_next((cmq_slice){.data = items[i].frame, .bytes = items[i].frame_bytes}, UINT32_MAX,
+                                    &parsed, &needed));
             CHECK_OK(cmq_command_parse(&parsed, scratch, sizeof scratch, &command));
             if (seen % 3 == 0) {
                 cmq_net_again(server.net, &items[i]);
@@ -75,7 +76,8 @@ static void *control_thread(void *unused)
 
 /* ---- clients ---- */
 
-/* Bursts of requests of every kind; each is answered, unless the connection is closed, which the control thread does now and then. */
+/* Bursts of requests of every kind; each is answered, unless the connection is closed, which the control thread does
+ * now and then. */
 static void *client_thread(void *argument)
 {
     const int32_t rounds = *(const int32_t *)argument;
@@ -85,7 +87,8 @@ static void *client_thread(void *argument)
     for (int32_t round = 0; round < rounds; round++) {
         size_t bytes = 0;
         bool answered[32] = {false};
-        for (int32_t i = 0; i < 32; i++) bytes += netkit_frame(stream + bytes, i % 4 == 3 ? ASK_CONTROL : ASK_ECHO, i, 0, CMQ_NAME("body"));
+        for (int32_t i = 0; i < 32; i++)
+            bytes += netkit_frame(stream + bytes, i % 4 == 3 ? ASK_CONTROL : ASK_ECHO, i, 0, CMQ_NAME("body"));
         if (send(fd, stream, bytes, MSG_NOSIGNAL) == (ssize_t)bytes) {
             for (int32_t i = 0; i < 32; i++) {
                 uint8_t prefix[4];
@@ -137,7 +140,9 @@ static void everything_at_once(void)
     NETKIT_UNTIL(&server, cmq_net_is_idle(server.net));
     CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     CHECK_INT(netkit_counters(&server).closed, netkit_counters(&server).accepted);
-    CHECK_INT(netkit_counters(&server).closed_corrupt + netkit_counters(&server).closed_memory + netkit_counters(&server).control_refused, 0);
+    CHECK_INT(netkit_counters(&server).closed_corrupt + netkit_counters(&server).closed_memory +
+                  netkit_counters(&server).control_refused,
+              0);
     atomic_store(&control_ends, true);
     CHECK(pthread_join(control, NULL) == 0);
     netkit_stop(&server);
@@ -253,7 +258,8 @@ static void *drain_thread(void *unused)
     return NULL;
 }
 
-/* Draining under load ends: everything that was accepted is answered, the rest is turned away, and then nothing is left. */
+/* Draining under load ends: everything that was accepted is answered, the rest is turned away, and then nothing is
+ * left. */
 static void draining(void)
 {
     begin(2);
@@ -299,5 +305,5 @@ static void started_and_ended(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(everything_at_once), CMQ_TEST(no_wake_is_lost), CMQ_TEST(times), CMQ_TEST(an_idle_loop_sleeps), CMQ_TEST(draining),
-              CMQ_TEST(started_and_ended))
+CMQ_TEST_MAIN(CMQ_TEST(everything_at_once), CMQ_TEST(no_wake_is_lost), CMQ_TEST(times), CMQ_TEST(an_idle_loop_sleeps),
+              CMQ_TEST(draining), CMQ_TEST(started_and_ended))

@@ -1,4 +1,5 @@
-/* test_cmq_descriptors: a store of far more segments, or index files, than the process may have descriptors: written, read, followed, recovered, expired. */
+/* test_cmq_descriptors: a store of far more segments, or index files, than the process may have descriptors: written,
+ * read, followed, recovered, expired. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static int open_descriptors(void)
     DIR *directory = opendir("/proc/self/fd");
     int count = -1;   /* its own */
     if (directory == NULL) return 0;
-    for (const struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) count += entry->d_name[0] != '.';
+    for (const struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory))
+        count += entry->d_name[0] != '.';
     closedir(directory);
     return count;
 }
@@ -101,7 +103,8 @@ static void many_segments(cmq_flush_mode flush)
 static void many_segments_sync(void) { many_segments(CMQ_FLUSH_SYNC); }
 static void many_segments_async(void) { many_segments(CMQ_FLUSH_ASYNC); }
 
-/* Keys over far more index files than there may be descriptors, one by one and many files in a batch; then every way to open. */
+/* Keys over far more index files than there may be descriptors, one by one and many files in a batch; then every way to
+ * open. */
 static void many_index_files(rlim_t descriptors)
 {
     const char *root = kit_path(kit_directory(), "store");
@@ -146,7 +149,8 @@ static void many_index_files(rlim_t descriptors)
 static void many_index_files_of_64(void) { many_index_files(64); }
 static void many_index_files_of_256(void) { many_index_files(256); }
 
-/* The program takes every descriptor that is left, and the store needs some: it closes files of queues, also those that another store keeps open. */
+/* The program takes every descriptor that is left, and the store needs some: it closes files of queues, also those that
+ * another store keeps open. */
 static void queue_files_make_way(void)
 {
     struct rlimit before, few;

@@ -68,7 +68,8 @@ static void off_by_itself(void)
 
 static void by_age(void)
 {
-    open_store((cmq_retention){.enabled = true, .reserved_ms = 72 * HOUR_MS, .delete_hours = 0xFFFFFF, .files_per_round = 1});
+    open_store(
+        (cmq_retention){.enabled = true, .reserved_ms = 72 * HOUR_MS, .delete_hours = 0xFFFFFF, .files_per_round = 1});
     fill(600);
     CHECK_INT(expire(true), 0);
     atomic_fetch_add(&kit_now_ms, 70 * HOUR_MS);   /* the clock began one hour ahead of the files */
@@ -96,7 +97,8 @@ static void in_its_hours(void)
 {
     kit_set_clock();
     const uint32_t now = 1u << hour_now();
-    open_store((cmq_retention){.enabled = true, .reserved_ms = 1, .delete_hours = 0xFFFFFF & ~now, .files_per_round = 1});
+    open_store(
+        (cmq_retention){.enabled = true, .reserved_ms = 1, .delete_hours = 0xFFFFFF & ~now, .files_per_round = 1});
     fill(600);
     CHECK_INT(expire(false), 0);
     CHECK_OK(cmq_store_maintain(store, false));
@@ -106,7 +108,8 @@ static void in_its_hours(void)
     kit_close(store);
 }
 
-/* A disk that fills: due segments go at any hour, then any, then appends are refused; and they go on when there is space. */
+/* A disk that fills: due segments go at any hour, then any, then appends are refused; and they go on when there is
+ * space. */
 static void by_the_disk(void)
 {
     CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
@@ -115,7 +118,11 @@ static void by_the_disk(void)
     cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
     cmq_store_options options = kit_options(root);
     options.fs = cmq_file_twin_fs(twin);
-    options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1000 * HOUR_MS, .max_used_ratio = 0.75, .force_ratio = 0.85, .warning_ratio = 0.90,
+    options.retention = (cmq_retention){.enabled = true,
+                                        .reserved_ms = 1000 * HOUR_MS,
+                                        .max_used_ratio = 0.75,
+                                        .force_ratio = 0.85,
+                                        .warning_ratio = 0.90,
                                         .files_per_round = 1};
     store = kit_open(&options);
     fill(900);
@@ -151,7 +158,8 @@ static void by_the_disk(void)
     cmq_file_twin_close(twin);
 }
 
-/* Min offsets, queue files and index files follow; views that were given out stay; offsets go on; the same after closing and after a kill. */
+/* Min offsets, queue files and index files follow; views that were given out stay; offsets go on; the same after
+ * closing and after a kill. */
 static void what_goes_with_segments(void)
 {
     open_store((cmq_retention){.reserved_ms = 1, .files_per_round = 3});
@@ -173,7 +181,8 @@ static void what_goes_with_segments(void)
         CHECK_STATUS(cmq_store_read_physical(store, 0, &found->batch), CMQ_ERR_OFFSET);
         kit_found_free(found);
         found = kit_found_make(KIT_FOUND_MAX);
-        const cmq_status by_key = cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch);
+        const cmq_status by_key =
+            cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch);
         CHECK_OK(by_key);
         CHECK(found->batch.count > 0);
         for (uint32_t i = 0; i < found->batch.count; i++) CHECK(found->items[i].physical_offset >= min);
@@ -263,7 +272,8 @@ static void fullest_disk_of_the_log_counts(void)
         options.fs = &fs;
         options.commitlog_paths = paths;
         options.commitlog_path_count = 2;
-        options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1000 * HOUR_MS, .force_ratio = 0.85, .files_per_round = 1};
+        options.retention =
+            (cmq_retention){.enabled = true, .reserved_ms = 1000 * HOUR_MS, .force_ratio = 0.85, .files_per_round = 1};
         store = kit_open(&options);
         fill(900);
         atomic_fetch_add(&kit_now_ms, 20000);
@@ -273,5 +283,6 @@ static void fullest_disk_of_the_log_counts(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(fullest_disk_of_the_log_counts), CMQ_TEST(off_by_itself), CMQ_TEST(by_age), CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(what_goes_with_segments),
+CMQ_TEST_MAIN(CMQ_TEST(fullest_disk_of_the_log_counts), CMQ_TEST(off_by_itself), CMQ_TEST(by_age),
+              CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(what_goes_with_segments),
               CMQ_TEST(topics_are_forgotten), CMQ_TEST(dead_queues_are_cleaned_up))

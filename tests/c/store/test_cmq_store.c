@@ -1,4 +1,5 @@
-/* Tests csrc/store/cmq_store.c and all that it holds together: random operations against a simple model in memory; and what opening and closing promise.
+/* Tests csrc/store/cmq_store.c and all that it holds together: random operations against a simple model in memory; and
+ * what opening and closing promise.
  *
  * CMQ_STORE_OPERATIONS: how many; CMQ_SEED repeats a run.
  */
@@ -91,9 +92,12 @@ static void append(uint32_t count, bool one_segment, bool no_wait)
     if (message_count + count > MESSAGES_MAX) return;
     for (uint32_t i = 0; i < count; i++) {
         message *of = &messages[message_count + i];
-        *of = (message){.body_seed = (uint32_t)cmq_test_random(), .topic = topic, .queue = (int)cmq_test_random_below(QUEUES),
+        *of = (message){.body_seed = (uint32_t)cmq_test_random(),
+                        .topic = topic,
+                        .queue = (int)cmq_test_random_below(QUEUES),
                         .body_bytes = (uint32_t)cmq_test_random_below(cmq_test_random_below(10) == 0 ? 1500 : 100),
-                        .tag = (int)cmq_test_random_below(5) - 1, .key = cmq_test_random_below(3) == 0 ? (int)cmq_test_random_below(40) : -1};
+                        .tag = (int)cmq_test_random_below(5) - 1,
+                        .key = cmq_test_random_below(3) == 0 ? (int)cmq_test_random_below(40) : -1};
         body_of(of, bodies[i]);
         body[i] = (cmq_slice){.data = bodies[i], .bytes = of->body_bytes};
         tags[i] = of->tag < 0 ? CMQ_SLICE_NONE : kit_slice(tag_text(of->tag));
@@ -203,19 +207,27 @@ static void read_everything(void)
 
 static bool wanted(const message *of, int topic, int queue, const cmq_read_options *asked, int tag)
 {
-    return in_queue(of, topic, queue) && (tag < 0 || of->tag == tag) && (!asked->has_start || of->ordinal >= asked->start) &&
-           (!asked->has_end || of->ordinal < asked->end) && (!asked->has_start_time || of->ms >= asked->start_time_ms) &&
+    return in_queue(of, topic, queue) && (tag < 0 || of->tag == tag) &&
+           (!asked->has_start || of->ordinal >= asked->start) && (!asked->has_end || of->ordinal < asked->end) &&
+           (!asked->has_start_time || of->ms >= asked->start_time_ms) &&
            (!asked->has_end_time || of->ms < asked->end_time_ms);
 }
 
 /* A topic with random bounds, forwards or backwards. */
 static void read_some(void)
 {
-    const int topic = (int)cmq_test_random_below(TOPICS), queue = (int)cmq_test_random_below(QUEUES + 1) - 1, tag = (int)cmq_test_random_below(8) - 4;
+    const int topic = (int)cmq_test_random_below(TOPICS), queue = (int)cmq_test_random_below(QUEUES + 1) - 1,
+              tag = (int)cmq_test_random_below(8) - 4;
     const cmq_slice name = kit_slice(topic_names[topic]), tag_name = kit_slice(tag < 0 ? "" : tag_text(tag));
     const int32_t queue_id = queue;
-    cmq_read_options asked = {.topics = &name, .topic_count = 1, .may_be_missing = true, .queue_ids = &queue_id, .queue_id_count = queue < 0 ? 0 : 1,
-                              .tags = &tag_name, .tag_count = tag < 0 ? 0 : 1, .backwards = cmq_test_random_below(2) == 0};
+    cmq_read_options asked = {.topics = &name,
+                              .topic_count = 1,
+                              .may_be_missing = true,
+                              .queue_ids = &queue_id,
+                              .queue_id_count = queue < 0 ? 0 : 1,
+                              .tags = &tag_name,
+                              .tag_count = tag < 0 ? 0 : 1,
+                              .backwards = cmq_test_random_below(2) == 0};
     asked.has_start = cmq_test_random_below(3) == 0;
     asked.start = (int64_t)cmq_test_random_below(200);
     asked.has_end = cmq_test_random_below(3) == 0;
@@ -252,7 +264,8 @@ static void look_up_key(void)
 {
     const int topic = (int)cmq_test_random_below(TOPICS), key = (int)cmq_test_random_below(42);
     found->batch.capacity = CMQ_FOUND_PINS_MAX;
-    CHECK_OK(cmq_store_find_key(store, kit_slice(topic_names[topic]), kit_slice(key_text(key)), 0, INT64_MAX, &found->batch));
+    CHECK_OK(cmq_store_find_key(store, kit_slice(topic_names[topic]), kit_slice(key_text(key)), 0, INT64_MAX,
+                                &found->batch));
     uint32_t next = 0;
     for (uint32_t i = message_count; i > 0; i--) {
         const message *of = &messages[i - 1];
@@ -270,7 +283,9 @@ static void look_up_offset_and_time(void)
 {
     const int topic = (int)cmq_test_random_below(TOPICS), queue = (int)cmq_test_random_below(QUEUES);
     const cmq_slice name = kit_slice(topic_names[topic]);
-    const int64_t ms = message_count == 0 ? 0 : messages[cmq_test_random_below(message_count)].ms + (int64_t)cmq_test_random_below(3) - 1;
+    const int64_t ms = message_count == 0
+                           ? 0
+                           : messages[cmq_test_random_below(message_count)].ms + (int64_t)cmq_test_random_below(3) - 1;
     int64_t min = -1, max = 0, lower = -1, upper = -1, offset;
     const message *some = NULL;
     for (uint32_t i = 0; i < message_count; i++) {
@@ -308,7 +323,9 @@ static void operate(uint64_t operations)
 {
     for (uint64_t i = 0; i < operations; i++) {
         const uint64_t dice = cmq_test_random_below(1000);
-        if (dice < 450) append(1 + (uint32_t)cmq_test_random_below(6), cmq_test_random_below(5) == 0, cmq_test_random_below(5) == 0);
+        if (dice < 450)
+            append(1 + (uint32_t)cmq_test_random_below(6), cmq_test_random_below(5) == 0,
+                   cmq_test_random_below(5) == 0);
         else if (dice < 470) append(40 + (uint32_t)cmq_test_random_below(24), false, false);
         else if (dice < 600) look_up_offset_and_time();
         else if (dice < 700) look_up_key();
@@ -496,5 +513,6 @@ static void sizes_are_remembered(void)
     CHECK_INT(info_at(true, 0).index_entries, KIT_INDEX_ENTRIES);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(against_a_model), CMQ_TEST(a_second_writer_gets_the_process), CMQ_TEST(other_directories_are_refused), CMQ_TEST(sizes_come_from_the_files),
-              CMQ_TEST(idle_and_small), CMQ_TEST(sizes_are_remembered))
+CMQ_TEST_MAIN(CMQ_TEST(against_a_model), CMQ_TEST(a_second_writer_gets_the_process),
+              CMQ_TEST(other_directories_are_refused), CMQ_TEST(sizes_come_from_the_files), CMQ_TEST(idle_and_small),
+              CMQ_TEST(sizes_are_remembered))

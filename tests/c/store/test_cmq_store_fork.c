@@ -155,4 +155,5 @@ static void test_a_writer_that_lost_its_lock_to_a_broker_is_fenced(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(test_a_copy_in_the_writers_process_lets_no_second_writer_in),
-              CMQ_TEST(test_a_writer_that_lost_its_lock_to_a_broker_is_fenced), CMQ_TEST(test_a_forked_child_abandons), CMQ_TEST(test_a_forked_child_removes_nothing))
+              CMQ_TEST(test_a_writer_that_lost_its_lock_to_a_broker_is_fenced), CMQ_TEST(test_a_forked_child_abandons),
+              CMQ_TEST(test_a_forked_child_removes_nothing))

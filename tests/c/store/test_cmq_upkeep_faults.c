@@ -1,4 +1,5 @@
-/* Tests of cmq_maintain and cmq_retention: upkeep on a full disk, after a failure part way, and when the clock steps back. */
+/* Tests of cmq_maintain and cmq_retention: upkeep on a full disk, after a failure part way, and when the clock steps
+ * back. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static cmq_store_options expiring_options(const char *root, cmq_file_twin *twin)
 {
     cmq_store_options options = kit_options(root);
     options.fs = cmq_file_twin_fs(twin);
-    options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1, .delete_hours = 0xFFFFFF, .files_per_round = 2};
+    options.retention =
+        (cmq_retention){.enabled = true, .reserved_ms = 1, .delete_hours = 0xFFFFFF, .files_per_round = 2};
     return options;
 }
 
@@ -126,7 +128,8 @@ static void test_a_disk_that_was_full(void)
         CHECK(!is_full(store));
         fill_disk(twin, way == 2);
         if (way < 2) {   /* an append: without a segment yet; when the segment is used up */
-            for (int i = 0; i < 1000 && status == CMQ_OK; i++) status = kit_try_append(store, "T", 0, "another message", NULL, NULL, &appended);
+            for (int i = 0; i < 1000 && status == CMQ_OK; i++)
+                status = kit_try_append(store, "T", 0, "another message", NULL, NULL, &appended);
         } else {
             atomic_fetch_add(&kit_now_ms, 5000);
             status = cmq_store_maintain(store, false);
@@ -142,7 +145,8 @@ static void test_a_disk_that_was_full(void)
             CHECK(queue == NULL || !cmq_queue_begun(queue));
         }
         cmq_file_twin_clear_faults(twin);
-        if (way == 2) CHECK_OK(cmq_store_maintain(store, false));   /* as the background thread does ten times a second */
+        if (way == 2) CHECK_OK(cmq_store_maintain(store, false));   /* as the background thread does ten times a
+                                                                     * second */
         CHECK(!is_full(store));
         kit_append(store, "T", 0, "last", NULL, "key");
         kit_close(store);
@@ -204,8 +208,8 @@ static bool one_round_without(const char *directory, cmq_twin_kind kind, uint64_
     return failed;
 }
 
-/* Nothing was written and nothing synced where a descriptor is missing: the store is not fenced, says why upkeep waits, and the next round makes up
- * for it. */
+/* Nothing was written and nothing synced where a descriptor is missing: the store is not fenced, says why upkeep waits,
+ * and the next round makes up for it. */
 static void test_upkeep_without_descriptors_fences_nothing(void)
 {
     static const cmq_twin_kind kinds[] = {CMQ_TWIN_OPEN, CMQ_TWIN_CREATE, CMQ_TWIN_SYNC_DIRECTORY, CMQ_TWIN_SYNC_ALL};
@@ -214,7 +218,8 @@ static void test_upkeep_without_descriptors_fences_nothing(void)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         for (int way = 0; way < 4; way++) {
             uint64_t nth = 1;
-            while (one_round_without(directory, kinds[i], nth, way / 2 == 0 ? 3 : QUEUES_SYNCED_TOGETHER, way % 2 == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC)) {
+            while (one_round_without(directory, kinds[i], nth, way / 2 == 0 ? 3 : QUEUES_SYNCED_TOGETHER,
+                                     way % 2 == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC)) {
                 nth += nth < 4 ? 1 : 17;
                 rounds++;
             }
@@ -222,5 +227,6 @@ static void test_upkeep_without_descriptors_fences_nothing(void)
     CHECK(rounds > 30);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_upkeep_without_descriptors_fences_nothing), CMQ_TEST(test_a_disk_that_was_full), CMQ_TEST(test_retention_goes_on_when_the_disk_is_full), CMQ_TEST(test_retention_that_fails_part_way),
+CMQ_TEST_MAIN(CMQ_TEST(test_upkeep_without_descriptors_fences_nothing), CMQ_TEST(test_a_disk_that_was_full),
+              CMQ_TEST(test_retention_goes_on_when_the_disk_is_full), CMQ_TEST(test_retention_that_fails_part_way),
               CMQ_TEST(test_a_clock_that_steps_back_puts_nothing_off))

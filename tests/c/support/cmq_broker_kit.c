@@ -31,19 +31,27 @@ static int64_t now_of(void *context) { return ((const kit_broker *)context)->now
 
 void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t perm)
 {
-    const cmq_topic_entry topic = {.name = cmq_slice_of_text(name), .read_queues = queues, .write_queues = queues, .perm = perm};
+    const cmq_topic_entry topic = {
+        .name = cmq_slice_of_text(name), .read_queues = queues, .write_queues = queues, .perm = perm};
     CHECK_OK(cmq_tables_put_topic(kit->tables, &topic));
 }
 
-void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version)
+void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression,
+                          int64_t version)
 {
     cmq_filter *filter;
     CHECK_OK(cmq_filter_parse(cmq_slice_of_text(expression), &filter));
-    const cmq_group_entry entry = {.name = cmq_slice_of_text(group), .consume_enable = true, .consume_broadcast_enable = true, .notify = true,
-                                   .retry_queues = 1, .retry_max = 16};
+    const cmq_group_entry entry = {.name = cmq_slice_of_text(group),
+                                   .consume_enable = true,
+                                   .consume_broadcast_enable = true,
+                                   .notify = true,
+                                   .retry_queues = 1,
+                                   .retry_max = 16};
     CHECK_OK(cmq_tables_put_group(kit->tables, &entry));
     const cmq_subscription subscription = {.topic = cmq_slice_of_text(topic), .filter = filter, .sub_version = version};
-    const cmq_consumer_entry consumer = {.group = cmq_slice_of_text(group), .type = CMQ_CONSUME_PASSIVELY, .subscription_count = 1,
+    const cmq_consumer_entry consumer = {.group = cmq_slice_of_text(group),
+                                         .type = CMQ_CONSUME_PASSIVELY,
+                                         .subscription_count = 1,
                                          .subscriptions = &subscription};
     CHECK_OK(cmq_tables_put_consumer(kit->tables, &consumer));
     cmq_filter_release(filter);
@@ -85,7 +93,8 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
 
 static cmq_store *open_store(const char *root, cmq_flush_mode flush)
 {
-    const cmq_store_options options = {.path = root, .create = true, .background = flush == CMQ_FLUSH_SYNC, .flush = flush, .segment_bytes = 1 << 20};
+    const cmq_store_options options = {
+        .path = root, .create = true, .background = flush == CMQ_FLUSH_SYNC, .flush = flush, .segment_bytes = 1 << 20};
     cmq_store *store;
     CHECK_OK(cmq_store_open(&store, &options));
     return store;
@@ -96,7 +105,8 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
     kit_broker_serve(kit, open_store(root, flush), extra, false);
 }
 
-static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra, uint32_t loops, bool threads)
+static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra,
+                       uint32_t loops, bool threads)
 {
     cmq_pop_service_options options = extra != NULL ? *extra : (cmq_pop_service_options){0};
     make_tables(kit, store);
@@ -105,7 +115,8 @@ static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const 
     kit->threads = threads;
     kit_broker_topic(kit, CMQ_TOPIC_TIMER, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_topic(kit, CMQ_POP_REVIVE_TOPIC_PREFIX "C", 8, CMQ_PERM_READ | CMQ_PERM_WRITE);
-    const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true, .log_file_bytes = 16 + 200 * 52};
+    const cmq_timer_options timer = {
+        .store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true, .log_file_bytes = 16 + 200 * 52};
     CHECK_OK(cmq_timer_create(&kit->timer, &timer));
     CHECK_OK(cmq_timer_start(kit->timer));
     CHECK_OK(cmq_pop_fifo_table_create(&kit->order, 0));
@@ -124,24 +135,31 @@ static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const 
     CHECK_OK(cmq_pop_service_start(kit->pops));
 }
 
-void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra) { serve_pops(kit, store, now_ms, extra, 1, false); }
+void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra)
+{
+    serve_pops(kit, store, now_ms, extra, 1, false);
+}
 
-static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops, bool threads)
+static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra,
+                       uint32_t loops, bool threads)
 {
     serve_pops(kit, open_store(root, flush), KIT_BROKER_MS, extra, loops, threads);
 }
 
-void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra)
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush,
+                           const cmq_pop_service_options *extra)
 {
     start_pops(kit, root, flush, extra, 1, false);
 }
 
-void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops)
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush,
+                              const cmq_pop_service_options *extra, uint32_t loops)
 {
     start_pops(kit, root, flush, extra, loops, false);
 }
 
-void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra, uint32_t loops)
+void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra,
+                                   uint32_t loops)
 {
     start_pops(kit, root, CMQ_FLUSH_ASYNC, extra, loops, true);
 }
@@ -203,15 +221,16 @@ int kit_client(kit_broker *kit)
     return client;
 }
 
-static bool write_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format, const kit_field *fields, const void *body,
-                          size_t bytes)
+static bool write_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format,
+                          const kit_field *fields, const void *body, size_t bytes)
 {
     const size_t room = 262144 + bytes;
     uint8_t *frame = malloc(room);
     CHECK(frame != NULL);
     cmq_command_writer writer;
     cmq_command_begin(&writer, frame, room, format, code, opaque, flag, CMQ_SLICE_NONE);
-    for (; fields->name != NULL; fields++) cmq_command_add_text(&writer, cmq_slice_of_text(fields->name), cmq_slice_of_text(fields->value));
+    for (; fields->name != NULL; fields++)
+        cmq_command_add_text(&writer, cmq_slice_of_text(fields->name), cmq_slice_of_text(fields->value));
     const size_t header = cmq_command_end(&writer, bytes);
     CHECK(header + bytes <= room);
     if (bytes > 0) memcpy(frame + header, body, bytes);
@@ -225,7 +244,8 @@ static bool write_request(int client, int32_t code, int32_t opaque, int32_t flag
     return sent == header + bytes;
 }
 
-void kit_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format, const kit_field *fields, const void *body, size_t bytes)
+void kit_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format,
+                 const kit_field *fields, const void *body, size_t bytes)
 {
     CHECK(write_request(client, code, opaque, flag, format, fields, body, bytes));
 }
@@ -331,7 +351,8 @@ int64_t kit_number(const kit_answer *answer, const char *name)
 {
     cmq_slice value;
     int64_t number;
-    if (!cmq_command_find(&answer->command, name, &value)) cmq_test_fail(__FILE__, __LINE__, "the answer has no field %s", name);
+    if (!cmq_command_find(&answer->command, name, &value))
+        cmq_test_fail(__FILE__, __LINE__, "the answer has no field %s", name);
     CHECK_OK(cmq_field_i64(value, &number));
     return number;
 }
@@ -340,19 +361,22 @@ void kit_send_message(int client, int32_t opaque, const char *topic, const char 
 {
     char properties[256];
     snprintf(properties, sizeof properties, "TAGS\x01%s\x02UNIQ_KEY\x01key%d\x02", tag, opaque);
-    const kit_field fields[] = {{"a", "P"}, {"b", topic}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"},           {"f", "0"},     {"g", "1700000000000"},
-                                {"h", "0"}, {"i", properties}, {"j", "0"}, {"k", "false"}, {"m", "false"}, {NULL, NULL}};
+    const kit_field fields[] = {{"a", "P"},     {"b", topic},           {"c", "TBW102"}, {"d", "4"},        {"e", "0"},
+                                {"f", "0"},     {"g", "1700000000000"}, {"h", "0"},      {"i", properties}, {"j", "0"},
+                                {"k", "false"}, {"m", "false"},         {NULL, NULL}};
     kit_request(client, 310, opaque, 0, CMQ_HEADER_JSON, fields, body, strlen(body));
 }
 
-void kit_pull(int client, int32_t opaque, const char *topic, int64_t offset, int32_t sys_flag, int64_t suspend_ms, const char *expression)
+void kit_pull(int client, int32_t opaque, const char *topic, int64_t offset, int32_t sys_flag, int64_t suspend_ms,
+              const char *expression)
 {
     char from[24], flag[12], suspend[24];
     snprintf(from, sizeof from, "%" PRId64, offset);
     snprintf(flag, sizeof flag, "%d", sys_flag);
     snprintf(suspend, sizeof suspend, "%" PRId64, suspend_ms);
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", topic}, {"queueId", "0"}, {"queueOffset", from}, {"maxMsgNums", "32"}, {"sysFlag", flag},
-                                {"commitOffset", "0"}, {"suspendTimeoutMillis", suspend}, {"subscription", expression}, {"subVersion", "1"},
-                                {"expressionType", "TAG"}, {NULL, NULL}};
+    const kit_field fields[] = {
+        {"consumerGroup", "G"},       {"topic", topic},    {"queueId", "0"},          {"queueOffset", from},
+        {"maxMsgNums", "32"},         {"sysFlag", flag},   {"commitOffset", "0"},     {"suspendTimeoutMillis", suspend},
+        {"subscription", expression}, {"subVersion", "1"}, {"expressionType", "TAG"}, {NULL, NULL}};
     kit_request(client, 11, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
 }

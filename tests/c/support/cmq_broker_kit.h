@@ -1,4 +1,5 @@
-/* cmq_broker_kit: a broker on a free port of the loopback, without threads of its loops: a test sends, turns, and reads what came.
+/* cmq_broker_kit: a broker on a free port of the loopback, without threads of its loops: a test sends, turns, and reads
+ * what came.
  *
  * Time is frozen until kit_broker_pass moves it. A failed check ends the program, so nothing here returns a status.
  */
@@ -30,16 +31,21 @@ typedef struct kit_broker {
     _Atomic int64_t now_ms;           /* the wall clock of pops and timers, which goes with now_ns */
 } kit_broker;
 
-/* Open a store at `root` with this flush mode, and serve it. Topics T (4 queues), B (batch), group G; G has subscribed T with every tag. */
+/* Open a store at `root` with this flush mode, and serve it. Topics T (4 queues), B (batch), group G; G has subscribed
+ * T with every tag. */
 void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_broker_options *extra);
 /* The same over a store that is open, with or without threads of the loops (then time is the system's). */
 void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads);
-/* The same as kit_broker_start, with pops; NULL: their defaults. Topics of timers and of the revive log are there, too. */
-void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra);
+/* The same as kit_broker_start, with pops; NULL: their defaults. Topics of timers and of the revive log are there,
+ * too. */
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush,
+                           const cmq_pop_service_options *extra);
 /* The same on so many loops, which turn one after another; connections are dealt out among them. */
-void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops);
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush,
+                              const cmq_pop_service_options *extra, uint32_t loops);
 /* The same with loops that run in threads; flush mode is async. Pops' time is frozen all the same. */
-void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra, uint32_t loops);
+void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra,
+                                   uint32_t loops);
 /* The same over a store that is open, at this time of its clock; the offsets are empty. */
 void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra);
 /* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
@@ -47,7 +53,8 @@ void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
 void kit_broker_stop(kit_broker *kit);
 
 void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t perm);
-void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version);
+void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression,
+                          int64_t version);
 
 /* A client's connection. */
 int kit_client(kit_broker *kit);
@@ -59,7 +66,8 @@ typedef struct kit_field {
 } kit_field;
 
 /* Write a request to the connection; nothing is turned yet. */
-void kit_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format, const kit_field *fields, const void *body, size_t bytes);
+void kit_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format,
+                 const kit_field *fields, const void *body, size_t bytes);
 
 /* The same in JSON, without a failure of the test: false when the peer has gone. */
 bool kit_try_request(int client, int32_t code, int32_t opaque, const kit_field *fields, const void *body, size_t bytes);
@@ -90,6 +98,7 @@ const char *kit_text(const kit_answer *answer, const char *name);
 /* Send of one message (code 310) to T, tag and body as given; queue 0. */
 void kit_send_message(int client, int32_t opaque, const char *topic, const char *tag, const char *body);
 /* Pull from queue 0 of a topic by G; sys_flag 2 is held when there is nothing. */
-void kit_pull(int client, int32_t opaque, const char *topic, int64_t offset, int32_t sys_flag, int64_t suspend_ms, const char *expression);
+void kit_pull(int client, int32_t opaque, const char *topic, int64_t offset, int32_t sys_flag, int64_t suspend_ms,
+              const char *expression);
 
 #endif

@@ -80,7 +80,8 @@ static void put_record(fake_queue *queue, const uint8_t *record, uint32_t bytes)
     queue->messages[queue->count++] = (fake_message){.record = copy, .bytes = bytes};
 }
 
-static void store(fake_queue *queue, int32_t queue_id, const cmq_send_header *header, cmq_slice body, cmq_slice properties, bool changed)
+static void store(fake_queue *queue, int32_t queue_id, const cmq_send_header *header, cmq_slice body,
+                  cmq_slice properties, bool changed)
 {
     uint8_t *own = malloc(body.bytes);
     CHECK(own != NULL);
@@ -105,7 +106,10 @@ static void store(fake_queue *queue, int32_t queue_id, const cmq_send_header *he
 }
 
 /* Whether it is this send's turn to go wrong in such a way. */
-static bool errs(const cmq_fake_broker *broker, cmq_fake_fault fault) { return broker->fault == fault && broker->sends == FAULT_AT; }
+static bool errs(const cmq_fake_broker *broker, cmq_fake_fault fault)
+{
+    return broker->fault == fault && broker->sends == FAULT_AT;
+}
 
 static void store_one(cmq_fake_broker *broker, const cmq_send_header *header, cmq_slice body, cmq_slice properties)
 {
@@ -134,11 +138,13 @@ typedef struct fake_field {
     int64_t value;
 } fake_field;
 
-static void answer(fake_conn *conn, cmq_header_format format, int32_t opaque, int32_t code, const fake_field *fields, size_t count, cmq_slice body)
+static void answer(fake_conn *conn, cmq_header_format format, int32_t opaque, int32_t code, const fake_field *fields,
+                   size_t count, cmq_slice body)
 {
     cmq_command_writer writer;
     uint8_t *into = reserve(conn, 4096 + body.bytes);
-    cmq_command_begin(&writer, into, 4096, format, code, opaque, CMQ_COMMAND_RESPONSE, CMQ_NAME("remark of the fake broker"));
+    cmq_command_begin(&writer, into, 4096, format, code, opaque, CMQ_COMMAND_RESPONSE,
+                      CMQ_NAME("remark of the fake broker"));
     for (size_t i = 0; i < count; i++) cmq_command_add_i64(&writer, cmq_slice_of_text(fields[i].name), fields[i].value);
     const size_t bytes = cmq_command_end(&writer, body.bytes);
     CHECK(bytes > 0 && bytes <= 4096);
@@ -159,7 +165,8 @@ static void answer_pull(cmq_fake_broker *broker, fake_conn *conn, uint32_t queue
         if (message->bytes > 0) memcpy(body + bytes, message->record, message->bytes);
         bytes += message->bytes;
     }
-    const fake_field fields[] = {{"suggestWhichBrokerId", 0}, {"nextBeginOffset", next}, {"minOffset", 0}, {"maxOffset", next}};
+    const fake_field fields[] = {
+        {"suggestWhichBrokerId", 0}, {"nextBeginOffset", next}, {"minOffset", 0}, {"maxOffset", next}};
     answer(conn, pull->format, pull->opaque, bytes > 0 ? 0 : 20, fields, 4, (cmq_slice){.data = body, .bytes = bytes});
     free(body);
 }
@@ -202,13 +209,17 @@ static bool serve_send(cmq_fake_broker *broker, fake_conn *conn, cmq_slice body)
         cmq_wire_batch_element element;
         cmq_status status;
         CHECK(header.batch);
-        while ((status = cmq_wire_batch_next(&body, &element)) == CMQ_OK) store_one(broker, &header, element.body, element.properties);
+        while ((status = cmq_wire_batch_next(&body, &element)) == CMQ_OK)
+            store_one(broker, &header, element.body, element.properties);
         CHECK_STATUS(status, CMQ_END);
     } else {
         store_one(broker, &header, body, header.properties);
     }
-    const fake_field fields[] = {{"queueId", header.queue_id + errs(broker, CMQ_FAKE_OTHER_QUEUE)}, {"queueOffset", offset}, {"msgId", 1}};
-    if (!oneway) answer(conn, command->format, command->opaque, 0, fields, errs(broker, CMQ_FAKE_NO_FIELDS) ? 0 : 3, CMQ_SLICE_NONE);
+    const fake_field fields[] = {
+        {"queueId", header.queue_id + errs(broker, CMQ_FAKE_OTHER_QUEUE)}, {"queueOffset", offset}, {"msgId", 1}};
+    if (!oneway)
+        answer(conn, command->format, command->opaque, 0, fields, errs(broker, CMQ_FAKE_NO_FIELDS) ? 0 : 3,
+               CMQ_SLICE_NONE);
     return true;
 }
 
@@ -223,7 +234,8 @@ static void serve_pull(cmq_fake_broker *broker, fake_conn *conn)
         answer(conn, command->format, command->opaque, 24, NULL, 0, CMQ_SLICE_NONE);
         return;
     }
-    conn->holds[header.queue_id] = (fake_hold){.held = true, .opaque = command->opaque, .format = command->format, .from = header.queue_offset};
+    conn->holds[header.queue_id] =
+        (fake_hold){.held = true, .opaque = command->opaque, .format = command->format, .from = header.queue_offset};
 }
 
 /* A batch of the first queue that has one. */
@@ -233,19 +245,22 @@ static void serve_pop(cmq_fake_broker *broker, fake_conn *conn)
     cmq_pop_header header;
     uint32_t q = 0, bytes = 0;
     CHECK_OK(cmq_pop_header_read(command, &header));
-    CHECK(header.queue_id == -1 && header.max_messages > 0 && header.max_messages <= 32 && header.invisible_ms > 0 && header.poll_ms > 0);
+    CHECK(header.queue_id == -1 && header.max_messages > 0 && header.max_messages <= 32 && header.invisible_ms > 0 &&
+          header.poll_ms > 0);
     while (q < broker->queue_count && broker->queues[q].popped == broker->queues[q].count) q++;
     if (q == broker->queue_count) {
         answer(conn, command->format, command->opaque, 210, NULL, 0, CMQ_SLICE_NONE);
         return;
     }
     fake_queue *queue = &broker->queues[q];
-    const size_t left = queue->count - queue->popped, first = queue->popped, count = left < (size_t)header.max_messages ? left : (size_t)header.max_messages;
+    const size_t left = queue->count - queue->popped, first = queue->popped,
+                 count = left < (size_t)header.max_messages ? left : (size_t)header.max_messages;
     for (size_t i = 0; i < count; i++) bytes += queue->messages[first + i].bytes;
     uint8_t *into = reserve(conn, 4096 + bytes);
     char starts[64];
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, 4096, command->format, 0, command->opaque, CMQ_COMMAND_RESPONSE, CMQ_NAME("FOUND"));
+    cmq_command_begin(&writer, into, 4096, command->format, 0, command->opaque, CMQ_COMMAND_RESPONSE,
+                      CMQ_NAME("FOUND"));
     if (broker->fault != CMQ_FAKE_POPS_BARE) {
         snprintf(starts, sizeof starts, "0 77 5;0 %u %zu", q, FIRST_OFFSET + first);
         cmq_command_add_i64(&writer, CMQ_NAME("popTime"), POP_MS);
@@ -270,15 +285,18 @@ static void serve_ack(cmq_fake_broker *broker, fake_conn *conn)
     char handle[128];
     long long start, invisible_ms;
     CHECK_OK(cmq_pop_header_read(command, &header));
-    CHECK(header.queue_id >= 0 && (uint32_t)header.queue_id < broker->queue_count && header.handle.bytes < sizeof handle);
+    CHECK(header.queue_id >= 0 && (uint32_t)header.queue_id < broker->queue_count &&
+          header.handle.bytes < sizeof handle);
     fake_queue *queue = &broker->queues[header.queue_id];
     CHECK(header.offset >= FIRST_OFFSET && header.offset < FIRST_OFFSET + (int64_t)queue->popped);
     CHECK(sscanf((const char *)header.handle.data, "%lld %*s %lld", &start, &invisible_ms) == 2);
     CHECK(start <= header.offset && start > header.offset - 32);
-    snprintf(handle, sizeof handle, "%lld %lld %lld 3 0 broker-f %d %lld", start, (long long)POP_MS, invisible_ms, header.queue_id, (long long)header.offset);
+    snprintf(handle, sizeof handle, "%lld %lld %lld 3 0 broker-f %d %lld", start, (long long)POP_MS, invisible_ms,
+             header.queue_id, (long long)header.offset);
     CHECK(cmq_slice_equal(header.handle, cmq_slice_of_text(handle)));
     if (++broker->acks != FAULT_AT || broker->fault != CMQ_FAKE_FORGETS_ACK) queue->acked++;
-    answer(conn, command->format, command->opaque, broker->fault == CMQ_FAKE_REFUSES_ACKS ? 4 : 0, NULL, 0, CMQ_SLICE_NONE);
+    answer(conn, command->format, command->opaque, broker->fault == CMQ_FAKE_REFUSES_ACKS ? 4 : 0, NULL, 0,
+           CMQ_SLICE_NONE);
 }
 
 /* The last offset, or the group's. */
@@ -336,7 +354,8 @@ static bool read_conn(cmq_fake_broker *broker, fake_conn *conn)
     conn->in_used += (size_t)got;
     size_t at = 0, needed;
     cmq_frame frame;
-    while (cmq_frame_next((cmq_slice){.data = conn->in + at, .bytes = conn->in_used - at}, CMQ_FRAME_BYTES_MAX, &frame, &needed) == CMQ_OK) {
+    while (cmq_frame_next((cmq_slice){.data = conn->in + at, .bytes = conn->in_used - at}, CMQ_FRAME_BYTES_MAX, &frame,
+                          &needed) == CMQ_OK) {
         if (!serve(broker, conn, &frame)) return false;
         at += frame.bytes;
     }
@@ -369,8 +388,10 @@ static void *run(void *context)
 {
     cmq_fake_broker *broker = context;
     for (;;) {
-        struct pollfd wanted[CONNS_MAX + 2] = {{.fd = broker->stop_fd, .events = POLLIN}, {.fd = broker->listener, .events = POLLIN}};
-        for (size_t i = 0; i < broker->conn_count; i++) wanted[2 + i] = (struct pollfd){.fd = broker->conns[i].fd, .events = POLLIN};
+        struct pollfd wanted[CONNS_MAX + 2] = {{.fd = broker->stop_fd, .events = POLLIN},
+                                               {.fd = broker->listener, .events = POLLIN}};
+        for (size_t i = 0; i < broker->conn_count; i++)
+            wanted[2 + i] = (struct pollfd){.fd = broker->conns[i].fd, .events = POLLIN};
         const size_t count = broker->conn_count;
         CHECK(poll(wanted, (nfds_t)(2 + count), -1) > 0);
         if (wanted[0].revents != 0) return NULL;

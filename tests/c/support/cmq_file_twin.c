@@ -1,4 +1,5 @@
-/* cmq_file_twin: the calls: each is counted, may run a hook or fail, is done on the real file, and is noted. See cmq_file_twin.h.
+/* cmq_file_twin: the calls: each is counted, may run a hook or fail, is done on the real file, and is noted. See
+ * cmq_file_twin.h.
  *
  * Way: store -> cmq_fs -> [cmq_file_twin] -> cmq_fs_posix or cmq_memory_fs, and notes into cmq_file_twin_state
  */
@@ -36,12 +37,27 @@ static void unlock(cmq_file_twin *twin) { pthread_mutex_unlock(&twin->mutex); }
 const char *cmq_file_twin_kind_name(cmq_twin_kind kind)
 {
     static const char *const names[] = {
-        [CMQ_TWIN_CREATE] = "create", [CMQ_TWIN_WRITE] = "write", [CMQ_TWIN_SYNC] = "sync", [CMQ_TWIN_RESIZE] = "resize",
-        [CMQ_TWIN_RESERVE] = "reserve", [CMQ_TWIN_PUNCH] = "punch", [CMQ_TWIN_SYNC_MAPPED] = "sync_mapped",
-        [CMQ_TWIN_MAKE_DIRECTORY] = "make_directory", [CMQ_TWIN_REMOVE] = "remove", [CMQ_TWIN_REMOVE_DIRECTORY] = "remove_directory",
-        [CMQ_TWIN_RENAME] = "rename", [CMQ_TWIN_SYNC_DIRECTORY] = "sync_directory", [CMQ_TWIN_SYNC_ALL] = "sync_all",
-        [CMQ_TWIN_OPEN] = "open", [CMQ_TWIN_READ] = "read", [CMQ_TWIN_MAP] = "map", [CMQ_TWIN_LOCK] = "lock", [CMQ_TWIN_STAT] = "stat",
-        [CMQ_TWIN_LIST] = "list", [CMQ_TWIN_DISK_SPACE] = "disk_space", [CMQ_TWIN_ANY_CHANGE] = "any change",
+        [CMQ_TWIN_CREATE] = "create",
+        [CMQ_TWIN_WRITE] = "write",
+        [CMQ_TWIN_SYNC] = "sync",
+        [CMQ_TWIN_RESIZE] = "resize",
+        [CMQ_TWIN_RESERVE] = "reserve",
+        [CMQ_TWIN_PUNCH] = "punch",
+        [CMQ_TWIN_SYNC_MAPPED] = "sync_mapped",
+        [CMQ_TWIN_MAKE_DIRECTORY] = "make_directory",
+        [CMQ_TWIN_REMOVE] = "remove",
+        [CMQ_TWIN_REMOVE_DIRECTORY] = "remove_directory",
+        [CMQ_TWIN_RENAME] = "rename",
+        [CMQ_TWIN_SYNC_DIRECTORY] = "sync_directory",
+        [CMQ_TWIN_SYNC_ALL] = "sync_all",
+        [CMQ_TWIN_OPEN] = "open",
+        [CMQ_TWIN_READ] = "read",
+        [CMQ_TWIN_MAP] = "map",
+        [CMQ_TWIN_LOCK] = "lock",
+        [CMQ_TWIN_STAT] = "stat",
+        [CMQ_TWIN_LIST] = "list",
+        [CMQ_TWIN_DISK_SPACE] = "disk_space",
+        [CMQ_TWIN_ANY_CHANGE] = "any change",
     };
     CMQ_ASSERT((size_t)kind < sizeof names / sizeof names[0]);
     return names[kind];
@@ -57,7 +73,8 @@ static bool take_fault(cmq_file_twin *twin, cmq_twin_kind kind, cmq_twin_fault *
         if (fault->kind != kind && !(fault->kind == CMQ_TWIN_ANY_CHANGE && kind < CMQ_TWIN_CHANGES)) continue;
         if (twin->counts[fault->kind] < fault->nth) continue;
         *fault_out = *fault;
-        if (fault->times > 0 && twin->counts[fault->kind] + 1 >= fault->nth + fault->times) *fault = twin->faults[--twin->fault_count];
+        if (fault->times > 0 && twin->counts[fault->kind] + 1 >= fault->nth + fault->times)
+            *fault = twin->faults[--twin->fault_count];
         twin->failure_count++;
         return true;
     }
@@ -65,7 +82,8 @@ static bool take_fault(cmq_file_twin *twin, cmq_twin_kind kind, cmq_twin_fault *
 }
 
 /* Every call comes through here first, without the mutex. True when it has to fail. */
-static bool enter(cmq_file_twin *twin, cmq_twin_kind kind, const char *path, uint64_t offset, uint64_t bytes, cmq_twin_fault *fault_out)
+static bool enter(cmq_file_twin *twin, cmq_twin_kind kind, const char *path, uint64_t offset, uint64_t bytes,
+                  cmq_twin_fault *fault_out)
 {
     cmq_twin_call call = {.kind = kind, .path = path, .offset = offset, .bytes = bytes};
     cmq_twin_hook hook = NULL;
@@ -90,7 +108,8 @@ static bool enter(cmq_file_twin *twin, cmq_twin_kind kind, const char *path, uin
 
 static cmq_status fail_by(const cmq_twin_fault *fault, cmq_twin_kind kind, const char *path)
 {
-    return cmq_fail_errno(fault->sys_errno, "cannot %s %.300s (fault of the twin)", cmq_file_twin_kind_name(kind), path);
+    return cmq_fail_errno(fault->sys_errno, "cannot %s %.300s (fault of the twin)", cmq_file_twin_kind_name(kind),
+                          path);
 }
 
 /* enter for calls that do nothing when they fail. */
@@ -100,14 +119,18 @@ static cmq_status CMQ_MUST_CHECK enter_plain(cmq_file_twin *twin, cmq_twin_kind 
     return enter(twin, kind, path, 0, 0, &fault) ? fail_by(&fault, kind, path) : CMQ_OK;
 }
 
-static bool ignores(const cmq_file_twin *twin, cmq_twin_kind kind) { return (twin->ignored_syncs & CMQ_TWIN_BIT(kind)) != 0; }
+static bool ignores(const cmq_file_twin *twin, cmq_twin_kind kind)
+{
+    return (twin->ignored_syncs & CMQ_TWIN_BIT(kind)) != 0;
+}
 
 /* ---- open and close ---- */
 
 static cmq_status twin_open(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out)
 {
     cmq_file_twin *twin = twin_of(self);
-    if (!twin_is_inside(twin, path)) return cmq_fail(CMQ_ERR_ARGUMENT, "%s is outside the twin's directory %s", path, twin->root);
+    if (!twin_is_inside(twin, path))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "%s is outside the twin's directory %s", path, twin->root);
     lock(twin);
     const twin_node *there = twin_find(twin, path);
     unlock(twin);
@@ -176,7 +199,8 @@ static cmq_status twin_resize(cmq_file *file, uint64_t bytes)
 {
     twin_file *self = opened(file);
     cmq_twin_fault fault;
-    if (enter(self->twin, CMQ_TWIN_RESIZE, self->path, bytes, 0, &fault)) return fail_by(&fault, CMQ_TWIN_RESIZE, self->path);
+    if (enter(self->twin, CMQ_TWIN_RESIZE, self->path, bytes, 0, &fault))
+        return fail_by(&fault, CMQ_TWIN_RESIZE, self->path);
     lock(self->twin);
     cmq_file_info before = {0};
     cmq_status status = cmq_file_info_of(self->inner, &before);
@@ -233,13 +257,20 @@ static cmq_status twin_lock(cmq_file *file, int64_t *holder_pid_out)
 
 static void twin_unlock(cmq_file *file) { cmq_file_unlock(opened(file)->inner); }
 
-static cmq_status twin_lock_is_guarded(cmq_file *file, bool *guarded_out) { return cmq_file_lock_is_guarded(opened(file)->inner, guarded_out); }
-static cmq_status twin_lock_holder(cmq_file *file, int64_t *holder_pid_out) { return cmq_file_lock_holder(opened(file)->inner, holder_pid_out); }
+static cmq_status twin_lock_is_guarded(cmq_file *file, bool *guarded_out)
+{
+    return cmq_file_lock_is_guarded(opened(file)->inner, guarded_out);
+}
+static cmq_status twin_lock_holder(cmq_file *file, int64_t *holder_pid_out)
+{
+    return cmq_file_lock_holder(opened(file)->inner, holder_pid_out);
+}
 
 /* ---- syncs: notes only ---- */
 
 /* A range of a file is durable now, or can no longer become so. */
-static cmq_status CMQ_MUST_CHECK sync_range(twin_file *self, cmq_twin_kind kind, uint64_t offset, uint64_t end, bool whole)
+static cmq_status CMQ_MUST_CHECK sync_range(twin_file *self, cmq_twin_kind kind, uint64_t offset, uint64_t end,
+                                            bool whole)
 {
     cmq_twin_fault fault;
     const bool fails = enter(self->twin, kind, self->path, offset, end - offset, &fault);
@@ -264,8 +295,8 @@ static cmq_status twin_map(cmq_file *file, uint64_t offset, size_t bytes, bool w
     status = cmq_file_map(self->inner, offset, bytes, writable, address_out);
     if (status == CMQ_OK) {
         twin->mappings = twin_grow(twin->mappings, &twin->mapping_room, twin->mapping_count, sizeof *twin->mappings);
-        twin->mappings[twin->mapping_count++] =
-            (twin_mapping){.address = *address_out, .bytes = bytes, .offset = offset, .node = self->node, .writable = writable};
+        twin->mappings[twin->mapping_count++] = (twin_mapping){
+            .address = *address_out, .bytes = bytes, .offset = offset, .node = self->node, .writable = writable};
         self->node->mappings++;
         if (writable) {
             self->node->writable_mappings++;
@@ -280,7 +311,9 @@ static twin_mapping *find_mapping(cmq_file_twin *twin, const uint8_t *address, s
 {
     for (size_t i = 0; i < twin->mapping_count; i++) {
         twin_mapping *mapping = &twin->mappings[i];
-        if (address >= mapping->address && bytes <= mapping->bytes && (size_t)(address - mapping->address) <= mapping->bytes - bytes) return mapping;
+        if (address >= mapping->address && bytes <= mapping->bytes &&
+            (size_t)(address - mapping->address) <= mapping->bytes - bytes)
+            return mapping;
     }
     cmq_test_fail(__FILE__, __LINE__, "%zu bytes at %p were not mapped through the twin", bytes, (const void *)address);
 }
@@ -290,7 +323,8 @@ static void twin_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
     cmq_file_twin *twin = twin_of(self);
     lock(twin);
     twin_mapping *mapping = find_mapping(twin, address, bytes);
-    if (mapping->address != address || mapping->bytes != bytes) cmq_test_fail(__FILE__, __LINE__, "only a part of a mapping is unmapped");
+    if (mapping->address != address || mapping->bytes != bytes)
+        cmq_test_fail(__FILE__, __LINE__, "only a part of a mapping is unmapped");
     mapping->node->mappings--;
     if (mapping->writable) mapping->node->writable_mappings--;
     *mapping = twin->mappings[--twin->mapping_count];
@@ -304,7 +338,8 @@ static cmq_status twin_sync_mapped(cmq_file *file, uint8_t *address, size_t byte
     lock(self->twin);
     const twin_mapping *mapping = find_mapping(self->twin, address, bytes);
     const uint64_t offset = mapping->offset + (uint64_t)(address - mapping->address);
-    if (mapping->node != self->node) cmq_test_fail(__FILE__, __LINE__, "a mapping of another file is synced through %s", self->path);
+    if (mapping->node != self->node)
+        cmq_test_fail(__FILE__, __LINE__, "a mapping of another file is synced through %s", self->path);
     unlock(self->twin);
     return sync_range(self, CMQ_TWIN_SYNC_MAPPED, offset, offset + bytes, false);
 }
@@ -330,8 +365,10 @@ static cmq_status twin_sync_directory(cmq_fs *self, const char *path)
     if (status != CMQ_OK) return status;
     lock(twin);
     const twin_node *directory = twin_find(twin, path);
-    if (directory == NULL && twin_is_inside(twin, path)) status = cmq_fail_errno(ENOENT, "cannot sync directory %s", path);
-    else if (directory != NULL && !directory->is_directory) status = cmq_fail_errno(ENOTDIR, "cannot sync directory %s", path);
+    if (directory == NULL && twin_is_inside(twin, path))
+        status = cmq_fail_errno(ENOENT, "cannot sync directory %s", path);
+    else if (directory != NULL && !directory->is_directory)
+        status = cmq_fail_errno(ENOTDIR, "cannot sync directory %s", path);
     else if (directory != NULL && !ignores(twin, CMQ_TWIN_SYNC_DIRECTORY)) twin_changes_commit(twin, directory);
     unlock(twin);
     return status;
@@ -362,7 +399,8 @@ static cmq_status CMQ_MUST_CHECK make_one(cmq_file_twin *twin, const char *path,
     char name[TWIN_NAME_BYTES];
     lock(twin);
     status = cmq_fs_make_directory_unsynced(twin->below, path);
-    if (status == CMQ_OK && twin_find_parent(twin, path, &directory, name) && twin_names_get(&twin->live, directory, name) == NULL)
+    if (status == CMQ_OK && twin_find_parent(twin, path, &directory, name) &&
+        twin_names_get(&twin->live, directory, name) == NULL)
         twin_change_add(twin, twin_node_make(twin, path, true, false), NULL, NULL, directory, name);
     unlock(twin);
     return status != CMQ_OK || !synced ? status : twin_sync_directory(&twin->base, parent);
@@ -370,7 +408,8 @@ static cmq_status CMQ_MUST_CHECK make_one(cmq_file_twin *twin, const char *path,
 
 static cmq_status CMQ_MUST_CHECK make_all(cmq_file_twin *twin, const char *path, bool synced)
 {
-    if (!twin_is_inside(twin, path)) return cmq_fail(CMQ_ERR_ARGUMENT, "%s is outside the twin's directory %s", path, twin->root);
+    if (!twin_is_inside(twin, path))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "%s is outside the twin's directory %s", path, twin->root);
     char prefix[CMQ_PATH_BYTES], parent[CMQ_PATH_BYTES];
     memcpy(parent, twin->root, twin->root_bytes + 1);
     for (size_t end = twin->root_bytes + 1; end <= strlen(path); end++) {
@@ -391,7 +430,10 @@ static cmq_status CMQ_MUST_CHECK make_all(cmq_file_twin *twin, const char *path,
 }
 
 static cmq_status twin_make_directory(cmq_fs *self, const char *path) { return make_all(twin_of(self), path, true); }
-static cmq_status twin_make_directory_unsynced(cmq_fs *self, const char *path) { return make_all(twin_of(self), path, false); }
+static cmq_status twin_make_directory_unsynced(cmq_fs *self, const char *path)
+{
+    return make_all(twin_of(self), path, false);
+}
 
 /* Removing files and directories, and renaming, differ in the real call only. */
 static cmq_status CMQ_MUST_CHECK change_names(cmq_file_twin *twin, cmq_twin_kind kind, const char *from, const char *to)
@@ -408,18 +450,29 @@ static cmq_status CMQ_MUST_CHECK change_names(cmq_file_twin *twin, cmq_twin_kind
     if (status == CMQ_OK) {
         const bool inside = node != NULL && twin_find_parent(twin, from, &from_directory, from_name) &&
                             (to == NULL || twin_find_parent(twin, to, &to_directory, to_name));
-        if (!inside) cmq_test_fail(__FILE__, __LINE__, "%s of %s leaves the twin's directory", cmq_file_twin_kind_name(kind), from);
+        if (!inside)
+            cmq_test_fail(__FILE__, __LINE__, "%s of %s leaves the twin's directory", cmq_file_twin_kind_name(kind),
+                          from);
         twin_change_add(twin, node, from_directory, from_name, to_directory, to_name);
     }
     unlock(twin);
     return status;
 }
 
-static cmq_status twin_remove(cmq_fs *self, const char *path) { return change_names(twin_of(self), CMQ_TWIN_REMOVE, path, NULL); }
+static cmq_status twin_remove(cmq_fs *self, const char *path)
+{
+    return change_names(twin_of(self), CMQ_TWIN_REMOVE, path, NULL);
+}
 
-static cmq_status twin_remove_directory(cmq_fs *self, const char *path) { return change_names(twin_of(self), CMQ_TWIN_REMOVE_DIRECTORY, path, NULL); }
+static cmq_status twin_remove_directory(cmq_fs *self, const char *path)
+{
+    return change_names(twin_of(self), CMQ_TWIN_REMOVE_DIRECTORY, path, NULL);
+}
 
-static cmq_status twin_rename(cmq_fs *self, const char *from, const char *to) { return change_names(twin_of(self), CMQ_TWIN_RENAME, from, to); }
+static cmq_status twin_rename(cmq_fs *self, const char *from, const char *to)
+{
+    return change_names(twin_of(self), CMQ_TWIN_RENAME, from, to);
+}
 
 static cmq_status twin_disk_space(cmq_fs *self, const char *path, cmq_disk_space *space_out)
 {
@@ -465,7 +518,10 @@ static const cmq_fs_ops twin_ops = {
 
 /* ---- the twin itself ---- */
 
-cmq_file_twin *cmq_file_twin_create(const char *root, uint64_t seed) { return cmq_file_twin_create_over(cmq_fs_posix(), root, seed); }
+cmq_file_twin *cmq_file_twin_create(const char *root, uint64_t seed)
+{
+    return cmq_file_twin_create_over(cmq_fs_posix(), root, seed);
+}
 
 cmq_file_twin *cmq_file_twin_create_over(cmq_fs *below, const char *root, uint64_t seed)
 {
@@ -489,8 +545,8 @@ void cmq_file_twin_close(cmq_file_twin *twin)
     if (twin == NULL) return;
     for (const twin_node *node = twin->nodes; node != NULL; node = node->next)
         if (node->handles > 0 || node->mappings > 0)
-            cmq_test_fail(__FILE__, __LINE__, "a file under %s has %u handles and %u mappings when its twin is closed", twin->root, node->handles,
-                          node->mappings);
+            cmq_test_fail(__FILE__, __LINE__, "a file under %s has %u handles and %u mappings when its twin is closed",
+                          twin->root, node->handles, node->mappings);
     twin_free_all(twin);
     twin_bytes_free(&twin->now);
     twin_bytes_free(&twin->image);

@@ -2,8 +2,9 @@
  *
  * Owns:      the content of every file at its last sync, the directory changes that no sync_directory covers yet, and a
  *            descriptor per file until the twin is closed.
- * Model:     tests/crash/FAULTS.md. In short: at any call any subset of the sectors (512 B), lengths, creations, renames and
- *            removals that no sync covers may be lost. The twin never calls a real fsync: its syncs are notes in its memory.
+ * Model:     tests/crash/FAULTS.md. In short: at any call any subset of the sectors (512 B), lengths, creations,
+ *            renames and removals that no sync covers may be lost. The twin never calls a real fsync: its syncs are
+ *            notes in its memory.
  * Use:       make it over a directory (existing files count as durable), give cmq_file_twin_fs() to the store, and ask
  *            for crash images, from a hook at a call or at any time between; then open the image with cmq_fs_posix(),
  *            or another twin.
@@ -30,7 +31,8 @@ typedef enum cmq_twin_kind {
     CMQ_TWIN_RESERVE,
     CMQ_TWIN_PUNCH,
     CMQ_TWIN_SYNC_MAPPED,
-    CMQ_TWIN_MAKE_DIRECTORY,   /* once per directory that is made; its parent's SYNC_DIRECTORY follows as a call of its own */
+    CMQ_TWIN_MAKE_DIRECTORY,   /* once per directory that is made; its parent's SYNC_DIRECTORY follows as a call of its
+                                * own */
     CMQ_TWIN_REMOVE,
     CMQ_TWIN_REMOVE_DIRECTORY,
     CMQ_TWIN_RENAME,
@@ -50,7 +52,8 @@ typedef enum cmq_twin_kind {
 
 #define CMQ_TWIN_BIT(kind) (1u << (kind))
 #define CMQ_TWIN_FILE_SYNCS (CMQ_TWIN_BIT(CMQ_TWIN_SYNC) | CMQ_TWIN_BIT(CMQ_TWIN_SYNC_MAPPED))
-#define CMQ_TWIN_ALL_SYNCS (CMQ_TWIN_FILE_SYNCS | CMQ_TWIN_BIT(CMQ_TWIN_SYNC_DIRECTORY) | CMQ_TWIN_BIT(CMQ_TWIN_SYNC_ALL))
+#define CMQ_TWIN_ALL_SYNCS                                                                                             \
+    (CMQ_TWIN_FILE_SYNCS | CMQ_TWIN_BIT(CMQ_TWIN_SYNC_DIRECTORY) | CMQ_TWIN_BIT(CMQ_TWIN_SYNC_ALL))
 
 /* Over `root`, an existing directory; all in it counts as durable. Owned: cmq_file_twin_close. */
 cmq_file_twin *cmq_file_twin_create(const char *root, uint64_t seed);
@@ -72,8 +75,9 @@ typedef enum cmq_twin_style {
     CMQ_TWIN_STYLES
 } cmq_twin_style;
 
-/* Write what the disk might hold if the power went now into the directory `into`, which is made, or emptied first. Each call chooses
- * anew: the first is NOTHING, the second EVERYTHING, the others a MIX but for one in sixteen of each of those. Returns the style. */
+/* Write what the disk might hold if the power went now into the directory `into`, which is made, or emptied first. Each
+ * call chooses anew: the first is NOTHING, the second EVERYTHING, the others a MIX but for one in sixteen of each of
+ * those. Returns the style. */
 cmq_twin_style cmq_file_twin_crash_image(cmq_file_twin *twin, const char *into);
 
 /* The same with the style given. */
@@ -94,8 +98,9 @@ typedef struct cmq_twin_call {
 
 typedef void (*cmq_twin_hook)(void *context, const cmq_twin_call *call);
 
-/* Call `hook` on the calling thread at the start of changing call `nth`, before it has any effect; nth 0: of every one. The state after call n is
- * that at the start of n + 1. The hook may take images; calls that it makes itself run no hook. NULL ends it. */
+/* Call `hook` on the calling thread at the start of changing call `nth`, before it has any effect; nth 0: of every one.
+ * The state after call n is that at the start of n + 1. The hook may take images; calls that it makes itself run no
+ * hook. NULL ends it. */
 void cmq_file_twin_on_call(cmq_file_twin *twin, uint64_t nth, cmq_twin_hook hook, void *context);
 
 /* How many calls of a kind came so far; of CMQ_TWIN_ANY_CHANGE: the number of the last changing call. */
@@ -111,11 +116,12 @@ typedef struct cmq_twin_fault {
     uint64_t times;       /* how many calls in a row fail; 0: all from then on */
     int sys_errno;        /* EIO, ENOSPC, ...; the store gets cmq_fail_errno of it */
     bool halfway;         /* WRITE, RESERVE, PUNCH: the first half of the bytes is done before the failure */
-    bool dead;            /* the process dies at this call: with times 0 and any change. No hook is called from then on, and a sync that fails taints nothing */
+    bool dead;            /* the process dies at this call: with times 0 and any change. No hook is called from then on,
+                           * and a sync that fails taints nothing */
 } cmq_twin_fault;
 
-/* Add a fault. A failed sync makes nothing durable, and what was dirty then is not covered by a later sync either unless it is written anew,
- * because the kernel marks pages clean when their write-back fails. At most 16 at a time. */
+/* Add a fault. A failed sync makes nothing durable, and what was dirty then is not covered by a later sync either
+ * unless it is written anew, because the kernel marks pages clean when their write-back fails. At most 16 at a time. */
 void cmq_file_twin_fail(cmq_file_twin *twin, const cmq_twin_fault *fault);
 
 /* No more faults; their effects stay. */
@@ -124,7 +130,8 @@ void cmq_file_twin_clear_faults(cmq_file_twin *twin);
 /* How many calls failed by a fault. */
 uint64_t cmq_file_twin_failures(cmq_file_twin *twin);
 
-/* Syncs of these kinds (CMQ_TWIN_BIT, CMQ_TWIN_ALL_SYNCS) answer CMQ_OK and make nothing durable: a store whose flush was left out. */
+/* Syncs of these kinds (CMQ_TWIN_BIT, CMQ_TWIN_ALL_SYNCS) answer CMQ_OK and make nothing durable: a store whose flush
+ * was left out. */
 void cmq_file_twin_ignore_syncs(cmq_file_twin *twin, unsigned kinds);
 
 /* The result of disk_space; NULL: the real one again. */

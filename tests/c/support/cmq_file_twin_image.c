@@ -1,6 +1,7 @@
 /* cmq_file_twin_image: writes a possible content of the disk after a power loss.
  *
- * Way: pending changes of names -> kept or lost -> the tree of an image; per file in it: each unit from now, from between, or as synced.
+ * Way: pending changes of names -> kept or lost -> the tree of an image; per file in it: each unit from now, from
+ *      between, or as synced.
  * The losses that are possible, and why: tests/crash/FAULTS.md.
  */
 #include <stdlib.h>
@@ -18,7 +19,8 @@
 typedef struct plan {
     cmq_twin_style style;
     enum { SCATTERED, JOURNAL, ALL_BUT_ONE, ONLY_ONE } shape;   /* of a MIX */
-    uint64_t thing;        /* ALL_BUT_ONE, ONLY_ONE: changes of names first, then touched files in the order of the nodes */
+    uint64_t thing;        /* ALL_BUT_ONE, ONLY_ONE: changes of names first, then touched files in the order of the
+                            * nodes */
     uint32_t change_chance;
     bool *kept;            /* per pending change */
     twin_names names;
@@ -71,7 +73,8 @@ static void choose_changes(cmq_file_twin *twin, plan *drawn)
                 drawn->kept[j] = drawn->kept[j] || twin_changes_share_a_name(&twin->changes[j], &twin->changes[i]);
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; drawn->kept[i] && j < i; j++)
-            if (!drawn->kept[j] && twin_changes_share_a_name(&twin->changes[j], &twin->changes[i])) drawn->kept[i] = false;
+            if (!drawn->kept[j] && twin_changes_share_a_name(&twin->changes[j], &twin->changes[i]))
+                drawn->kept[i] = false;
     twin_names_copy(&drawn->names, &twin->durable);
     for (size_t i = 0; i < count; i++)
         if (drawn->kept[i]) twin_change_apply(&drawn->names, &twin->changes[i]);
@@ -89,7 +92,8 @@ static uint32_t file_chance(cmq_file_twin *twin, const plan *drawn, const twin_n
     return toss(twin, 128) ? 128 : alone ? ALWAYS : 0;
 }
 
-/* Mix one file into twin->image. Units are sectors, pages or the whole file, so that torn pages and reordered files both come up. */
+/* Mix one file into twin->image. Units are sectors, pages or the whole file, so that torn pages and reordered files
+ * both come up. */
 static const twin_bytes *mix_file(cmq_file_twin *twin, const twin_node *node, uint32_t chance)
 {
     static const uint64_t units[] = {1, TWIN_PAGE_BYTES / TWIN_SECTOR_BYTES, UINT64_MAX};
@@ -153,7 +157,8 @@ static void write_tree(cmq_file_twin *twin, const plan *drawn, const twin_node *
         const twin_name *name = &drawn->names.items[i];
         char below[CMQ_PATH_BYTES];
         if (name->directory != directory) continue;
-        if (cmq_path_join(below, path, name->text) != CMQ_OK) cmq_test_fail(__FILE__, __LINE__, "%s", cmq_last_error()->text);
+        if (cmq_path_join(below, path, name->text) != CMQ_OK)
+            cmq_test_fail(__FILE__, __LINE__, "%s", cmq_last_error()->text);
         if (name->node->is_directory) {
             MUST(cmq_fs_make_directory_unsynced(twin->below, below));
             write_tree(twin, drawn, name->node, below);

@@ -35,11 +35,15 @@ static char *copy_text(const char *text)
 
 /* ---- bytes ---- */
 
-static uint64_t whole_pages(uint64_t bytes) { return (bytes + TWIN_PAGE_BYTES - 1) / TWIN_PAGE_BYTES * TWIN_PAGE_BYTES; }
+static uint64_t whole_pages(uint64_t bytes)
+{
+    return (bytes + TWIN_PAGE_BYTES - 1) / TWIN_PAGE_BYTES * TWIN_PAGE_BYTES;
+}
 
 void twin_bytes_need(twin_bytes *image, uint64_t bytes)
 {
-    if (bytes > TWIN_FILE_BYTES_MAX) cmq_test_fail(__FILE__, __LINE__, "a file of %llu bytes is too large for the twin", (unsigned long long)bytes);
+    if (bytes > TWIN_FILE_BYTES_MAX)
+        cmq_test_fail(__FILE__, __LINE__, "a file of %llu bytes is too large for the twin", (unsigned long long)bytes);
     const uint64_t room = whole_pages(bytes);
     if (room <= image->room) return;
     if (room > image->capacity && image->data == NULL) {
@@ -187,7 +191,8 @@ void twin_collect(cmq_file_twin *twin)
     }
 }
 
-static twin_node *adopt(cmq_file_twin *twin, twin_node *directory, const char *path, const char *name, bool is_directory)
+static twin_node *adopt(cmq_file_twin *twin, twin_node *directory, const char *path, const char *name,
+                        bool is_directory)
 {
     twin_node *node = twin_node_make(twin, path, is_directory, true);
     twin_names_set(&twin->live, directory, name, node);
@@ -234,7 +239,8 @@ void twin_free_all(cmq_file_twin *twin)
 
 bool twin_is_inside(const cmq_file_twin *twin, const char *path)
 {
-    return strncmp(path, twin->root, twin->root_bytes) == 0 && (path[twin->root_bytes] == '/' || path[twin->root_bytes] == '\0');
+    return strncmp(path, twin->root, twin->root_bytes) == 0 &&
+           (path[twin->root_bytes] == '/' || path[twin->root_bytes] == '\0');
 }
 
 /* The next name of a path, "." and empty ones left out; false at its end. */
@@ -253,8 +259,10 @@ static bool next_name(const char **rest, char name[TWIN_NAME_BYTES])
     }
 }
 
-/* The node of that name; one that is really there but was not made through the twin is taken in. `end` is where its path ends in `path`. */
-static twin_node *get_or_adopt(cmq_file_twin *twin, twin_node *directory, const char *path, const char *end, const char *name)
+/* The node of that name; one that is really there but was not made through the twin is taken in. `end` is where its
+ * path ends in `path`. */
+static twin_node *get_or_adopt(cmq_file_twin *twin, twin_node *directory, const char *path, const char *end,
+                               const char *name)
 {
     twin_node *node = twin_names_get(&twin->live, directory, name);
     if (node != NULL) return node;
@@ -291,7 +299,8 @@ twin_node *twin_find(cmq_file_twin *twin, const char *path)
 {
     twin_node *directory;
     char name[TWIN_NAME_BYTES];
-    if (twin_find_parent(twin, path, &directory, name)) return get_or_adopt(twin, directory, path, path + strlen(path), name);
+    if (twin_find_parent(twin, path, &directory, name))
+        return get_or_adopt(twin, directory, path, path + strlen(path), name);
     if (!twin_is_inside(twin, path)) return NULL;
     const char *rest = path + twin->root_bytes;
     return next_name(&rest, name) ? NULL : twin->root_node;
@@ -305,7 +314,8 @@ void twin_change_apply(twin_names *names, const twin_change *change)
     if (change->to_directory != NULL) twin_names_set(names, change->to_directory, change->to, change->node);
 }
 
-void twin_change_add(cmq_file_twin *twin, twin_node *node, twin_node *from_directory, const char *from, twin_node *to_directory, const char *to)
+void twin_change_add(cmq_file_twin *twin, twin_node *node, twin_node *from_directory, const char *from,
+                     twin_node *to_directory, const char *to)
 {
     twin->changes = twin_grow(twin->changes, &twin->change_room, twin->change_count, sizeof *twin->changes);
     twin_change *change = &twin->changes[twin->change_count++];
@@ -326,8 +336,10 @@ static bool same_name(const twin_node *a, const char *a_text, const twin_node *b
 
 bool twin_changes_share_a_name(const twin_change *a, const twin_change *b)
 {
-    return same_name(a->from_directory, a->from, b->from_directory, b->from) || same_name(a->from_directory, a->from, b->to_directory, b->to) ||
-           same_name(a->to_directory, a->to, b->from_directory, b->from) || same_name(a->to_directory, a->to, b->to_directory, b->to);
+    return same_name(a->from_directory, a->from, b->from_directory, b->from) ||
+           same_name(a->from_directory, a->from, b->to_directory, b->to) ||
+           same_name(a->to_directory, a->to, b->from_directory, b->from) ||
+           same_name(a->to_directory, a->to, b->to_directory, b->to);
 }
 
 void twin_changes_commit(cmq_file_twin *twin, const twin_node *directory)
@@ -338,8 +350,10 @@ void twin_changes_commit(cmq_file_twin *twin, const twin_node *directory)
     CMQ_ASSERT(commits != NULL);
     for (size_t i = count; i-- > 0;) {
         const twin_change *change = &twin->changes[i];
-        commits[i] = commits[i] || directory == NULL || change->from_directory == directory || change->to_directory == directory;
-        for (size_t j = 0; commits[i] && j < i; j++) commits[j] = commits[j] || twin_changes_share_a_name(&twin->changes[j], change);
+        commits[i] =
+            commits[i] || directory == NULL || change->from_directory == directory || change->to_directory == directory;
+        for (size_t j = 0; commits[i] && j < i; j++)
+            commits[j] = commits[j] || twin_changes_share_a_name(&twin->changes[j], change);
     }
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
@@ -385,7 +399,8 @@ static void copy_sector(twin_bytes *into, const twin_bytes *from, uint64_t secto
 }
 
 /* Sectors of whole pages around [offset, end), no further than the room of an image goes. */
-static void page_sectors(uint64_t offset, uint64_t end, const twin_bytes *image, uint64_t *first_out, uint64_t *last_out)
+static void page_sectors(uint64_t offset, uint64_t end, const twin_bytes *image, uint64_t *first_out,
+                         uint64_t *last_out)
 {
     const uint64_t clipped = end < image->room ? end : image->room;
     *first_out = offset / TWIN_PAGE_BYTES * (TWIN_PAGE_BYTES / TWIN_SECTOR_BYTES);

@@ -3,7 +3,8 @@
  *
  * Inside the twin only. All functions are called with the twin's mutex held.
  *
- * Owns:      nodes and their images; two sets of names: `live`, as the real directory is, and `durable`, as the disk surely is.
+ * Owns:      nodes and their images; two sets of names: `live`, as the real directory is, and `durable`, as the disk
+ *            surely is.
  * Invariant: live = durable + all pending changes, in order.
  */
 #ifndef CMQ_FILE_TWIN_STATE_H
@@ -28,7 +29,8 @@
         if ((call) != CMQ_OK) cmq_test_fail(__FILE__, __LINE__, "the twin: %s: %s", #call, cmq_last_error()->text); \
     } while (0)
 
-/* A file's content at one moment. Bytes from `bytes` to `room` are zero (but in `middle`), so that images of other lengths compare without care. */
+/* A file's content at one moment. Bytes from `bytes` to `room` are zero (but in `middle`), so that images of other
+ * lengths compare without care. */
 typedef struct twin_bytes {
     uint8_t *data;
     uint64_t bytes;
@@ -40,11 +42,14 @@ typedef struct twin_node twin_node;
 struct twin_node {
     twin_node *next;
     bool is_directory;
-    cmq_file *content;      /* files: the real file, open to read until the node goes. Never closed before: it may be a lock file */
+    cmq_file *content;      /* files: the real file, open to read until the node goes. Never closed before: it may be a
+                             * lock file */
     twin_bytes synced;      /* certainly on disk */
-    twin_bytes middle;      /* some moment between then and now, for sectors that were written back early; empty: none */
+    twin_bytes middle;      /* some moment between then and now, for sectors that were written back early; empty:
+                             * none */
     twin_bytes failed;      /* the content when a sync failed; empty: none did */
-    uint8_t *lost;          /* per sector of `failed`: 1 when it was dirty then, and so is not covered by a later sync */
+    uint8_t *lost;          /* per sector of `failed`: 1 when it was dirty then, and so is not covered by a later
+                             * sync */
     bool lost_length;
     bool touched;           /* may differ from synced; files only */
     uint32_t writable_mappings, mappings, handles;
@@ -61,7 +66,8 @@ typedef struct twin_names {
     size_t count, room;
 } twin_names;
 
-/* One change of names. Where a node gets a name: to_directory is set. Where it loses one: from_directory is set. Rename: both. */
+/* One change of names. Where a node gets a name: to_directory is set. Where it loses one: from_directory is set.
+ * Rename: both. */
 typedef struct twin_change {
     twin_node *node;
     twin_node *from_directory, *to_directory;
@@ -132,16 +138,19 @@ void twin_free_all(cmq_file_twin *twin);   /* nodes, names, changes */
 void twin_collect(cmq_file_twin *twin);
 
 twin_node *twin_names_get(const twin_names *names, const twin_node *directory, const char *text);
-void twin_names_set(twin_names *names, twin_node *directory, const char *text, twin_node *node);   /* node NULL removes */
+/* node NULL removes */
+void twin_names_set(twin_names *names, twin_node *directory, const char *text, twin_node *node);
 void twin_names_copy(twin_names *into, const twin_names *from);
 void twin_names_free(twin_names *names);
 
 #define TWIN_NAME_BYTES 256
 
-/* Where a path lies: its directory's node and its last name. False when it is not below the root, or its directory is not there. */
+/* Where a path lies: its directory's node and its last name. False when it is not below the root, or its directory is
+ * not there. */
 bool twin_find_parent(cmq_file_twin *twin, const char *path, twin_node **directory_out, char name_out[TWIN_NAME_BYTES]);
 
-/* The node at `path`; NULL when there is none or it is outside the root. A file that was made behind the twin's back is taken in as durable. */
+/* The node at `path`; NULL when there is none or it is outside the root. A file that was made behind the twin's back is
+ * taken in as durable. */
 twin_node *twin_find(cmq_file_twin *twin, const char *path);
 
 bool twin_is_inside(const cmq_file_twin *twin, const char *path);
@@ -149,7 +158,8 @@ bool twin_is_inside(const cmq_file_twin *twin, const char *path);
 /* ---- changes of names ---- */
 
 /* Do it in `live` and remember it as pending; NULL directories as in twin_change. */
-void twin_change_add(cmq_file_twin *twin, twin_node *node, twin_node *from_directory, const char *from, twin_node *to_directory, const char *to);
+void twin_change_add(cmq_file_twin *twin, twin_node *node, twin_node *from_directory, const char *from,
+                     twin_node *to_directory, const char *to);
 
 void twin_change_apply(twin_names *names, const twin_change *change);
 

@@ -1,4 +1,5 @@
-/* cmq_filter_kit: whether a filter lets a tags code pass, by its list of hashes: the plain meaning of what scans and holds do faster. */
+/* cmq_filter_kit: whether a filter lets a tags code pass, by its list of hashes: the plain meaning of what scans and
+ * holds do faster. */
 #ifndef CMQ_FILTER_KIT_H
 #define CMQ_FILTER_KIT_H
 

@@ -66,13 +66,15 @@ static size_t write_into(const cmq_command *command, size_t body_bytes, uint8_t 
 {
     static const uint8_t empty[1] = {0};
     cmq_command_writer writer;
-    cmq_command_begin(&writer, into, capacity, command->format, command->code, command->opaque, command->flag, command->remark);
+    cmq_command_begin(&writer, into, capacity, command->format, command->code, command->opaque, command->flag,
+                      command->remark);
     writer.language = command->language;
     writer.version = command->version;
     if (command->has_fields) cmq_command_begin_fields(&writer);
     for (uint32_t i = 0; i < command->field_count; i++) {
         cmq_slice value = command->fields[i].value;
-        if (value.data == NULL && command->format == CMQ_HEADER_ROCKETMQ) value.data = empty;   /* null and empty look alike there */
+        /* null and empty look alike there */
+        if (value.data == NULL && command->format == CMQ_HEADER_ROCKETMQ) value.data = empty;
         cmq_command_add_text(&writer, command->fields[i].name, value);
     }
     return cmq_command_end(&writer, body_bytes);

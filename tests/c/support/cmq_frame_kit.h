@@ -1,6 +1,8 @@
-/* cmq_frame_kit: frames for tests: from hexadecimal digits, from JSON text, and those that real brokers and clients exchanged.
+/* cmq_frame_kit: frames for tests: from hexadecimal digits, from JSON text, and those that real brokers and clients
+ * exchanged.
  *
- * Invariant: every frame and header lies in a heap block of its exact size, so that the address sanitizer sees one byte read too far.
+ * Invariant: every frame and header lies in a heap block of its exact size, so that the address sanitizer sees one byte
+ *            read too far.
  */
 #ifndef CMQ_FRAME_KIT_H
 #define CMQ_FRAME_KIT_H
@@ -23,7 +25,8 @@ uint8_t *cmq_kit_hex(const char *digits, size_t *bytes_out);
 cmq_status cmq_kit_parse(cmq_kit_command *kit, cmq_header_format format, cmq_slice header);
 void cmq_kit_command_free(cmq_kit_command *kit);
 
-/* Write a command again as it was read, for a body of `body_bytes`; free() the frame, of which only prefix and header are there. */
+/* Write a command again as it was read, for a body of `body_bytes`; free() the frame, of which only prefix and header
+ * are there. */
 uint8_t *cmq_kit_write(const cmq_command *command, size_t body_bytes, size_t *bytes_out);
 
 /* A command from JSON text with single quotes in place of double ones; it must be one. */

@@ -21,14 +21,16 @@ typedef struct cmq_kit_field {
 } cmq_kit_field;
 
 /* A command of fields; `without` and `broken` are indexes or -1: that field is left out, or is no number. */
-static inline cmq_command cmq_kit_fields(int32_t code, const cmq_kit_field *fields, size_t count, int without, int broken)
+static inline cmq_command cmq_kit_fields(int32_t code, const cmq_kit_field *fields, size_t count, int without,
+                                         int broken)
 {
     cmq_command command = {.format = CMQ_HEADER_JSON, .code = code};
     for (size_t i = 0; i < count; i++) {
         if ((int)i == without) continue;
         const char *value = (int)i == broken ? "12x" : fields[i].value;
-        command.fields[command.field_count++] = (cmq_field){.name = cmq_slice_of_text(fields[i].name),
-                                                           .value = value != NULL ? cmq_slice_of_text(value) : CMQ_SLICE_NONE};
+        command.fields[command.field_count++] =
+            (cmq_field){.name = cmq_slice_of_text(fields[i].name),
+                        .value = value != NULL ? cmq_slice_of_text(value) : CMQ_SLICE_NONE};
     }
     return command;
 }
@@ -41,10 +43,12 @@ static inline void cmq_kit_members_are_checked(int32_t code, const cmq_kit_field
         cmq_command command = cmq_kit_fields(code, fields, count, (int)i, -1);
         const cmq_status status = read(&command);
         if (status != (fields[i].called != NULL ? CMQ_ERR_ARGUMENT : CMQ_OK))
-            cmq_test_fail(__FILE__, __LINE__, "request %d without %s gave %s", code, fields[i].name, cmq_status_name(status));
+            cmq_test_fail(__FILE__, __LINE__, "request %d without %s gave %s", code, fields[i].name,
+                          cmq_status_name(status));
         if (status != CMQ_OK) CHECK(strstr(cmq_last_error()->text, fields[i].called) != NULL);
 
-        command.fields[command.field_count++] = (cmq_field){.name = cmq_slice_of_text(fields[i].name), .value = CMQ_SLICE_NONE};
+        command.fields[command.field_count++] =
+            (cmq_field){.name = cmq_slice_of_text(fields[i].name), .value = CMQ_SLICE_NONE};
         CHECK_STATUS(read(&command), status);
 
         command = cmq_kit_fields(code, fields, count, -1, (int)i);

@@ -3,7 +3,8 @@
  * Everything about message number n but its offsets follows from a seed, so that two processes know the same messages
  * without communicating. Numbers rise in the order of the log. Offsets are foreseen, by counting.
  *
- * Generation: messages that were handed over but did not survive a crash give their numbers to others; the body says which generation wrote it,
+ * Generation: messages that were handed over but did not survive a crash give their numbers to others; the body says
+ *             which generation wrote it,
  * so a stale record behind a cut is never mistaken for the new one of its number.
  * Checks return false and say why, so that a test may also expect a failure.
  */
@@ -18,7 +19,8 @@
 #define LEDGER_TOPICS 4
 #define LEDGER_QUEUES 3
 #define LEDGER_LIGHT 2                  /* light queues, %LMQ%0 and %LMQ%1 */
-#define LEDGER_INNER_TOPIC "topic-3"    /* with inner batches, where the ledger has them: a topic with queue.type=BatchCQ */
+#define LEDGER_INNER_TOPIC                                                                                             \
+    "topic-3" /* with inner batches, where the ledger has them: a topic with queue.type=BatchCQ */
 #define LEDGER_GROUP 64u                /* messages of one topic and kind: the maximum of one call */
 #define LEDGER_BODY_MIN 16u
 #define LEDGER_WHY_BYTES 400
@@ -36,8 +38,10 @@ typedef struct ledger {
     uint32_t body_bytes_max;
     bool light;                         /* some messages go to light queues */
     bool prepared;                      /* some are prepared transactions: in the log and the index, in no queue */
-    bool hostile;                       /* some have content that looks torn, or like the log's own: see ledger_content */
-    bool inner;                         /* some records of LEDGER_INNER_TOPIC are inner batches, of several messages each */
+    bool hostile;                       /* some have content that looks torn, or like the log's own: see
+                                         * ledger_content */
+    bool inner;                         /* some records of LEDGER_INNER_TOPIC are inner batches, of several messages
+                                         * each */
     uint32_t generation;                /* of messages added from now on */
     int64_t next_offset[LEDGER_TOPICS][LEDGER_QUEUES];
     int64_t next_light[LEDGER_LIGHT];
@@ -81,15 +85,17 @@ void ledger_plan_of(const ledger *of, uint32_t number, ledger_plan *plan_out);
 /* The most messages that one call may append next: not beyond the group, which has one topic and kind. */
 uint32_t ledger_group_left(const ledger *of);
 
-/* Append the next `count` messages (within the group) in one call. All are entered before the call, so that a hook inside it knows them; those
- * that were not appended are taken back. */
+/* Append the next `count` messages (within the group) in one call. All are entered before the call, so that a hook
+ * inside it knows them; those that were not appended are taken back. */
 typedef struct ledger_call {
     bool no_wait;
     bool one_segment;
 } ledger_call;
-cmq_status CMQ_MUST_CHECK ledger_append(ledger *of, cmq_store *store, uint32_t count, const ledger_call *call, cmq_appended *appended_out);
+cmq_status CMQ_MUST_CHECK ledger_append(ledger *of, cmq_store *store, uint32_t count, const ledger_call *call,
+                                        cmq_appended *appended_out);
 
-/* Enter the next `count` messages as handed over by another process that has the same ledger; their physical offsets are not known. */
+/* Enter the next `count` messages as handed over by another process that has the same ledger; their physical offsets
+ * are not known. */
 void ledger_foresee(ledger *of, uint32_t count);
 
 /* Forget messages from `count` on: the next ones get their numbers. */
@@ -99,7 +105,8 @@ void ledger_cut(ledger *of, uint32_t count);
  * finds out which. */
 cmq_status CMQ_MUST_CHECK ledger_delete(ledger *of, cmq_store *store, uint32_t topic);
 
-/* Is a record that was read one of the ledger's messages, whole? Which, and of which generation, its body says; whether it should be there is not asked. */
+/* Is a record that was read one of the ledger's messages, whole? Which, and of which generation, its body says; whether
+ * it should be there is not asked. */
 typedef struct ledger_stamp {
     uint32_t number, generation;
 } ledger_stamp;
@@ -112,10 +119,13 @@ typedef struct ledger_expected {
     bool index_may_lack;        /* keys need not be found */
 } ledger_expected;
 
-/* Compare the whole store with the ledger: log, queues, keys. *found_out: so many messages survived, those below this number. */
-bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out, char why[LEDGER_WHY_BYTES]);
+/* Compare the whole store with the ledger: log, queues, keys. *found_out: so many messages survived, those below this
+ * number. */
+bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out,
+                  char why[LEDGER_WHY_BYTES]);
 
 /* The same where a deletion was in progress: with it or without it, wholly; the ledger is as the store afterwards. */
-bool ledger_settle(ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out, char why[LEDGER_WHY_BYTES]);
+bool ledger_settle(ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out,
+                   char why[LEDGER_WHY_BYTES]);
 
 #endif

@@ -68,7 +68,8 @@ static _Noreturn void fail_status(following *f, const char *doing, cmq_status st
 static bool belongs(const ledger *of, uint32_t number, uint32_t topic, int way, ledger_plan *plan_out)
 {
     ledger_plan_of(of, number, plan_out);
-    return plan_out->topic_number == topic && !plan_out->prepared && (way == 0 || strcmp(plan_out->tag, WATCHED_TAG) == 0);
+    return plan_out->topic_number == topic && !plan_out->prepared &&
+           (way == 0 || strcmp(plan_out->tag, WATCHED_TAG) == 0);
 }
 
 /* ---- views ---- */
@@ -81,7 +82,8 @@ static void close_view(following *f)
             f->courses[topic][way] = (course){0};
         }
     }
-    if (f->store != NULL && cmq_store_close(f->store) != CMQ_OK) fail_status(f, "closing a view", cmq_last_error()->status);
+    if (f->store != NULL && cmq_store_close(f->store) != CMQ_OK)
+        fail_status(f, "closing a view", cmq_last_error()->status);
     f->store = NULL;
 }
 
@@ -98,7 +100,8 @@ static bool open_view(following *f)
             char text[16];
             snprintf(text, sizeof text, "topic-%" PRIu32, topic);
             const cmq_slice name = cmq_slice_of_text(text), tag = cmq_slice_of_text(WATCHED_TAG);
-            const cmq_read_options options = {.topics = &name, .topic_count = 1, .may_be_missing = true, .tags = &tag, .tag_count = way == 0 ? 0 : 1};
+            const cmq_read_options options = {
+                .topics = &name, .topic_count = 1, .may_be_missing = true, .tags = &tag, .tag_count = way == 0 ? 0 : 1};
             status = cmq_reader_open(f->store, &options, &f->courses[topic][way].reader);
             if (wants_reopening(status)) {
                 close_view(f);
@@ -118,17 +121,23 @@ static void take(following *f, uint32_t topic, int way, const cmq_found *found)
     course *of = &f->courses[topic][way];
     ledger_stamp stamp;
     ledger_plan plan;
-    if (!ledger_is_whole(f->of, found, &stamp, f->why)) fail(f, way == 0 ? "reading a topic" : "reading a topic by tag");
+    if (!ledger_is_whole(f->of, found, &stamp, f->why))
+        fail(f, way == 0 ? "reading a topic" : "reading a topic by tag");
     while (!belongs(f->of, of->next, topic, way, &plan)) of->next++;
     if (stamp.number != of->next) {
-        snprintf(f->why, sizeof f->why, "topic %" PRIu32 " gave message %" PRIu32 " (queue %" PRId32 ", offset %" PRId64 ", at %" PRId64 ") where %" PRIu32 " of queue %"
-                 PRId32 " was its next", topic, stamp.number, cmq_queue_id(found->queue), found->queue_offset, found->physical_offset, of->next, plan.queue_id);
+        snprintf(f->why, sizeof f->why,
+                 "topic %" PRIu32 " gave message %" PRIu32 " (queue %" PRId32 ", offset %" PRId64 ", at %" PRId64
+                 ") where %" PRIu32 " of queue %" PRId32 " was its next",
+                 topic, stamp.number, cmq_queue_id(found->queue), found->queue_offset, found->physical_offset, of->next,
+                 plan.queue_id);
         fail(f, way == 0 ? "reading a topic" : "reading a topic by tag");
     }
     if (way == 0) {
         if (found->queue_offset != of->offset[plan.queue_id]) {
-            snprintf(f->why, sizeof f->why, "message %" PRIu32 " has offset %" PRId64 " in queue %" PRId32 " of topic %" PRIu32 ", behind offset %" PRId64, stamp.number,
-                     found->queue_offset, plan.queue_id, topic, of->offset[plan.queue_id] - 1);
+            snprintf(f->why, sizeof f->why,
+                     "message %" PRIu32 " has offset %" PRId64 " in queue %" PRId32 " of topic %" PRIu32
+                     ", behind offset %" PRId64,
+                     stamp.number, found->queue_offset, plan.queue_id, topic, of->offset[plan.queue_id] - 1);
             fail(f, "reading a topic");
         }
         of->offset[plan.queue_id]++;
@@ -158,8 +167,10 @@ static void check_shown(following *f, uint32_t topic)
     ledger_plan plan;
     for (uint32_t number = f->courses[topic][0].next; number < f->shown_of[topic]; number++) {
         if (!belongs(f->of, number, topic, 0, &plan)) continue;
-        snprintf(f->why, sizeof f->why, "message %" PRIu32 " of topic %" PRIu32 ", queue %" PRId32 ", which an earlier view has shown, is not there; the view ends at %"
-                 PRId64, number, topic, plan.queue_id, cmq_store_confirmed(f->store));
+        snprintf(f->why, sizeof f->why,
+                 "message %" PRIu32 " of topic %" PRIu32 ", queue %" PRId32
+                 ", which an earlier view has shown, is not there; the view ends at %" PRId64,
+                 number, topic, plan.queue_id, cmq_store_confirmed(f->store));
         fail(f, "reading a topic again");
     }
 }
@@ -171,10 +182,12 @@ static void commit(following *f, uint32_t topic)
         char text[16];
         snprintf(text, sizeof text, "topic-%" PRIu32, topic);
         const cmq_queue *queue = cmq_queues_find(cmq_store_queues(f->store), cmq_slice_of_text(text), id);
-        const int64_t min = queue == NULL ? 0 : cmq_queue_min(queue), max = queue == NULL ? 0 : cmq_queue_max(queue, cmq_store_confirmed(f->store));
+        const int64_t min = queue == NULL ? 0 : cmq_queue_min(queue),
+                      max = queue == NULL ? 0 : cmq_queue_max(queue, cmq_store_confirmed(f->store));
         if (min > 0 || f->committed[topic][id] > max) {
-            snprintf(f->why, sizeof f->why, "queue %s/%" PRId32 " is [%" PRId64 ", %" PRId64 "), and the group has read up to %" PRId64, text, id, min, max,
-                     f->committed[topic][id]);
+            snprintf(f->why, sizeof f->why,
+                     "queue %s/%" PRId32 " is [%" PRId64 ", %" PRId64 "), and the group has read up to %" PRId64, text,
+                     id, min, max, f->committed[topic][id]);
             fail(f, "committing");
         }
         f->committed[topic][id] = f->courses[topic][0].offset[id];
@@ -189,7 +202,8 @@ static bool look_up_one(following *f, uint32_t topic)
     char text[16];
     snprintf(text, sizeof text, "topic-%" PRIu32, topic);
     if (read == 0) return true;
-    const cmq_status status = cmq_store_read_offset(f->store, cmq_slice_of_text(text), (int32_t)id, (int64_t)cmq_test_random_below((uint64_t)read), &f->batch);
+    const cmq_status status = cmq_store_read_offset(f->store, cmq_slice_of_text(text), (int32_t)id,
+                                                    (int64_t)cmq_test_random_below((uint64_t)read), &f->batch);
     if (wants_reopening(status)) return false;
     if (status != CMQ_OK) fail_status(f, "looking up an offset", status);
     if (!ledger_is_whole(f->of, &f->batch.items[0], &stamp, f->why)) fail(f, "looking up an offset");
@@ -208,7 +222,8 @@ static bool find_one(following *f, uint32_t topic)
     while (number > 0 && !(belongs(f->of, number, topic, 0, &plan) && plan.key_count > 0)) number--;
     if (!belongs(f->of, number, topic, 0, &plan) || plan.key_count == 0) return true;
     snprintf(text, sizeof text, "topic-%" PRIu32, topic);
-    const cmq_status status = cmq_store_find_key(f->store, cmq_slice_of_text(text), cmq_slice_of_text(plan.key[0]), 0, INT64_MAX, &f->batch);
+    const cmq_status status =
+        cmq_store_find_key(f->store, cmq_slice_of_text(text), cmq_slice_of_text(plan.key[0]), 0, INT64_MAX, &f->batch);
     if (wants_reopening(status)) return false;
     if (status != CMQ_OK) fail_status(f, "finding a key", status);
     bool found = f->batch.count == f->batch.capacity;   /* shared by more than there is room for */
@@ -219,7 +234,9 @@ static bool find_one(following *f, uint32_t topic)
     }
     cmq_found_batch_release(&f->batch);
     if (found) return true;
-    snprintf(f->why, sizeof f->why, "message %" PRIu32 " of topic %" PRIu32 ", which was shown, is not found by its key %s", number, topic, plan.key[0]);
+    snprintf(f->why, sizeof f->why,
+             "message %" PRIu32 " of topic %" PRIu32 ", which was shown, is not found by its key %s", number, topic,
+             plan.key[0]);
     fail(f, "finding a key");
 }
 

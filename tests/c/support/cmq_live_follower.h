@@ -1,5 +1,5 @@
-/* cmq_live_follower: a process that follows a store beside writers that are killed and recover: views that come and go, readers of every topic with and
- * without a tag, look-ups, a group that commits.
+/* cmq_live_follower: a process that follows a store beside writers that are killed and recover: views that come and go,
+ * readers of every topic with and without a tag, look-ups, a group that commits.
  *
  * It knows the ledger's seed and nothing else. A message that a view shows is acknowledged or survives all the same, so
  * the follower demands: each message whole; of each topic every message in order, none skipped and none twice; by its
@@ -13,7 +13,8 @@
 
 typedef struct live_follower live_follower;
 
-/* Begin to follow the store of `options`, whose messages are those of the ledger's seed; the store need not be there yet. */
+/* Begin to follow the store of `options`, whose messages are those of the ledger's seed; the store need not be there
+ * yet. */
 live_follower *live_follower_start(const cmq_store_options *options, const ledger *of);
 
 /* Ends the test when the follower has failed. */

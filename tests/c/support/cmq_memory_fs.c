@@ -74,7 +74,8 @@ static int64_t clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static memory_node *make_node(cmq_memory_fs *memory, memory_node *parent, const char *name, size_t name_bytes, bool is_directory)
+static memory_node *make_node(cmq_memory_fs *memory, memory_node *parent, const char *name, size_t name_bytes,
+                              bool is_directory)
 {
     memory_node *node = calloc(1, sizeof *node);
     CHECK(node != NULL);
@@ -122,7 +123,8 @@ static size_t next_name(const char **rest)
     return strcspn(*rest, "/");
 }
 
-/* The node at `path`, or NULL with errno. Where only its last name is missing, *parent_out is its directory and *name_out the name; else NULL. */
+/* The node at `path`, or NULL with errno. Where only its last name is missing, *parent_out is its directory and
+ * *name_out the name; else NULL. */
 static memory_node *find(cmq_memory_fs *memory, const char *path, memory_node **parent_out, const char **name_out)
 {
     memory_node *at = memory->root;
@@ -148,8 +150,11 @@ static memory_node *find(cmq_memory_fs *memory, const char *path, memory_node **
 static void need_room(memory_node *node, uint64_t bytes)
 {
     if (bytes <= node->room) return;
-    if (bytes > FILE_BYTES_MAX) cmq_test_fail(__FILE__, __LINE__, "%s: %" PRIu64 " bytes are too many for a file in memory", node->name, bytes);
-    if (node->mappings > 0) cmq_test_fail(__FILE__, __LINE__, "%s: a mapped file in memory cannot grow to %" PRIu64 " bytes", node->name, bytes);
+    if (bytes > FILE_BYTES_MAX)
+        cmq_test_fail(__FILE__, __LINE__, "%s: %" PRIu64 " bytes are too many for a file in memory", node->name, bytes);
+    if (node->mappings > 0)
+        cmq_test_fail(__FILE__, __LINE__, "%s: a mapped file in memory cannot grow to %" PRIu64 " bytes", node->name,
+                      bytes);
     uint64_t room = PAGE_BYTES;
     while (room < bytes) room *= 2;
     void *data;
@@ -171,8 +176,12 @@ static void set_length(memory_node *node, uint64_t bytes)
 
 static void info_of(const memory_node *node, cmq_file_info *info_out)
 {
-    *info_out = (cmq_file_info){.bytes = node->bytes, .allocated_bytes = (node->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES,
-                                .modified_ms = node->modified_ms, .is_directory = node->is_directory, .device = DEVICE, .inode = node->inode};
+    *info_out = (cmq_file_info){.bytes = node->bytes,
+                                .allocated_bytes = (node->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES,
+                                .modified_ms = node->modified_ms,
+                                .is_directory = node->is_directory,
+                                .device = DEVICE,
+                                .inode = node->inode};
 }
 
 /* ---- files ---- */
@@ -218,7 +227,9 @@ static cmq_status memory_read(cmq_file *file, uint64_t offset, void *into, size_
     const bool fits = offset <= end && bytes <= end - offset;
     if (fits && bytes > 0) memcpy(into, node->data + offset, bytes);
     leave(file->fs);
-    return fits ? CMQ_OK : cmq_fail_at(CMQ_ERR_CORRUPT, (int64_t)end, "file ends at %" PRIu64 ", %zu bytes were wanted at %" PRIu64, end, bytes, offset);
+    return fits ? CMQ_OK
+                : cmq_fail_at(CMQ_ERR_CORRUPT, (int64_t)end,
+                              "file ends at %" PRIu64 ", %zu bytes were wanted at %" PRIu64, end, bytes, offset);
 }
 
 static cmq_status CMQ_MUST_CHECK check_writable(const memory_file *file)
@@ -312,11 +323,14 @@ static cmq_status memory_map(cmq_file *file, uint64_t offset, size_t bytes, bool
             CHECK(memory->mappings != NULL);
         }
         *address_out = node->data + offset;
-        memory->mappings[memory->mapping_count++] = (memory_mapping){.address = *address_out, .bytes = bytes, .node = node};
+        memory->mappings[memory->mapping_count++] =
+            (memory_mapping){.address = *address_out, .bytes = bytes, .node = node};
         node->mappings++;
     }
     leave(file->fs);
-    return fits ? CMQ_OK : cmq_fail_at(CMQ_ERR_ARGUMENT, (int64_t)offset, "cannot map %zu bytes at %" PRIu64 " of %s", bytes, offset, node->name);
+    return fits ? CMQ_OK
+                : cmq_fail_at(CMQ_ERR_ARGUMENT, (int64_t)offset, "cannot map %zu bytes at %" PRIu64 " of %s", bytes,
+                              offset, node->name);
 }
 
 static void memory_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
@@ -324,8 +338,10 @@ static void memory_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
     cmq_memory_fs *memory = memory_of(self);
     pthread_mutex_lock(&memory->mutex);
     size_t i = 0;
-    while (i < memory->mapping_count && (memory->mappings[i].address != address || memory->mappings[i].bytes != bytes)) i++;
-    if (i == memory->mapping_count) cmq_test_fail(__FILE__, __LINE__, "%zu bytes at %p are not a mapping", bytes, (const void *)address);
+    while (i < memory->mapping_count && (memory->mappings[i].address != address || memory->mappings[i].bytes != bytes))
+        i++;
+    if (i == memory->mapping_count)
+        cmq_test_fail(__FILE__, __LINE__, "%zu bytes at %p are not a mapping", bytes, (const void *)address);
     memory_node *node = memory->mappings[i].node;
     memory->mappings[i] = memory->mappings[--memory->mapping_count];
     node->mappings--;
@@ -403,7 +419,8 @@ static cmq_status memory_list(cmq_fs *self, const char *path, char ***names_out,
     const int failed = directory == NULL ? errno : directory->is_directory ? 0 : ENOTDIR;
     if (failed == 0) {
         for (const memory_node *node = directory->children; node != NULL; node = node->next) count++;
-        char **names = count > 0 ? malloc(count * sizeof *names) : NULL;   /* as on the system's files, there is nothing to free then */
+        /* as on the system's files, there is nothing to free then */
+        char **names = count > 0 ? malloc(count * sizeof *names) : NULL;
         CHECK(names != NULL || count == 0);
         count = 0;
         for (const memory_node *node = directory->children; node != NULL; node = node->next) {
@@ -468,7 +485,8 @@ static cmq_status memory_rename(cmq_fs *self, const char *from, const char *to)
     int failed = node == NULL ? errno : 0;
     memory_node *there = failed == 0 ? find(memory, to, &to_parent, &to_name) : NULL;
     if (failed == 0 && there == NULL && to_parent == NULL) failed = errno;
-    if (failed == 0 && there != NULL && there->is_directory != node->is_directory) failed = there->is_directory ? EISDIR : ENOTDIR;
+    if (failed == 0 && there != NULL && there->is_directory != node->is_directory)
+        failed = there->is_directory ? EISDIR : ENOTDIR;
     if (failed == 0 && there != NULL && there->children != NULL) failed = ENOTEMPTY;
     if (failed == 0 && there != node) {
         char *text = there != NULL ? strdup(there->name) : strndup(to_name, strcspn(to_name, "/"));
@@ -494,13 +512,15 @@ static cmq_status memory_sync_directory(cmq_fs *self, const char *path)
 {
     cmq_file_info info;
     const cmq_status status = memory_stat(self, path, &info);
-    return status != CMQ_OK || info.is_directory ? status : cmq_fail_errno(ENOTDIR, "cannot sync directory %.400s", path);
+    return status != CMQ_OK || info.is_directory ? status
+                                                 : cmq_fail_errno(ENOTDIR, "cannot sync directory %.400s", path);
 }
 
 static cmq_status memory_disk_space(cmq_fs *self, const char *path, cmq_disk_space *space_out)
 {
     (void)self, (void)path;
-    *space_out = (cmq_disk_space){.total_bytes = DISK_BYTES, .free_bytes = DISK_BYTES / 2, .usable_bytes = DISK_BYTES / 2};
+    *space_out =
+        (cmq_disk_space){.total_bytes = DISK_BYTES, .free_bytes = DISK_BYTES / 2, .usable_bytes = DISK_BYTES / 2};
     return CMQ_OK;
 }
 
@@ -554,7 +574,8 @@ static void free_tree(memory_node *node)
         free_tree(child);
     }
     if (node->handles > 0 || node->mappings > 0)
-        cmq_test_fail(__FILE__, __LINE__, "%s has %u handles and %u mappings when its file system is destroyed", node->name, node->handles, node->mappings);
+        cmq_test_fail(__FILE__, __LINE__, "%s has %u handles and %u mappings when its file system is destroyed",
+                      node->name, node->handles, node->mappings);
     node->parent = NULL;
     free_unless_used(node);
 }

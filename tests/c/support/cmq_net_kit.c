@@ -77,7 +77,8 @@ static void answer_big(netkit_state *state, cmq_conn *conn, const cmq_command *c
     uint8_t *into = cmq_conn_reserve(conn, 256);
     if (into != NULL) {
         cmq_command_writer writer;
-        cmq_command_begin(&writer, into, 256, command->format, 0, command->opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+        cmq_command_begin(&writer, into, 256, command->format, 0, command->opaque, CMQ_COMMAND_RESPONSE,
+                          CMQ_SLICE_NONE);
         cmq_conn_commit(conn, cmq_command_end(&writer, bytes.bytes));
     }
     state->lent++;
@@ -97,14 +98,15 @@ static cmq_net_verdict request(void *context, cmq_conn *conn, const cmq_command 
     switch (command->code) {
     case ASK_ECHO:
         CHECK(state->turned_count < sizeof state->turned / sizeof state->turned[0]);
-        state->turned[state->turned_count++] =
-            (netkit_turned){.conn = conn, .format = command->format, .opaque = command->opaque, .flag = command->flag, .body = body};
+        state->turned[state->turned_count++] = (netkit_turned){
+            .conn = conn, .format = command->format, .opaque = command->opaque, .flag = command->flag, .body = body};
         return CMQ_NET_DONE;
     case ASK_SILENT: return CMQ_NET_DONE;
     case ASK_KEEP:
     case ASK_HOLD:
         CHECK(state->kept_count < NETKIT_KEPT_MAX);
-        state->kept[state->kept_count++] = (netkit_kept){.conn = cmq_conn_id_of(conn), .opaque = command->opaque, .hold = command->code == ASK_HOLD};
+        state->kept[state->kept_count++] =
+            (netkit_kept){.conn = cmq_conn_id_of(conn), .opaque = command->opaque, .hold = command->code == ASK_HOLD};
         cmq_conn_keep(conn);
         return CMQ_NET_DONE;
     case ASK_CLOSE: return CMQ_NET_CLOSE;
@@ -187,7 +189,10 @@ static uint32_t half_closed(void *context, cmq_conn *conn)
 
 /* ---- the server ---- */
 
-static int64_t netkit_now(void *context) { return atomic_load_explicit((_Atomic int64_t *)context, memory_order_relaxed); }
+static int64_t netkit_now(void *context)
+{
+    return atomic_load_explicit((_Atomic int64_t *)context, memory_order_relaxed);
+}
 
 static const char *const loopback[] = {"127.0.0.1:0"};
 
@@ -201,8 +206,17 @@ void netkit_prepare(netkit_server *server)
         .manual = true,
         .now_ns = netkit_now,
         .clock_context = &server->now_ns,
-        .handler = {.context = server, .loop_begin = loop_begin, .loop_end = loop_end, .turn_begin = turn_begin, .request = request,
-                    .turn_end = turn_end, .woken = woken, .due_ns = due_ns, .tick = tick, .closed = closed, .half_closed = half_closed},
+        .handler = {.context = server,
+                    .loop_begin = loop_begin,
+                    .loop_end = loop_end,
+                    .turn_begin = turn_begin,
+                    .request = request,
+                    .turn_end = turn_end,
+                    .woken = woken,
+                    .due_ns = due_ns,
+                    .tick = tick,
+                    .closed = closed,
+                    .half_closed = half_closed},
     };
 }
 
@@ -234,7 +248,8 @@ int netkit_connect(const netkit_server *server)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(server->port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(server->port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     CHECK(connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
     return fd;
 }
@@ -251,7 +266,8 @@ void netkit_write(int fd, const void *bytes, size_t count)
     const int64_t patience = netkit_seconds() + NETKIT_PATIENCE_S;
     while (count > 0) {
         const ssize_t sent = send(fd, at, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN) cmq_test_fail(__FILE__, __LINE__, "the client cannot send: %s", strerror(errno));
+        if (sent < 0 && errno != EAGAIN)
+            cmq_test_fail(__FILE__, __LINE__, "the client cannot send: %s", strerror(errno));
         if (sent < 0) {
             CHECK(netkit_seconds() < patience);
             let_server_work();
@@ -307,7 +323,8 @@ bool netkit_read(int fd, uint8_t *into, cmq_frame *frame_out, cmq_command *comma
     CHECK(bytes >= 4 && bytes + 4 <= NETKIT_FRAME_BYTES_MAX);
     CHECK(read_bytes(fd, into + 4, bytes));
     size_t needed;
-    CHECK_OK(cmq_frame_next((cmq_slice){.data = into, .bytes = bytes + 4u}, NETKIT_FRAME_BYTES_MAX, frame_out, &needed));
+    CHECK_OK(
+        cmq_frame_next((cmq_slice){.data = into, .bytes = bytes + 4u}, NETKIT_FRAME_BYTES_MAX, frame_out, &needed));
     CHECK_OK(cmq_command_parse(frame_out, scratch, sizeof scratch, command_out));
     return true;
 }

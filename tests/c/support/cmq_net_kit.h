@@ -1,7 +1,8 @@
 /* cmq_net_kit: shared parts of the tests of csrc/net: a server whose handler acts by a request's code, clients over
  * loopback, and time that is frozen until a test moves it.
  *
- * Functions end the test when they fail. Nothing sleeps: a test makes turns until what it waits for is there, up to a minute.
+ * Functions end the test when they fail. Nothing sleeps: a test makes turns until what it waits for is there, up to a
+ * minute.
  */
 #ifndef CMQ_NET_KIT_H
 #define CMQ_NET_KIT_H
@@ -74,7 +75,8 @@ void netkit_stop(netkit_server *server);
 cmq_net_counters netkit_counters(const netkit_server *server);
 
 int netkit_connect(const netkit_server *server);
-void netkit_write(int fd, const void *bytes, size_t count);     /* all of it, making turns of `netkit_turning` where the socket is full */
+void netkit_write(int fd, const void *bytes, size_t count);     /* all of it, making turns of `netkit_turning` where the
+                                                                 * socket is full */
 /* A request frame in JSON; returns its bytes. `into` has room for 256 bytes and the body. */
 size_t netkit_frame(uint8_t *into, int32_t code, int32_t opaque, int32_t flag, cmq_slice body);
 void netkit_request(int fd, int32_t code, int32_t opaque, cmq_slice body);
@@ -82,14 +84,16 @@ void netkit_request(int fd, int32_t code, int32_t opaque, cmq_slice body);
 /* The server whose turns are made while a client waits for bytes; NULL with threads. */
 extern netkit_server *netkit_turning;
 /* Turns until the expression is true. */
-#define NETKIT_UNTIL(server, condition)                                                                                  \
-    do {                                                                                                              \
-        const int64_t patience_ = netkit_seconds() + NETKIT_PATIENCE_S;                                                     \
-        while (!(condition)) {                                                                                        \
-            if (netkit_seconds() > patience_) cmq_test_fail(__FILE__, __LINE__, "never came: %s", #condition);           \
-            if ((server)->options.manual) cmq_net_turn((server)->net);                                                \
-            else netkit_yield();                                                                                         \
-        }                                                                                                             \
+#define NETKIT_UNTIL(server, condition)                                                                                \
+    do {                                                                                                               \
+        const int64_t patience_ = netkit_seconds() + NETKIT_PATIENCE_S;                                                \
+        while (!(condition)) {                                                                                         \
+            if (netkit_seconds() > patience_) cmq_test_fail(__FILE__, __LINE__, "never came: %s", #condition);         \
+            if ((server)->options.manual)                                                                              \
+                cmq_net_turn((server)->net);                                                                           \
+            else                                                                                                       \
+                netkit_yield();                                                                                        \
+        }                                                                                                              \
     } while (0)
 int64_t netkit_seconds(void);
 void netkit_yield(void);

@@ -14,26 +14,38 @@
 #include "support/cmq_broker_kit.h"
 #include "support/cmq_test.h"
 
-enum { POP = 200050, ACK = 200051, PEEK = 200052, CHANGE = 200053, NOTIFICATION = 200054, POLLING_INFO = 200055, BATCH_ACK = 200151 };
+enum {
+    POP = 200050,
+    ACK = 200051,
+    PEEK = 200052,
+    CHANGE = 200053,
+    NOTIFICATION = 200054,
+    POLLING_INFO = 200055,
+    BATCH_ACK = 200151
+};
 enum { OK = 0, NOT_FOUND = 19, NO_MESSAGE = 208, POLLING_FULL = 209, POLLING_TIMEOUT = 210 };
 
 static kit_broker kit;
 
-static inline void start(const cmq_pop_service_options *extra) { kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, extra); }
+static inline void start(const cmq_pop_service_options *extra)
+{
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, extra);
+}
 
 static inline const kit_answer *expect(int client, int32_t opaque, int32_t code)
 {
     const kit_answer *answer = kit_answer_of(&kit, client);
     CHECK_INT(answer->command.opaque, opaque);
     if (answer->command.code != code)
-        cmq_test_fail(__FILE__, __LINE__, "code %d (%.*s), expected %d", answer->command.code, (int)answer->command.remark.bytes,
-                      (const char *)answer->command.remark.data, code);
+        cmq_test_fail(__FILE__, __LINE__, "code %d (%.*s), expected %d", answer->command.code,
+                      (int)answer->command.remark.bytes, (const char *)answer->command.remark.data, code);
     return answer;
 }
 
 static inline void expect_text(const kit_answer *answer, const char *name, const char *expected)
 {
-    if (strcmp(kit_text(answer, name), expected) != 0) cmq_test_fail(__FILE__, __LINE__, "%s is \"%s\", expected \"%s\"", name, kit_text(answer, name), expected);
+    if (strcmp(kit_text(answer, name), expected) != 0)
+        cmq_test_fail(__FILE__, __LINE__, "%s is \"%s\", expected \"%s\"", name, kit_text(answer, name), expected);
 }
 
 /* ---- requests ---- */
@@ -63,10 +75,19 @@ static inline void look(int client, int32_t code, int32_t opaque, asked what)
     snprintf(invisible, sizeof invisible, "%" PRId64, what.invisible_ms);
     snprintf(poll, sizeof poll, "%" PRId64, what.poll_ms);
     snprintf(born, sizeof born, "%" PRId64, kit.now_ms);
-    const kit_field fields[] = {{"consumerGroup", what.group != NULL ? what.group : "G"}, {"topic", what.topic != NULL ? what.topic : "T"},
-                                {"queueId", queue}, {"maxMsgNums", most}, {"invisibleTime", invisible}, {"pollTime", poll}, {"bornTime", born},
-                                {"initMode", what.begin_late ? "1" : "0"}, {"expType", "TAG"}, {"exp", what.expression != NULL ? what.expression : "*"},
-                                {"order", what.order ? "true" : "false"}, {"attemptId", what.attempt != NULL ? what.attempt : ""}, {NULL, NULL}};
+    const kit_field fields[] = {{"consumerGroup", what.group != NULL ? what.group : "G"},
+                                {"topic", what.topic != NULL ? what.topic : "T"},
+                                {"queueId", queue},
+                                {"maxMsgNums", most},
+                                {"invisibleTime", invisible},
+                                {"pollTime", poll},
+                                {"bornTime", born},
+                                {"initMode", what.begin_late ? "1" : "0"},
+                                {"expType", "TAG"},
+                                {"exp", what.expression != NULL ? what.expression : "*"},
+                                {"order", what.order ? "true" : "false"},
+                                {"attemptId", what.attempt != NULL ? what.attempt : ""},
+                                {NULL, NULL}};
     kit_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
 }
 
@@ -81,14 +102,16 @@ static inline void send_some(int client, int count)
 }
 
 /* Acknowledge or change the invisible time by the handle of a message, as a client does. */
-static inline void settle_to(int client, int32_t opaque, int32_t code, const char *topic, int32_t queue_id, int64_t offset, const char *handle, int64_t invisible_ms)
+static inline void settle_to(int client, int32_t opaque, int32_t code, const char *topic, int32_t queue_id,
+                             int64_t offset, const char *handle, int64_t invisible_ms)
 {
     char queue[12], place[24], invisible[24];
     snprintf(queue, sizeof queue, "%d", queue_id);
     snprintf(place, sizeof place, "%" PRId64, offset);
     snprintf(invisible, sizeof invisible, "%" PRId64, invisible_ms);
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", topic}, {"queueId", queue}, {"extraInfo", handle}, {"offset", place},
-                                {"invisibleTime", invisible}, {NULL, NULL}};
+    const kit_field fields[] = {
+        {"consumerGroup", "G"},       {"topic", topic}, {"queueId", queue}, {"extraInfo", handle}, {"offset", place},
+        {"invisibleTime", invisible}, {NULL, NULL}};
     kit_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
 }
 
@@ -99,14 +122,15 @@ typedef struct batch {
 
 static inline batch batch_of(const kit_answer *answer, int64_t start_offset)
 {
-    return (batch){kit_number(answer, "popTime"), kit_number(answer, "invisibleTime"), kit_number(answer, "reviveQid"), start_offset};
+    return (batch){kit_number(answer, "popTime"), kit_number(answer, "invisibleTime"), kit_number(answer, "reviveQid"),
+                   start_offset};
 }
 
 static inline const char *handle_of(const batch *b, int64_t offset)
 {
     static _Thread_local char text[256];
-    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " 0 broker-a 0 %" PRId64, b->start_offset, b->pop_ms, b->invisible_ms,
-             b->revive_queue, offset);
+    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " 0 broker-a 0 %" PRId64,
+             b->start_offset, b->pop_ms, b->invisible_ms, b->revive_queue, offset);
     return text;
 }
 
@@ -127,7 +151,8 @@ static inline uint32_t records_in(const kit_answer *answer)
     uint32_t count = 0;
     cmq_record_view view;
     for (size_t at = 0; at < answer->body.bytes; at += view.record_bytes, count++)
-        CHECK_OK(cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        CHECK_OK(
+            cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
     return count;
 }
 

@@ -92,7 +92,8 @@ void kit_check_healthy(const char *root)
     cmq_verified verified;
     const int *counts = kit_verify(root, &verified);
     for (int kind = 0; kind <= CMQ_PROBLEM_TIME; kind++)
-        if (counts[kind] != 0) cmq_test_fail(__FILE__, __LINE__, "%d times %s", counts[kind], cmq_problem_name((cmq_problem_kind)kind));
+        if (counts[kind] != 0)
+            cmq_test_fail(__FILE__, __LINE__, "%d times %s", counts[kind], cmq_problem_name((cmq_problem_kind)kind));
     CHECK_INT(verified.keys_missing, 0);
     CHECK_INT(verified.index_entries, verified.keys);
 }

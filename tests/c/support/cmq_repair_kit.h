@@ -1,4 +1,5 @@
-/* cmq_repair_kit: for the tests of the repair: a store of two topics over a few segments, damage to its log, a repair, and what a verification says.
+/* cmq_repair_kit: for the tests of the repair: a store of two topics over a few segments, damage to its log, a repair,
+ * and what a verification says.
  *
  * Threads: one.
  */

@@ -83,8 +83,8 @@ static cmq_column one_value(const char *text)
     return text == NULL ? (cmq_column){0} : (cmq_column){.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(text)};
 }
 
-cmq_status kit_try_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags, const char *keys,
-                          cmq_appended *appended_out)
+cmq_status kit_try_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags,
+                          const char *keys, cmq_appended *appended_out)
 {
     const cmq_append append = {
         .common = {.topic = cmq_slice_of_text(topic), .queue_id = queue_id},
@@ -96,7 +96,8 @@ cmq_status kit_try_append(cmq_store *store, const char *topic, int32_t queue_id,
     return cmq_store_append(store, &append, appended_out);
 }
 
-cmq_appended kit_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags, const char *keys)
+cmq_appended kit_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags,
+                        const char *keys)
 {
     cmq_appended appended;
     CHECK_OK(kit_try_append(store, topic, queue_id, body, tags, keys, &appended));
@@ -133,11 +134,15 @@ void kit_found_free(kit_found *found)
 cmq_record_view kit_view(const cmq_found *found)
 {
     cmq_record_view view;
-    CHECK_OK(cmq_record_parse(found->record, found->record_bytes, found->physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
+    CHECK_OK(
+        cmq_record_parse(found->record, found->record_bytes, found->physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
     return view;
 }
 
-bool kit_body_is(const cmq_found *found, const char *text) { return cmq_slice_equal(kit_view(found).body, cmq_slice_of_text(text)); }
+bool kit_body_is(const cmq_found *found, const char *text)
+{
+    return cmq_slice_equal(kit_view(found).body, cmq_slice_of_text(text));
+}
 
 static void join_bodies(const cmq_found_batch *batch, char *text, size_t *used)
 {
@@ -186,7 +191,8 @@ const char *kit_read_all(cmq_store *store) { return kit_read_with(store, &(cmq_r
 
 void kit_check_text(const char *file, int line, const char *actual, const char *expected)
 {
-    if (strcmp(actual, expected) != 0) cmq_test_fail(file, line, "text is \"%.400s\", expected \"%.400s\"", actual, expected);
+    if (strcmp(actual, expected) != 0)
+        cmq_test_fail(file, line, "text is \"%.400s\", expected \"%.400s\"", actual, expected);
 }
 
 int64_t kit_max(cmq_store *store, const char *topic, int32_t queue_id)
@@ -209,7 +215,10 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path);
 }
 
-void kit_remove_tree(const char *path) { CHECK(nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT); }
+void kit_remove_tree(const char *path)
+{
+    CHECK(nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT);
+}
 
 void kit_remove_tree_in(cmq_fs *fs, const char *path)
 {
@@ -245,14 +254,21 @@ static void transfer(const char *path, int64_t offset, void *into, const void *f
 {
     const int file = open(path, into != NULL ? O_RDONLY : O_RDWR | O_CREAT, 0644);
     if (file < 0) cmq_test_fail(__FILE__, __LINE__, "cannot open %s: %s", path, strerror(errno));
-    const ssize_t done = into != NULL ? pread(file, into, bytes, (off_t)offset) : pwrite(file, from, bytes, (off_t)offset);
+    const ssize_t done =
+        into != NULL ? pread(file, into, bytes, (off_t)offset) : pwrite(file, from, bytes, (off_t)offset);
     CHECK_INT(done, bytes);
     close(file);
 }
 
-void kit_read_bytes(const char *path, int64_t offset, void *into, size_t bytes) { transfer(path, offset, into, NULL, bytes); }
+void kit_read_bytes(const char *path, int64_t offset, void *into, size_t bytes)
+{
+    transfer(path, offset, into, NULL, bytes);
+}
 
-void kit_write_bytes(const char *path, int64_t offset, const void *from, size_t bytes) { transfer(path, offset, NULL, from, bytes); }
+void kit_write_bytes(const char *path, int64_t offset, const void *from, size_t bytes)
+{
+    transfer(path, offset, NULL, from, bytes);
+}
 
 void kit_flip(const char *path, int64_t offset, uint8_t bits)
 {
@@ -264,7 +280,8 @@ void kit_flip(const char *path, int64_t offset, uint8_t bits)
 
 void kit_resize(const char *path, int64_t bytes)
 {
-    if (truncate(path, (off_t)bytes) != 0) cmq_test_fail(__FILE__, __LINE__, "cannot resize %s: %s", path, strerror(errno));
+    if (truncate(path, (off_t)bytes) != 0)
+        cmq_test_fail(__FILE__, __LINE__, "cannot resize %s: %s", path, strerror(errno));
 }
 
 static void copy_content(cmq_file *source, cmq_file *target)
@@ -323,7 +340,8 @@ void kit_copy_tree(const char *from, const char *to)
     kit_copy_tree_to(cmq_fs_posix(), from, cmq_fs_posix(), to);
 }
 
-void kit_each_file_in(cmq_fs *fs, const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context)
+void kit_each_file_in(cmq_fs *fs, const char *root, void (*each)(void *context, const char *path, int64_t bytes),
+                      void *context)
 {
     char **names;
     size_t count;

@@ -1,8 +1,9 @@
 /* cmq_store_kit: shared parts of the tests of the store: tiny stores, single appends, whole reads, files copied and
  * damaged by hand.
  *
- * A tiny store has segments of 16 KiB, queue files of 20 units and index files of 60 keys, so that every border is met within a second. Time is a
- * number that the test moves. Functions end the test when they fail, unless they return a status.
+ * A tiny store has segments of 16 KiB, queue files of 20 units and index files of 60 keys, so that every border is met
+ * within a second. Time is a number that the test moves. Functions end the test when they fail, unless they return a
+ * status.
  */
 #ifndef CMQ_STORE_KIT_H
 #define CMQ_STORE_KIT_H
@@ -46,9 +47,10 @@ void kit_close(cmq_store *store);
 static inline cmq_slice kit_slice(const char *text) { return cmq_slice_of_text(text); }
 
 /* One message; NULL leaves tags and keys out. */
-cmq_status CMQ_MUST_CHECK kit_try_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags, const char *keys,
-                                         cmq_appended *appended_out);
-cmq_appended kit_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags, const char *keys);
+cmq_status CMQ_MUST_CHECK kit_try_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body,
+                                         const char *tags, const char *keys, cmq_appended *appended_out);
+cmq_appended kit_append(cmq_store *store, const char *topic, int32_t queue_id, const char *body, const char *tags,
+                        const char *keys);
 
 /* `count` messages "<prefix><i>" one by one, to queue 0, without tags and keys. */
 void kit_append_many(cmq_store *store, const char *topic, const char *prefix, int count);
@@ -65,8 +67,8 @@ void kit_found_free(kit_found *found);
 cmq_record_view kit_view(const cmq_found *found);
 bool kit_body_is(const cmq_found *found, const char *text);
 
-/* Read with `options` to the end or to where nothing more comes; the bodies joined by spaces, in static memory. Damage that the reader reports is
- * put in as "!". */
+/* Read with `options` to the end or to where nothing more comes; the bodies joined by spaces, in static memory. Damage
+ * that the reader reports is put in as "!". */
 const char *kit_read_with(cmq_store *store, const cmq_read_options *options);
 const char *kit_read_topic(cmq_store *store, const char *topic);
 const char *kit_read_all(cmq_store *store);
@@ -81,7 +83,8 @@ int64_t kit_min(cmq_store *store, const char *topic, int32_t queue_id);
 
 void kit_copy_tree(const char *from, const char *to);   /* `to` is made, or emptied first; holes stay holes */
 void kit_remove_tree(const char *path);                 /* fine when there is none */
-void kit_copy_tree_to(cmq_fs *from_fs, const char *from, cmq_fs *to_fs, const char *to);   /* the same between file systems; `to` is made */
+/* the same between file systems; `to` is made */
+void kit_copy_tree_to(cmq_fs *from_fs, const char *from, cmq_fs *to_fs, const char *to);
 void kit_remove_tree_in(cmq_fs *fs, const char *path);
 bool kit_exists(const char *path);
 int64_t kit_file_bytes(const char *path);               /* -1: none */
@@ -92,6 +95,7 @@ void kit_resize(const char *path, int64_t bytes);
 
 /* Call `each` for every file below `root`, in order of their paths. */
 void kit_each_file(const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context);
-void kit_each_file_in(cmq_fs *fs, const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context);
+void kit_each_file_in(cmq_fs *fs, const char *root, void (*each)(void *context, const char *path, int64_t bytes),
+                      void *context);
 
 #endif

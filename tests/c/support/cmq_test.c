@@ -31,7 +31,8 @@ static void remove_directories(void)
 
 const char *cmq_test_directory(void)
 {
-    if (directory_count == TEST_DIRECTORIES_MAX) cmq_test_fail(__FILE__, __LINE__, "more than %d directories", TEST_DIRECTORIES_MAX);
+    if (directory_count == TEST_DIRECTORIES_MAX)
+        cmq_test_fail(__FILE__, __LINE__, "more than %d directories", TEST_DIRECTORIES_MAX);
     const char *parent = getenv("TMPDIR");
     char *into = directories[directory_count];
     snprintf(into, sizeof directories[0], "%s/cmq-test-XXXXXX", parent != NULL ? parent : "/tmp");
@@ -81,7 +82,8 @@ uint64_t cmq_test_random(void)
 
 uint64_t cmq_test_random_below(uint64_t bound) { return cmq_test_random() % bound; }
 
-/* Some supervisors ignore SIGCHLD, whose children nobody can wait for, or SIGPIPE, or block signals; programs inherit that. */
+/* Some supervisors ignore SIGCHLD, whose children nobody can wait for, or SIGPIPE, or block signals; programs inherit
+ * that. */
 static void forget_inherited_signals(void)
 {
     sigset_t none;

@@ -60,7 +60,8 @@ void cmq_test_check_bytes(const char *file, int line, const void *actual, size_t
 /* A fresh directory under $TMPDIR, removed with all in it when the case ends well. Static per call site of a case. */
 const char *cmq_test_directory(void);
 
-/* xorshift random numbers from the run's seed: always the same, unless CMQ_SEED gives another, or CMQ_LONG asks for the long form. */
+/* xorshift random numbers from the run's seed: always the same, unless CMQ_SEED gives another, or CMQ_LONG asks for the
+ * long form. */
 uint64_t cmq_test_random(void);
 uint64_t cmq_test_random_below(uint64_t bound);   /* in [0, bound), bound > 0 */
 uint64_t cmq_test_seed(void);

@@ -1,5 +1,5 @@
-/* Tests csrc/wire/cmq_command*.c: the worked examples of the specification, frames of real clients and brokers read and written again with the same
- * bytes, what is accepted beyond Java's own output, what is refused, and limits. */
+/* Tests csrc/wire/cmq_command*.c: the worked examples of the specification, frames of real clients and brokers read and
+ * written again with the same bytes, what is accepted beyond Java's own output, what is refused, and limits. */
 #include "wire/cmq_command.h"
 
 #include <stdio.h>
@@ -43,13 +43,16 @@ static void frame_is_written_again(const char *name, cmq_slice whole)
 
 static void test_captured_frames(void) { CHECK(cmq_kit_golden_frames(frame_is_written_again) >= 100); }
 
-static const char send_json[] =
-    "{\"code\":310,\"extFields\":{\"a\":\"PG\",\"b\":\"TopicTest\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"1\",\"f\":\"0\",\"g\":\"1700000000000\","
-    "\"h\":\"0\",\"i\":\"TAGS\\u0001TagA\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\",\"n\":\"broker-a\"},\"flag\":0,\"language\":\"JAVA\","
-    "\"opaque\":5,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}";
+static const char send_json[] = "{\"code\":310,\"extFields\":{\"a\":\"PG\",\"b\":\"TopicTest\",\"c\":\"TBW102\",\"d\":"
+                                "\"4\",\"e\":\"1\",\"f\":\"0\",\"g\":\"1700000000000\","
+                                "\"h\":\"0\",\"i\":\"TAGS\\u0001TagA\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":"
+                                "\"false\",\"n\":\"broker-a\"},\"flag\":0,\"language\":\"JAVA\","
+                                "\"opaque\":5,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}";
 static const char send_rocketmq[] =
-    "0136 00 01df 00000005 00000000 00000000 0000009a 0001 61 00000002 5047 0001 62 00000009 546f70696354657374 0001 63 00000006 544257313032"
-    "0001 64 00000001 34 0001 65 00000001 31 0001 66 00000001 30 0001 67 0000000d 31373030303030303030303030 0001 68 00000001 30"
+    "0136 00 01df 00000005 00000000 00000000 0000009a 0001 61 00000002 5047 0001 62 00000009 546f70696354657374 0001 "
+    "63 00000006 544257313032"
+    "0001 64 00000001 34 0001 65 00000001 31 0001 66 00000001 30 0001 67 0000000d 31373030303030303030303030 0001 68 "
+    "00000001 30"
     "0001 69 0000000a 54414753015461674102 0001 6a 00000001 30 0001 6b 00000005 66616c7365 0001 6d 00000005 66616c7365"
     "0001 6e 00000008 62726f6b65722d61";
 
@@ -107,8 +110,10 @@ static void test_worked_frames(void)
         const char *remark;
     } cases[] = {
         {"000000aa000000a6"
-         "7b22636f6465223a302c226578744669656c6473223a7b2249535f535550504f52545f48454152545f424541545f5632223a2274727565222c2249535f5355425f4348"
-         "414e4745223a2274727565227d2c22666c6167223a312c226c616e6775616765223a224a415641222c226f7061717565223a372c2273657269616c697a655479706543"
+         "7b22636f6465223a302c226578744669656c6473223a7b2249535f535550504f52545f48454152545f424541545f5632223a227472756"
+         "5222c2249535f5355425f4348"
+         "414e4745223a2274727565227d2c22666c6167223a312c226c616e6775616765223a224a415641222c226f7061717565223a372c22736"
+         "57269616c697a655479706543"
          "757272656e74525043223a224a534f4e222c2276657273696f6e223a3437397d",
          "IS_SUPPORT_HEART_BEAT_V2", "true", ""},
         {"000000710100006d 0000 00 01df 00000009 00000001 00000005 464f554e44 00000053"
@@ -137,9 +142,10 @@ static void test_worked_frames(void)
 
 static void test_pull_answer_in_both_formats(void)
 {
-    static const char json[] = "{\"code\":0,\"extFields\":{\"suggestWhichBrokerId\":\"0\",\"nextBeginOffset\":\"12\",\"x\":\"true\","
-                               "\"min\":\"-9223372036854775808\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":9,\"remark\":\"FOUND\","
-                               "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}";
+    static const char json[] =
+        "{\"code\":0,\"extFields\":{\"suggestWhichBrokerId\":\"0\",\"nextBeginOffset\":\"12\",\"x\":\"true\","
+        "\"min\":\"-9223372036854775808\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":9,\"remark\":\"FOUND\","
+        "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}";
     static const char digits[] = "0000 00 01df 00000009 00000001 00000005 464f554e44 0000005a"
                                  "0014 73756767657374576869636842726f6b65724964 00000001 30"
                                  "000f 6e657874426567696e4f6666736574 00000002 3132 0001 78 00000004 74727565"
@@ -152,7 +158,8 @@ static void test_pull_answer_in_both_formats(void)
         for (size_t capacity = 0; capacity <= expected_bytes + CMQ_FRAME_PREFIX_BYTES; capacity++) {
             uint8_t *into = malloc(capacity > 0 ? capacity : 1);
             cmq_command_writer writer;
-            cmq_command_begin(&writer, into, capacity, (cmq_header_format)format, 0, 9, CMQ_COMMAND_RESPONSE, CMQ_NAME("FOUND"));
+            cmq_command_begin(&writer, into, capacity, (cmq_header_format)format, 0, 9, CMQ_COMMAND_RESPONSE,
+                              CMQ_NAME("FOUND"));
             cmq_command_add_i64(&writer, CMQ_NAME("suggestWhichBrokerId"), 0);
             cmq_command_add_i64(&writer, CMQ_NAME("nextBeginOffset"), 12);
             cmq_command_add_bool(&writer, CMQ_NAME("x"), true);
@@ -180,9 +187,11 @@ static cmq_kit_command parsed(const char *json)
 
 static void test_lenient_json(void)
 {
-    cmq_kit_command kit = parsed(" \r\n{ \"version\" : 401 , 'opaque':\"-7\", flag:2,\t\"unknown\":[1,{\"a\":[],'b':{ c : \"]\\\"\"}},null, \"}\",],"
-                                 "\"extFields\" : { \"n\" : 12 , 't':true,f: false , \"x\":null,\"e\":\"\",\"o\":{\"p\":[1,2]}, \"d\":-1.5E3 ,},"
-                                 "\"remark\":null,\"language\":9,\"code\":105,\"body\":\"AAAA\"} \n");
+    cmq_kit_command kit = parsed(
+        " \r\n{ \"version\" : 401 , 'opaque':\"-7\", flag:2,\t\"unknown\":[1,{\"a\":[],'b':{ c : \"]\\\"\"}},null, "
+        "\"}\",],"
+        "\"extFields\" : { \"n\" : 12 , 't':true,f: false , \"x\":null,\"e\":\"\",\"o\":{\"p\":[1,2]}, \"d\":-1.5E3 ,},"
+        "\"remark\":null,\"language\":9,\"code\":105,\"body\":\"AAAA\"} \n");
     const cmq_command *command = &kit.command;
     CHECK_INT(command->code, 105);
     CHECK_INT(command->version, 401);
@@ -241,8 +250,15 @@ static void test_languages(void)
     static const struct {
         const char *json;
         int32_t language;
-    } cases[] = {{"\"CPP\"", 1},  {"\"NODE_JS\"", 13}, {"\"PYTHON\"", 3}, {"\"COBOL\"", CMQ_LANGUAGE_OTHER}, {"null", CMQ_LANGUAGE_OTHER},
-                 {"12", 12},      {"14", CMQ_LANGUAGE_OTHER}, {"-1", CMQ_LANGUAGE_OTHER}, {"\"\"", CMQ_LANGUAGE_OTHER}};
+    } cases[] = {{"\"CPP\"", 1},
+                 {"\"NODE_JS\"", 13},
+                 {"\"PYTHON\"", 3},
+                 {"\"COBOL\"", CMQ_LANGUAGE_OTHER},
+                 {"null", CMQ_LANGUAGE_OTHER},
+                 {"12", 12},
+                 {"14", CMQ_LANGUAGE_OTHER},
+                 {"-1", CMQ_LANGUAGE_OTHER},
+                 {"\"\"", CMQ_LANGUAGE_OTHER}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char json[64];
         snprintf(json, sizeof json, "{\"language\":%s}", cases[i].json);
@@ -256,10 +272,11 @@ static void test_languages(void)
 
 static void test_escapes(void)
 {
-    cmq_kit_command kit = parsed("{\"remark\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\v\\'\\x41\\u0041\\u00e9\\u4e2d\\ud83d\\ude00|\\ud83d|"
-                                 "\\ude00\\ud83dx\\ud83d\\u0041\",'extFields':"
-                                 "{\"a\\u0062c\":\"long enough that a run is not a block \\u0001\\u0002\\u0009\\u000A"
-                                 " end of a long run, too long\",'q':'it\\'s \"'}}");
+    cmq_kit_command kit =
+        parsed("{\"remark\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\v\\'\\x41\\u0041\\u00e9\\u4e2d\\ud83d\\ude00|\\ud83d|"
+               "\\ude00\\ud83dx\\ud83d\\u0041\",'extFields':"
+               "{\"a\\u0062c\":\"long enough that a run is not a block \\u0001\\u0002\\u0009\\u000A"
+               " end of a long run, too long\",'q':'it\\'s \"'}}");
     CHECK_TEXT(kit.command.remark, "\"\\/\b\f\n\r\t\v'AA\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80|?|??x?A");
     CHECK_FIELD(&kit.command, "abc", "long enough that a run is not a block \1\2\t\n end of a long run, too long");
     CHECK_FIELD(&kit.command, "q", "it's \"");
@@ -276,14 +293,17 @@ static void test_escapes_at_every_place(void)
 {
     for (size_t padding = 0; padding < 200; padding++) {
         char json[512], expected[512];
-        snprintf(json, sizeof json, "{\"extFields\":{\"p\":\"%0*d\\u0001x\\\\\\\"\"},\"remark\":\"\\\\\"}", (int)padding + 1, 7);
+        snprintf(json, sizeof json, "{\"extFields\":{\"p\":\"%0*d\\u0001x\\\\\\\"\"},\"remark\":\"\\\\\"}",
+                 (int)padding + 1, 7);
         snprintf(expected, sizeof expected, "%0*d\1x\\\"", (int)padding + 1, 7);
         cmq_kit_command kit = parsed(json);
         CHECK_FIELD(&kit.command, "p", expected);
         CHECK_TEXT(kit.command.remark, "\\");
         cmq_kit_command_free(&kit);
         for (size_t bytes = 0; bytes < strlen(json); bytes += 1 + padding % 5) {
-            CHECK_STATUS(cmq_kit_parse(&kit, CMQ_HEADER_JSON, (cmq_slice){.data = (const uint8_t *)json, .bytes = bytes}), CMQ_ERR_CORRUPT);
+            CHECK_STATUS(
+                cmq_kit_parse(&kit, CMQ_HEADER_JSON, (cmq_slice){.data = (const uint8_t *)json, .bytes = bytes}),
+                CMQ_ERR_CORRUPT);
             cmq_kit_command_free(&kit);
         }
     }
@@ -292,17 +312,52 @@ static void test_escapes_at_every_place(void)
 static void test_no_json_header(void)
 {
     static const char *const refused[] = {
-        "", " ", "null", "[]", "\"\"", "{", "{}}", "{} x", "{\"code\"}", "{\"code\":}", "{\"code\":1",
-        "{\"code\":1,", "{\"code\":x}", "{\"code\":1.5}",
-        "{\"code\":2147483648}", "{\"code\":\"\"}", "{\"code\":1 \"flag\":2}", "{\"code\":true}", "{\"code\":{}}", "{,}", "{\"code\":1,,\"flag\":2}",
-        "{\"extFields\":[]}", "{\"extFields\":1}", "{\"extFields\":{\"a\":}}", "{\"extFields\":{\"a\":b}}", "{\"extFields\":{\"a\" \"b\"}}",
-        "{\"extFields\":{\"a\":\"b\"}", "{\"extFields\":{\"a\":\"b\"]}", "{\"remark\":\"\\\"}", "{\"remark\":\"\\q\"}", "{\"remark\":\"\\u12g4\"}",
-        "{\"remark\":\"\\x4\"}", "{\"remark\":'", "{\"a\":[1}", "{\"a\":[1 2]}", "{\"a\":-}x", "{\"a\":nul}", "{\"a\":]}", "{:1}", "{\"\\u00",
+        "",
+        " ",
+        "null",
+        "[]",
+        "\"\"",
+        "{",
+        "{}}",
+        "{} x",
+        "{\"code\"}",
+        "{\"code\":}",
+        "{\"code\":1",
+        "{\"code\":1,",
+        "{\"code\":x}",
+        "{\"code\":1.5}",
+        "{\"code\":2147483648}",
+        "{\"code\":\"\"}",
+        "{\"code\":1 \"flag\":2}",
+        "{\"code\":true}",
+        "{\"code\":{}}",
+        "{,}",
+        "{\"code\":1,,\"flag\":2}",
+        "{\"extFields\":[]}",
+        "{\"extFields\":1}",
+        "{\"extFields\":{\"a\":}}",
+        "{\"extFields\":{\"a\":b}}",
+        "{\"extFields\":{\"a\" \"b\"}}",
+        "{\"extFields\":{\"a\":\"b\"}",
+        "{\"extFields\":{\"a\":\"b\"]}",
+        "{\"remark\":\"\\\"}",
+        "{\"remark\":\"\\q\"}",
+        "{\"remark\":\"\\u12g4\"}",
+        "{\"remark\":\"\\x4\"}",
+        "{\"remark\":'",
+        "{\"a\":[1}",
+        "{\"a\":[1 2]}",
+        "{\"a\":-}x",
+        "{\"a\":nul}",
+        "{\"a\":]}",
+        "{:1}",
+        "{\"\\u00",
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         cmq_kit_command kit;
         const cmq_status status = cmq_kit_parse(&kit, CMQ_HEADER_JSON, cmq_slice_of_text(refused[i]));
-        if (status != CMQ_ERR_CORRUPT) cmq_test_fail(__FILE__, __LINE__, "`%s` gave %s", refused[i], cmq_status_name(status));
+        if (status != CMQ_ERR_CORRUPT)
+            cmq_test_fail(__FILE__, __LINE__, "`%s` gave %s", refused[i], cmq_status_name(status));
         CHECK(strstr(cmq_last_error()->text, "at byte") != NULL);
         cmq_kit_command_free(&kit);
     }
@@ -312,9 +367,10 @@ static void test_nesting_has_a_limit(void)
 {
     char json[4096];
     for (int depth = 60; depth < 70; depth++) {
-        const size_t bytes = (size_t)snprintf(json, sizeof json, "{\"a\":%s%s}",
-                                              "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[" + (70 - depth),
-                                              "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]" + (70 - depth));
+        const size_t bytes =
+            (size_t)snprintf(json, sizeof json, "{\"a\":%s%s}",
+                             "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[" + (70 - depth),
+                             "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]" + (70 - depth));
         cmq_kit_command kit;
         CHECK_STATUS(cmq_kit_parse(&kit, CMQ_HEADER_JSON, (cmq_slice){.data = (const uint8_t *)json, .bytes = bytes}),
                      depth <= 64 ? CMQ_OK : CMQ_ERR_CORRUPT);
@@ -337,7 +393,9 @@ static void test_null_in_rocketmq_format(void)
 {
     cmq_kit_command kit;
     cmq_slice value;
-    CHECK_OK(parse_hex(&kit, "0011 63 01df fffffffe 00000002 00000000 00000016 0001 61 00000000 0000 00000001 78 0001 62 00000001 79"));
+    CHECK_OK(parse_hex(
+        &kit,
+        "0011 63 01df fffffffe 00000002 00000000 00000016 0001 61 00000000 0000 00000001 78 0001 62 00000001 79"));
     CHECK_INT(kit.command.language, CMQ_LANGUAGE_OTHER);
     CHECK_INT(kit.command.opaque, -2);
     CHECK(kit.command.remark.data == NULL);
@@ -356,7 +414,8 @@ static void test_codes_cut_to_16_bits(void)
     static const struct {
         const char *digits;
         int32_t code;
-    } cases[] = {{"0d72", 200050}, {"0d78", 200056}, {"0dd7", 200151}, {"0d71", 3441}, {"0d79", 3449}, {"ffff", -1}, {"0136", 310}};
+    } cases[] = {{"0d72", 200050}, {"0d78", 200056}, {"0dd7", 200151}, {"0d71", 3441},
+                 {"0d79", 3449},   {"ffff", -1},     {"0136", 310}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char digits[128];
         cmq_kit_command kit;
@@ -388,7 +447,8 @@ static void test_no_rocketmq_header(void)
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         cmq_kit_command kit;
         const cmq_status status = parse_hex(&kit, refused[i]);
-        if (status != CMQ_ERR_CORRUPT) cmq_test_fail(__FILE__, __LINE__, "`%s` gave %s", refused[i], cmq_status_name(status));
+        if (status != CMQ_ERR_CORRUPT)
+            cmq_test_fail(__FILE__, __LINE__, "`%s` gave %s", refused[i], cmq_status_name(status));
         cmq_kit_command_free(&kit);
     }
 }
@@ -401,11 +461,13 @@ static void test_too_many_fields(void)
         for (unsigned count = CMQ_COMMAND_FIELDS_MAX; count <= CMQ_COMMAND_FIELDS_MAX + 1; count++) {
             uint8_t frame[4096];
             cmq_command_writer writer;
-            cmq_command_begin(&writer, frame, sizeof frame, (cmq_header_format)format, 11, 77, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE);
+            cmq_command_begin(&writer, frame, sizeof frame, (cmq_header_format)format, 11, 77, CMQ_COMMAND_ONEWAY,
+                              CMQ_SLICE_NONE);
             for (unsigned i = 0; i < count; i++) cmq_command_add_i64(&writer, CMQ_NAME("name"), i);
             const size_t bytes = cmq_command_end(&writer, 0);
             cmq_kit_command kit;
-            const cmq_status status = cmq_kit_parse(&kit, (cmq_header_format)format, (cmq_slice){.data = frame + 8, .bytes = bytes - 8});
+            const cmq_status status =
+                cmq_kit_parse(&kit, (cmq_header_format)format, (cmq_slice){.data = frame + 8, .bytes = bytes - 8});
             CHECK_STATUS(status, count <= CMQ_COMMAND_FIELDS_MAX ? CMQ_OK : CMQ_ERR_LIMIT);
             CHECK_INT(kit.command.field_count, CMQ_COMMAND_FIELDS_MAX);
             CHECK_INT(kit.command.code, 11);
@@ -423,7 +485,8 @@ static void test_headers_beyond_a_frame_are_refused(void)
     memset(text, 'x', bytes);
     for (int format = CMQ_HEADER_JSON; format <= CMQ_HEADER_ROCKETMQ; format++) {
         cmq_command_writer writer;
-        cmq_command_begin(&writer, frame, sizeof frame, (cmq_header_format)format, 1, 1, 1, (cmq_slice){.data = text, .bytes = bytes});
+        cmq_command_begin(&writer, frame, sizeof frame, (cmq_header_format)format, 1, 1, 1,
+                          (cmq_slice){.data = text, .bytes = bytes});
         CHECK_INT(cmq_command_end(&writer, 0), 0);
         cmq_command_begin(&writer, frame, sizeof frame, (cmq_header_format)format, 1, 1, 1, CMQ_SLICE_NONE);
         CHECK_INT(cmq_command_end(&writer, CMQ_FRAME_BYTES_MAX), 0);
@@ -448,10 +511,11 @@ static void test_written_escapes(void)
     cmq_command_begin(&writer, frame, sizeof frame, CMQ_HEADER_JSON, 1, 2, 1, cmq_slice_of_text(text));
     cmq_command_add_text(&writer, cmq_slice_of_text(text), cmq_slice_of_text(text));
     const size_t bytes = cmq_command_end(&writer, 0);
-    const int expected_bytes = snprintf(expected, sizeof expected,
-                                        "{\"code\":1,\"extFields\":{\"%s\":\"%s\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":2,\"remark\":\"%s\","
-                                        "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
-                                        escaped, escaped, escaped);
+    const int expected_bytes = snprintf(
+        expected, sizeof expected,
+        "{\"code\":1,\"extFields\":{\"%s\":\"%s\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":2,\"remark\":\"%s\","
+        "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
+        escaped, escaped, escaped);
     CHECK_BYTES(frame + 8, bytes - 8, expected, (size_t)expected_bytes);
 }
 
@@ -460,7 +524,8 @@ static void test_written_escapes(void)
 static cmq_slice random_text(uint8_t *into, size_t bytes_max)
 {
     static const char *const pieces[] = {
-        "\"", "\\", "\1", "\2", "/", "x", "topic-", "12345678", "\xC3\xA9", "\xE4\xB8\xAD", "\xE2\x80\xA8", "\x7F", "\n", "\xF0\x9F\x98\x80",
+        "\"",       "\\",       "\1",           "\2",           "/",    "x",  "topic-",
+        "12345678", "\xC3\xA9", "\xE4\xB8\xAD", "\xE2\x80\xA8", "\x7F", "\n", "\xF0\x9F\x98\x80",
     };
     size_t used = 0;
     for (size_t count = cmq_test_random_below(12); count > 0; count--) {
@@ -515,8 +580,18 @@ static void test_random_commands_come_back(void)
 
 static void test_numbers(void)
 {
-    static const char *const refused[] = {"", "-", "+", " 1", "1 ", "1.0", "0x1", "--1", "9223372036854775808", "-9223372036854775809",
-                                          "1e3", "99999999999999999999999"};
+    static const char *const refused[] = {"",
+                                          "-",
+                                          "+",
+                                          " 1",
+                                          "1 ",
+                                          "1.0",
+                                          "0x1",
+                                          "--1",
+                                          "9223372036854775808",
+                                          "-9223372036854775809",
+                                          "1e3",
+                                          "99999999999999999999999"};
     int64_t number;
     int32_t small;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
@@ -550,8 +625,9 @@ static void test_booleans(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(test_captured_frames), CMQ_TEST(test_worked_examples), CMQ_TEST(test_worked_frames),
               CMQ_TEST(test_pull_answer_in_both_formats), CMQ_TEST(test_lenient_json),
-              CMQ_TEST(test_members_that_are_missing), CMQ_TEST(test_names_that_come_twice), CMQ_TEST(test_languages), CMQ_TEST(test_escapes),
-              CMQ_TEST(test_escapes_at_every_place), CMQ_TEST(test_no_json_header), CMQ_TEST(test_nesting_has_a_limit),
-              CMQ_TEST(test_null_in_rocketmq_format), CMQ_TEST(test_codes_cut_to_16_bits), CMQ_TEST(test_no_rocketmq_header),
-              CMQ_TEST(test_too_many_fields), CMQ_TEST(test_headers_beyond_a_frame_are_refused), CMQ_TEST(test_written_escapes),
+              CMQ_TEST(test_members_that_are_missing), CMQ_TEST(test_names_that_come_twice), CMQ_TEST(test_languages),
+              CMQ_TEST(test_escapes), CMQ_TEST(test_escapes_at_every_place), CMQ_TEST(test_no_json_header),
+              CMQ_TEST(test_nesting_has_a_limit), CMQ_TEST(test_null_in_rocketmq_format),
+              CMQ_TEST(test_codes_cut_to_16_bits), CMQ_TEST(test_no_rocketmq_header), CMQ_TEST(test_too_many_fields),
+              CMQ_TEST(test_headers_beyond_a_frame_are_refused), CMQ_TEST(test_written_escapes),
               CMQ_TEST(test_random_commands_come_back), CMQ_TEST(test_numbers), CMQ_TEST(test_booleans))

@@ -63,7 +63,8 @@ static void check_refused(const char *digits, uint32_t frame_bytes_max, const ch
     size_t bytes, needed;
     uint8_t *data = cmq_kit_hex(digits, &bytes);
     cmq_frame frame;
-    CHECK_STATUS(cmq_frame_next((cmq_slice){.data = data, .bytes = bytes}, frame_bytes_max, &frame, &needed), CMQ_ERR_CORRUPT);
+    CHECK_STATUS(cmq_frame_next((cmq_slice){.data = data, .bytes = bytes}, frame_bytes_max, &frame, &needed),
+                 CMQ_ERR_CORRUPT);
     if (strstr(cmq_last_error()->text, reason) == NULL)
         cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", cmq_last_error()->text, reason);
     CHECK(frame.bytes == 0);

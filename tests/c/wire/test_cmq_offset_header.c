@@ -12,13 +12,21 @@ static cmq_status read_header(const cmq_command *command)
 
 static void test_members_are_checked(void)
 {
-    static const cmq_kit_field query[] = {{"consumerGroup", "CG", "consumerGroup", false}, {"topic", "T", "topic", false},
-                                          {"queueId", "1", "queueId", true}, {"setZeroIfNotFound", "false", NULL, false}};
-    static const cmq_kit_field update[] = {{"consumerGroup", "CG", "consumerGroup", false}, {"topic", "T", "topic", false},
-                                           {"queueId", "1", "queueId", true}, {"commitOffset", "5", "commitOffset", true}};
-    static const cmq_kit_field search[] = {{"topic", "T", "topic", false}, {"queueId", "1", "queueId", true}, {"timestamp", "17", "timestamp", true},
+    static const cmq_kit_field query[] = {{"consumerGroup", "CG", "consumerGroup", false},
+                                          {"topic", "T", "topic", false},
+                                          {"queueId", "1", "queueId", true},
+                                          {"setZeroIfNotFound", "false", NULL, false}};
+    static const cmq_kit_field update[] = {{"consumerGroup", "CG", "consumerGroup", false},
+                                           {"topic", "T", "topic", false},
+                                           {"queueId", "1", "queueId", true},
+                                           {"commitOffset", "5", "commitOffset", true}};
+    static const cmq_kit_field search[] = {{"topic", "T", "topic", false},
+                                           {"queueId", "1", "queueId", true},
+                                           {"timestamp", "17", "timestamp", true},
                                            {"boundaryType", "UPPER", NULL, false}};
-    static const cmq_kit_field ends[] = {{"topic", "T", "topic", false}, {"queueId", "1", "queueId", true}, {"committed", "false", NULL, false},
+    static const cmq_kit_field ends[] = {{"topic", "T", "topic", false},
+                                         {"queueId", "1", "queueId", true},
+                                         {"committed", "false", NULL, false},
                                          {"consumerGroup", "CG", NULL, false}};
     cmq_kit_members_are_checked(14, query, 4, read_header);
     cmq_kit_members_are_checked(15, update, 4, read_header);
@@ -41,7 +49,8 @@ static void test_values_and_defaults(void)
     cmq_offset_header header = read_json("{'code':14,'extFields':{'consumerGroup':'g','topic':'t','queueId':'2'}}");
     CHECK(header.zero_if_not_found);
     CHECK_INT(header.queue_id, 2);
-    header = read_json("{'code':14,'extFields':{'consumerGroup':'g','topic':'t','queueId':2,'setZeroIfNotFound':false}}");
+    header =
+        read_json("{'code':14,'extFields':{'consumerGroup':'g','topic':'t','queueId':2,'setZeroIfNotFound':false}}");
     CHECK(!header.zero_if_not_found);
     header = read_json("{'code':15,'extFields':{'consumerGroup':'g','topic':'t','queueId':'2','commitOffset':'-1'}}");
     CHECK_INT(header.commit_offset, -1);
@@ -52,10 +61,12 @@ static void test_values_and_defaults(void)
     static const struct {
         const char *text;
         bool upper;
-    } boundaries[] = {{"UPPER", true}, {"upper", true}, {"LOWER", false}, {"", false}, {"UPPERS", false}, {"UPPE", false}};
+    } boundaries[] = {{"UPPER", true}, {"upper", true},   {"LOWER", false},
+                      {"", false},     {"UPPERS", false}, {"UPPE", false}};
     for (size_t i = 0; i < sizeof boundaries / sizeof *boundaries; i++) {
         char json[200];
-        snprintf(json, sizeof json, "{'code':29,'extFields':{'topic':'t','queueId':'0','timestamp':'1700000000000','boundaryType':'%s'}}",
+        snprintf(json, sizeof json,
+                 "{'code':29,'extFields':{'topic':'t','queueId':'0','timestamp':'1700000000000','boundaryType':'%s'}}",
                  boundaries[i].text);
         header = read_json(json);
         CHECK(header.upper == boundaries[i].upper);

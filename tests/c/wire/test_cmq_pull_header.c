@@ -92,7 +92,8 @@ static void test_captured_pulls(void)
     CHECK_INT(golden_pulls, 4);
 }
 
-static cmq_pull_header written_and_read(cmq_header_format format, const cmq_pull_header *header, cmq_kit_command *kit, uint8_t *into, size_t capacity)
+static cmq_pull_header written_and_read(cmq_header_format format, const cmq_pull_header *header, cmq_kit_command *kit,
+                                        uint8_t *into, size_t capacity)
 {
     cmq_command_writer writer;
     cmq_frame frame;
@@ -133,5 +134,5 @@ static void test_written_headers_are_read_back(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_all_members), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked), CMQ_TEST(test_captured_pulls),
-              CMQ_TEST(test_written_headers_are_read_back))
+CMQ_TEST_MAIN(CMQ_TEST(test_all_members), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked),
+              CMQ_TEST(test_captured_pulls), CMQ_TEST(test_written_headers_are_read_back))

@@ -39,7 +39,8 @@ static cmq_status read_response(const cmq_command *command)
 static void test_members_are_checked(void)
 {
     static const int32_t codes[] = {0, 19, 20, 21};
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) cmq_kit_members_are_checked(codes[i], fields, COUNT, read_response);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        cmq_kit_members_are_checked(codes[i], fields, COUNT, read_response);
 }
 
 static void test_a_refusal_needs_no_member(void)

@@ -1,4 +1,5 @@
-/* Tests csrc/wire/cmq_quotes.h: both ways of looking at a block against looking at each byte, and walks over random texts. */
+/* Tests csrc/wire/cmq_quotes.h: both ways of looking at a block against looking at each byte, and walks over random
+ * texts. */
 #include "wire/cmq_quotes.h"
 
 #include <stdlib.h>

@@ -92,8 +92,9 @@ static void test_all_that_is_missing_is_named(void)
     const cmq_command none = {.code = 310};
     cmq_send_header header;
     CHECK_STATUS(cmq_send_header_read(&none, &header), CMQ_ERR_ARGUMENT);
-    CHECK(strcmp(cmq_last_error()->text, "request 310: missing required field: producerGroup, topic, defaultTopic, defaultTopicQueueNums, "
-                                         "queueId, sysFlag, bornTimestamp, flag") == 0);
+    CHECK(strcmp(cmq_last_error()->text,
+                 "request 310: missing required field: producerGroup, topic, defaultTopic, defaultTopicQueueNums, "
+                 "queueId, sysFlag, bornTimestamp, flag") == 0);
 }
 
 static void test_the_last_of_a_name_counts(void)
@@ -142,8 +143,8 @@ static void test_captured_sends(void)
     CHECK_INT(golden_sends, 8);
 }
 
-static cmq_send_header written_and_read(int32_t code, cmq_header_format format, const cmq_send_header *header, cmq_kit_command *kit, uint8_t *into,
-                                        size_t capacity)
+static cmq_send_header written_and_read(int32_t code, cmq_header_format format, const cmq_send_header *header,
+                                        cmq_kit_command *kit, uint8_t *into, size_t capacity)
 {
     cmq_command_writer writer;
     cmq_frame frame;
@@ -165,7 +166,8 @@ static void test_written_headers_are_read_back(void)
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         for (cmq_header_format format = CMQ_HEADER_JSON; format <= CMQ_HEADER_ROCKETMQ; format++) {
             const bool by_name = codes[i] == 10 || codes[i] == 324;
-            const cmq_command command = by_name ? cmq_kit_fields(10, named, 13, -1, -1) : cmq_kit_fields(310, lettered, 13, -1, -1);
+            const cmq_command command =
+                by_name ? cmq_kit_fields(10, named, 13, -1, -1) : cmq_kit_fields(310, lettered, 13, -1, -1);
             uint8_t room[1024];
             cmq_kit_command kit;
             cmq_slice found;
@@ -189,5 +191,5 @@ static void test_written_headers_are_read_back(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(test_both_sets_of_names), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked),
-              CMQ_TEST(test_all_that_is_missing_is_named), CMQ_TEST(test_the_last_of_a_name_counts), CMQ_TEST(test_captured_sends),
-              CMQ_TEST(test_written_headers_are_read_back))
+              CMQ_TEST(test_all_that_is_missing_is_named), CMQ_TEST(test_the_last_of_a_name_counts),
+              CMQ_TEST(test_captured_sends), CMQ_TEST(test_written_headers_are_read_back))

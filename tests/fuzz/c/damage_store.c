@@ -1,9 +1,11 @@
-/* damage_store: opens stores whose files were damaged, under the address sanitizer: never a crash, a hang or a quiet loss; right data or a typed status.
+/* damage_store: opens stores whose files were damaged, under the address sanitizer: never a crash, a hang or a quiet
+ * loss; right data or a typed status.
  *
  * CMQ_DAMAGE_ROUNDS: how many; without it some hundred, with CMQ_LONG many. CMQ_SEED repeats a run.
  *
- * Small stores are made once: closed and killed, with every kind of file. Each round copies one, damages some bytes, lengths or names of some files, opens
- * it read-only and for writing, reads all of it in every way, appends, and opens it again.
+ * Small stores are made once: closed and killed, with every kind of file. Each round copies one, damages some bytes,
+ * lengths or names of some files, opens it read-only and for writing, reads all of it in every way, appends, and opens
+ * it again.
  *
  * Right data: a record that a look-up hands out (those check its CRC) has a body that was appended, at the place where
  * it was appended; messages appended to a damaged store are there afterwards. No quiet loss: a store that was closed
@@ -44,7 +46,10 @@ static uint64_t round_number;
 
 /* ---- the stores ---- */
 
-static void body_of(int number, char into[64]) { snprintf(into, 64, "message-%d-%d-%d", number, number * 7919, number * 104729); }
+static void body_of(int number, char into[64])
+{
+    snprintf(into, 64, "message-%d-%d-%d", number, number * 7919, number * 104729);
+}
 
 static void append_messages(base *of, cmq_store *store)
 {
@@ -52,11 +57,16 @@ static void append_messages(base *of, cmq_store *store)
         char body[64], keys[64], properties[100] = "";
         body_of(i, body);
         snprintf(keys, sizeof keys, "k%d shared%d", i, i % 7);
-        if (of->options.lmq_enabled && i % 9 == 0) snprintf(properties, sizeof properties, "INNER_MULTI_DISPATCH\001%%LMQ%%a\002");
+        if (of->options.lmq_enabled && i % 9 == 0)
+            snprintf(properties, sizeof properties, "INNER_MULTI_DISPATCH\001%%LMQ%%a\002");
         const bool batch = of->options.batch_topic_count > 0 && i % 4 == 0;
         if (batch) snprintf(properties, sizeof properties, "INNER_NUM\0013\002");
         const cmq_append append = {
-            .common = {.topic = kit_slice(batch ? "Batch" : i % 3 == 0 ? "A" : "B"), .queue_id = i % 2, .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
+            .common = {.topic = kit_slice(batch        ? "Batch"
+                                          : i % 3 == 0 ? "A"
+                                                       : "B"),
+                       .queue_id = i % 2,
+                       .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
             .count = 1,
             .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(body)},
             .tags = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(i % 2 == 0 ? "red" : "green")},
@@ -171,8 +181,10 @@ static void damage_file(size_t number)
         note("removed", path);
         CHECK(remove(path) == 0);
     } else if (dice < 18) {
-        static const char *const names[] = {"00000000000000000001", "junk", "99999999999999999999", "00000000000000065536", "-1", "20260101000000000"};
-        snprintf(renamed, sizeof renamed, "%.*s/%s", (int)(strrchr(path, '/') - path), path, names[cmq_test_random_below(6)]);
+        static const char *const names[] = {"00000000000000000001", "junk", "99999999999999999999",
+                                            "00000000000000065536", "-1",   "20260101000000000"};
+        snprintf(renamed, sizeof renamed, "%.*s/%s", (int)(strrchr(path, '/') - path), path,
+                 names[cmq_test_random_below(6)]);
         note("renamed", path);
         CHECK(rename(path, renamed) == 0);
     } else if (dice < 19) {
@@ -183,8 +195,10 @@ static void damage_file(size_t number)
         snprintf(renamed, sizeof renamed, "%s.swap", trial);
         CHECK(rename(path, renamed) == 0 && rename(other, path) == 0 && rename(renamed, other) == 0);
     } else {
-        static const char *const names[] = {"junk", "00000000000000000000", "00000000000000004096", "00000000000000000140"};
-        snprintf(renamed, sizeof renamed, "%.*s/%s", (int)(strrchr(path, '/') - path), path, names[cmq_test_random_below(4)]);
+        static const char *const names[] = {"junk", "00000000000000000000", "00000000000000004096",
+                                            "00000000000000000140"};
+        snprintf(renamed, sizeof renamed, "%.*s/%s", (int)(strrchr(path, '/') - path), path,
+                 names[cmq_test_random_below(4)]);
         note("added beside", path);
         kit_write_bytes(renamed, 0, "junk", 4);
     }
@@ -195,14 +209,16 @@ static void damage_store(void)
     files.count = 0;
     done[0] = '\0';
     kit_each_file(trial, take_file, NULL);
-    for (uint64_t i = 1 + cmq_test_random_below(DAMAGES_MAX); i > 0; i--) damage_file(cmq_test_random_below(files.count));
+    for (uint64_t i = 1 + cmq_test_random_below(DAMAGES_MAX); i > 0; i--)
+        damage_file(cmq_test_random_below(files.count));
 }
 
 /* ---- checks ---- */
 
 static void wrong(const char *what, cmq_status status)
 {
-    cmq_test_fail(__FILE__, __LINE__, "round %" PRIu64 ",%s: %s: %s (%s)", round_number, done, what, cmq_status_name(status), cmq_last_error()->text);
+    cmq_test_fail(__FILE__, __LINE__, "round %" PRIu64 ",%s: %s: %s (%s)", round_number, done, what,
+                  cmq_status_name(status), cmq_last_error()->text);
 }
 
 static bool is_typed(cmq_status status)
@@ -230,7 +246,8 @@ static void check_found(const base *of, const cmq_found_batch *batch)
             if (of->phy[j] == batch->items[i].physical_offset) number = j;
         if (view.body.bytes >= 5 && memcmp(view.body.data, "after", 5) == 0) continue;
         body_of(number, body);
-        if (number < 0 || !cmq_slice_equal(view.body, kit_slice(body))) wrong("a look-up gave what was never appended", CMQ_OK);
+        if (number < 0 || !cmq_slice_equal(view.body, kit_slice(body)))
+            wrong("a look-up gave what was never appended", CMQ_OK);
     }
 }
 
@@ -258,7 +275,8 @@ static tally read_through(const base *of, cmq_store *store, const cmq_read_optio
         for (uint32_t i = 0; i < found->batch.count; i++) {
             cmq_record_view view;
             const cmq_found *item = &found->batch.items[i];
-            const bool whole = cmq_record_parse(item->record, item->record_bytes, item->physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view) == CMQ_OK;
+            const bool whole = cmq_record_parse(item->record, item->record_bytes, item->physical_offset,
+                                                CMQ_RECORD_CHECK_BODY_CRC, &view) == CMQ_OK;
             if (whole) counted.sound++;
             else counted.complaints++;
         }
@@ -278,7 +296,8 @@ static void check_strings(const struct ArrowArray *strings, bool text)
     const int32_t *offsets = strings->buffers[1];
     for (int64_t i = 0; i < strings->length; i++) {
         if (offsets[i] < 0 || offsets[i] > offsets[i + 1]) wrong("offsets fall", CMQ_OK);
-        const cmq_slice string = {.data = (const uint8_t *)strings->buffers[2] + offsets[i], .bytes = (size_t)(offsets[i + 1] - offsets[i])};
+        const cmq_slice string = {.data = (const uint8_t *)strings->buffers[2] + offsets[i],
+                                  .bytes = (size_t)(offsets[i + 1] - offsets[i])};
         if (text && !cmq_utf8_is_valid(string)) wrong("a text is no UTF-8", CMQ_OK);
     }
 }
@@ -291,20 +310,30 @@ static void check_views(const struct ArrowArray *views)
         memcpy(view, (const uint8_t *)views->buffers[1] + 16 * i, sizeof view);
         if (view[0] < 0) wrong("a view has a negative length", CMQ_OK);
         if (view[0] <= 12) continue;
-        if (view[2] < 0 || view[2] >= views->n_buffers - 3 || view[3] < 0 || (int64_t)view[3] + view[0] > sizes[view[2]]) wrong("a view leaves its buffer", CMQ_OK);
+        if (view[2] < 0 || view[2] >= views->n_buffers - 3 || view[3] < 0 ||
+            (int64_t)view[3] + view[0] > sizes[view[2]])
+            wrong("a view leaves its buffer", CMQ_OK);
     }
 }
 
 /* With any damage the scan returns valid Arrow, and ends. */
 static void scan_through(cmq_store *store, const cmq_read_options *read, const char *key)
 {
-    static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_BODY, .name = "view"}, {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "plain"},
-                                              {.kind = CMQ_SCAN_TAGS, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "tags"}, {.kind = CMQ_SCAN_KEYS, .name = "keys"},
-                                              {.kind = CMQ_SCAN_PROPERTIES, .name = "map"}, {.kind = CMQ_SCAN_BORN_HOST, .name = "host"},
-                                              {.kind = CMQ_SCAN_BORN_TIMESTAMP, .form = CMQ_SCAN_FORM_US, .name = "born"}};
+    static const cmq_scan_column columns[] = {
+        {.kind = CMQ_SCAN_BODY, .name = "view"},
+        {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "plain"},
+        {.kind = CMQ_SCAN_TAGS, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "tags"},
+        {.kind = CMQ_SCAN_KEYS, .name = "keys"},
+        {.kind = CMQ_SCAN_PROPERTIES, .name = "map"},
+        {.kind = CMQ_SCAN_BORN_HOST, .name = "host"},
+        {.kind = CMQ_SCAN_BORN_TIMESTAMP, .form = CMQ_SCAN_FORM_US, .name = "born"}};
     const cmq_slice wanted = kit_slice(key != NULL ? key : "");
-    const cmq_scan_options options = {.read = *read, .columns = columns, .column_count = sizeof columns / sizeof columns[0], .batch_rows = 50,
-                                      .keys = &wanted, .key_count = key != NULL};
+    const cmq_scan_options options = {.read = *read,
+                                      .columns = columns,
+                                      .column_count = sizeof columns / sizeof columns[0],
+                                      .batch_rows = 50,
+                                      .keys = &wanted,
+                                      .key_count = key != NULL};
     cmq_scan *scan;
     cmq_status status = cmq_scan_open(store, &options, &scan);
     if (status != CMQ_OK && !is_typed(status)) wrong("opening a scan", status);
@@ -341,7 +370,11 @@ static tally read_in_every_way(const base *of, cmq_store *store)
         scan_through(store, &all_of_it, NULL);
         scan_through(store, &all_of_it, "shared3");
         for (int way = 0; way < 4; way++) {
-            const cmq_read_options options = {.topics = &name, .topic_count = 1, .may_be_missing = true, .backwards = way % 2 != 0, .tags = &tag,
+            const cmq_read_options options = {.topics = &name,
+                                              .topic_count = 1,
+                                              .may_be_missing = true,
+                                              .backwards = way % 2 != 0,
+                                              .tags = &tag,
                                               .tag_count = way / 2 == 0 ? 0 : 1};
             all.complaints += read_through(of, store, &options).complaints;
         }
@@ -355,7 +388,8 @@ static void look_up(const base *of, cmq_store *store)
     for (int i = 0; i < MESSAGES; i += 7) {
         char key[16];
         snprintf(key, sizeof key, i % 2 == 0 ? "k%d" : "shared%d", i % 2 == 0 ? i : i % 7);
-        cmq_status status = cmq_store_find_key(store, kit_slice(i % 3 == 0 ? "A" : "B"), kit_slice(key), 0, INT64_MAX, &found->batch);
+        cmq_status status =
+            cmq_store_find_key(store, kit_slice(i % 3 == 0 ? "A" : "B"), kit_slice(key), 0, INT64_MAX, &found->batch);
         if (status != CMQ_OK && !is_typed(status)) wrong("finding a key", status);
         check_found(of, &found->batch);
         cmq_found_batch_release(&found->batch);
@@ -368,7 +402,8 @@ static void look_up(const base *of, cmq_store *store)
         check_found(of, &found->batch);
         cmq_found_batch_release(&found->batch);
         int64_t offset;
-        status = cmq_store_offset_at(store, kit_slice("B"), i % 2, atomic_load(&kit_now_ms) - i * 500, i % 4 == 0 ? CMQ_BOUNDARY_LOWER : CMQ_BOUNDARY_UPPER, &offset);
+        status = cmq_store_offset_at(store, kit_slice("B"), i % 2, atomic_load(&kit_now_ms) - i * 500,
+                                     i % 4 == 0 ? CMQ_BOUNDARY_LOWER : CMQ_BOUNDARY_UPPER, &offset);
         if (status != CMQ_OK && !is_typed(status)) wrong("an offset by time", status);
     }
     int64_t ms;
@@ -445,8 +480,10 @@ static void try_writing(const base *of, const cmq_store_options *options, bool *
     CHECK_OK(cmq_store_info_of(store, &info));
     const tally all = read_in_every_way(of, store);
     look_up(of, store);
-    /* A store that was closed: all of it, or a word about what is not. First segments that are missing look like ones that have expired. */
-    if (of->closed && all.sound < MESSAGES && all.complaints == 0 && opening.cut_bytes == 0 && info.log_min == 0) wrong("messages are gone, and nobody says so", CMQ_OK);
+    /* A store that was closed: all of it, or a word about what is not. First segments that are missing look like ones
+     * that have expired. */
+    if (of->closed && all.sound < MESSAGES && all.complaints == 0 && opening.cut_bytes == 0 && info.log_min == 0)
+        wrong("messages are gone, and nobody says so", CMQ_OK);
     go_on(store, options);
 }
 
@@ -459,7 +496,8 @@ static void one_round(uint64_t *opened)
     kit_copy_tree(of->path, trial);
     damage_store();
     options.path = trial;
-    if (cmq_test_random_below(2) == 0) options.segment_bytes = options.queue_file_bytes = options.batch_file_bytes = options.ext_file_bytes = 0;
+    if (cmq_test_random_below(2) == 0)
+        options.segment_bytes = options.queue_file_bytes = options.batch_file_bytes = options.ext_file_bytes = 0;
     if (cmq_test_random_below(2) == 0) options.index_slots = options.index_entries = 0;
     if (cmq_test_random_below(2) == 0) try_read_only(of, &options);
     try_writing(of, &options, &writable);

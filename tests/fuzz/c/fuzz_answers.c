@@ -54,7 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cmq_frame frame;
     size_t needed;
     check_messages((cmq_slice){.data = data, .bytes = size});
-    if (cmq_frame_next((cmq_slice){.data = data, .bytes = size}, CMQ_FRAME_BYTES_MAX, &frame, &needed) != CMQ_OK) return 0;
+    if (cmq_frame_next((cmq_slice){.data = data, .bytes = size}, CMQ_FRAME_BYTES_MAX, &frame, &needed) != CMQ_OK)
+        return 0;
     uint8_t *scratch = malloc(frame.header.bytes > 0 ? frame.header.bytes : 1);
     cmq_command *command = malloc(sizeof *command);
     CMQ_ASSERT(scratch != NULL && command != NULL);

@@ -1,9 +1,12 @@
-/* fuzz_broker: hostile bytes on a connection of a whole broker: sends, batches, pulls, offsets, pops and whatever else its loops read.
+/* fuzz_broker: hostile bytes on a connection of a whole broker: sends, batches, pulls, offsets, pops and whatever else
+ * its loops read.
  *
- * An input's first byte says how the rest reaches the broker. Bit 0: as it is; else the first frame's lengths are made to fit the input, so that most inputs get
- * as far as the handler. Bit 1: in two pieces, a turn between them. Bit 2: the connection is reset before the answer is read. Bits 4 to 7: time that passes.
+ * An input's first byte says how the rest reaches the broker. Bit 0: as it is; else the first frame's lengths are made
+ * to fit the input, so that most inputs get as far as the handler. Bit 1: in two pieces, a turn between them. Bit 2:
+ * the connection is reset before the answer is read. Bits 4 to 7: time that passes.
  *
- * Properties: the broker goes on; all that it writes are frames whose headers parse; a message of another client is stored and read as if nothing had been.
+ * Properties: the broker goes on; all that it writes are frames whose headers parse; a message of another client is
+ *             stored and read as if nothing had been.
  * Run:        by replay_main.c over corpus/broker and mutations of it; or with -fsanitize=fuzzer by clang.
  */
 #include <errno.h>
@@ -32,10 +35,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void begin_serving(void)
 {
-    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, &(cmq_pop_service_options){.merge = inputs / RESTART_EVERY % 2 == 1});
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC,
+                          &(cmq_pop_service_options){.merge = inputs / RESTART_EVERY % 2 == 1});
     kit_broker_topic(&kit, CONTROL_TOPIC, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
-    const cmq_topic_entry batches = {.name = kit_slice("B"), .read_queues = 1, .write_queues = 1, .perm = CMQ_PERM_READ | CMQ_PERM_WRITE,
-                                   .kind = CMQ_TOPIC_BATCH};
+    const cmq_topic_entry batches = {.name = kit_slice("B"),
+                                     .read_queues = 1,
+                                     .write_queues = 1,
+                                     .perm = CMQ_PERM_READ | CMQ_PERM_WRITE,
+                                     .kind = CMQ_TOPIC_BATCH};
     CHECK_OK(cmq_tables_put_topic(kit.tables, &batches));
     control_sent = 0;
 }
@@ -78,7 +85,8 @@ static void control(void)
     snprintf(body, sizeof body, "%" PRId64, control_sent);
     kit_send_message(client, 1, CONTROL_TOPIC, "a", body);
     control_sent++;
-    const int64_t offset = kit_number(expect(client, 1, OK), "queueOffset");   /* inputs that find the topic's name may send there, too */
+    /* inputs that find the topic's name may send there, too */
+    const int64_t offset = kit_number(expect(client, 1, OK), "queueOffset");
     CHECK(offset >= control_sent - 1);
     kit_pull(client, 2, CONTROL_TOPIC, offset, 4, 0, "*");
     const kit_answer *answer = expect(client, 2, OK);

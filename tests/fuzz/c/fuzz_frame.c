@@ -27,7 +27,8 @@ static size_t write_command(const cmq_command *command, cmq_header_format format
     writer.language = command->language;
     writer.version = command->version;
     if (command->has_fields) cmq_command_begin_fields(&writer);
-    for (uint32_t i = 0; i < command->field_count; i++) cmq_command_add_text(&writer, command->fields[i].name, command->fields[i].value);
+    for (uint32_t i = 0; i < command->field_count; i++)
+        cmq_command_add_text(&writer, command->fields[i].name, command->fields[i].value);
     return cmq_command_end(&writer, 0);
 }
 
@@ -35,7 +36,8 @@ static size_t write_command(const cmq_command *command, cmq_header_format format
 static void check_same(const cmq_command *command, const cmq_command *again)
 {
     const cmq_header_format format = again->format;
-    const bool fits = format == CMQ_HEADER_JSON || (command->code == (int16_t)command->code && command->version == (int16_t)command->version);
+    const bool fits = format == CMQ_HEADER_JSON ||
+                      (command->code == (int16_t)command->code && command->version == (int16_t)command->version);
     if (fits && command->code == again->code) CMQ_ASSERT(again->version == command->version);
     CMQ_ASSERT(again->language == command->language);
     CMQ_ASSERT(again->opaque == command->opaque);
@@ -63,7 +65,8 @@ static void check_written_again(const cmq_command *command, cmq_header_format fo
     CMQ_ASSERT(write_command(command, format, frame, bytes) == bytes);
     cmq_frame parts;
     size_t needed;
-    CMQ_ASSERT(cmq_frame_next((cmq_slice){.data = frame, .bytes = bytes}, CMQ_FRAME_BYTES_MAX, &parts, &needed) == CMQ_OK);
+    CMQ_ASSERT(cmq_frame_next((cmq_slice){.data = frame, .bytes = bytes}, CMQ_FRAME_BYTES_MAX, &parts, &needed) ==
+               CMQ_OK);
     CMQ_ASSERT(parts.bytes == bytes && parts.format == format);
     CMQ_ASSERT(cmq_command_parse(&parts, scratch, parts.header.bytes, again) == CMQ_OK);
     check_same(command, again);
@@ -78,7 +81,8 @@ static void check_headers(cmq_command *command)
     cmq_pull_header pull;
     cmq_offset_header offset;
     cmq_pop_header pop;
-    if (cmq_send_header_read(command, &send) == CMQ_OK) CMQ_ASSERT(send.topic.data != NULL && send.producer_group.data != NULL);
+    if (cmq_send_header_read(command, &send) == CMQ_OK)
+        CMQ_ASSERT(send.topic.data != NULL && send.producer_group.data != NULL);
     if (cmq_pull_header_read(command, &pull) == CMQ_OK) CMQ_ASSERT(pull.topic.data != NULL && pull.group.data != NULL);
     if (cmq_offset_header_read(command, &offset) == CMQ_OK) CMQ_ASSERT(offset.topic.data != NULL);
     if (cmq_pop_header_read(command, &pop) == CMQ_OK) CMQ_ASSERT(pop.topic.data != NULL && pop.group.data != NULL);
@@ -107,7 +111,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     cmq_frame frame;
     size_t needed;
-    const cmq_status status = cmq_frame_next((cmq_slice){.data = data, .bytes = size}, CMQ_FRAME_BYTES_MAX, &frame, &needed);
+    const cmq_status status =
+        cmq_frame_next((cmq_slice){.data = data, .bytes = size}, CMQ_FRAME_BYTES_MAX, &frame, &needed);
     if (status == CMQ_OK) {
         CMQ_ASSERT(frame.bytes <= size && needed == frame.bytes);
         CMQ_ASSERT(frame.header.data == data + CMQ_FRAME_PREFIX_BYTES);
@@ -116,7 +121,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_header(frame.header, frame.format);
     } else {
         CMQ_ASSERT(frame.bytes == 0);
-        CMQ_ASSERT(status == CMQ_ERR_CORRUPT || (status == CMQ_AGAIN && needed > size && needed <= CMQ_FRAME_BYTES_MAX));
+        CMQ_ASSERT(status == CMQ_ERR_CORRUPT ||
+                   (status == CMQ_AGAIN && needed > size && needed <= CMQ_FRAME_BYTES_MAX));
     }
     if (size <= CMQ_FRAME_PREFIX_BYTES) return 0;
     const cmq_slice rest = {.data = data + CMQ_FRAME_PREFIX_BYTES, .bytes = size - CMQ_FRAME_PREFIX_BYTES};

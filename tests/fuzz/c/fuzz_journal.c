@@ -1,10 +1,12 @@
-/* fuzz_journal: hostile bytes as the journal of committed offsets, `cometmq/progress`, behind a head that says whether they count.
+/* fuzz_journal: hostile bytes as the journal of committed offsets, `cometmq/progress`, behind a head that says whether
+ * they count.
  *
- * Input: a byte, then the file. Bit 0 of the byte: the file's head is the input's, too; else a sound one comes before it. Bit 1: sums of records are as the
+ * Input: a byte, then the file. Bit 0 of the byte: the file's head is the input's, too; else a sound one comes before
+ *        it. Bit 1: sums of records are as the
  * input says; else they are made right, so that what stands behind a sum is reached.
  *
- * Properties: reading ends and never fails; each entry lies inside the file and has a queue and an offset that could be; a second reading from the cursor
- *             finds nothing more.
+ * Properties: reading ends and never fails; each entry lies inside the file and has a queue and an offset that could
+ *             be; a second reading from the cursor finds nothing more.
  * Run:        by replay_main.c over corpus/journal and mutations of it; or with -fsanitize=fuzzer by clang.
  */
 #include <stdlib.h>
@@ -78,7 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t head_bytes = (how & OWN_HEAD) != 0 ? 0 : HEAD_BYTES, bytes = head_bytes + size - 1;
     memcpy(file, head, head_bytes);
     memcpy(file + head_bytes, data + 1, size - 1);
-    if ((how & OWN_SUMS) == 0 && head_bytes > 0) mend_sums(file + HEAD_BYTES, size - 1, cmq_load_u32(head + HEAD_CRC_AT));
+    if ((how & OWN_SUMS) == 0 && head_bytes > 0)
+        mend_sums(file + HEAD_BYTES, size - 1, cmq_load_u32(head + HEAD_CRC_AT));
     write_file(file, bytes);
 
     cmq_offset_journal_cursor cursor = {0};

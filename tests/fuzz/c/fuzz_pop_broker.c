@@ -1,8 +1,9 @@
 /* fuzz_pop_broker: hostile requests of pops to a broker that serves, and hostile records in its revive topic.
  *
- * An input is text: requests, one behind the other, divided by a line `--`. The first line of each is its code, further lines are fields, `name=value`;
- * behind an empty line comes its body. In values and bodies $P, $I and $R are time, invisible time and revive queue of the latest pop that gave something.
- * Codes 1 to 3 are no requests: a record of the revive topic, tagged ck, ack or bAck, whose body is the input's; code 4 lets time pass, code 5 sends messages.
+ * An input is text: requests, one behind the other, divided by a line `--`. The first line of each is its code, further
+ * lines are fields, `name=value`; behind an empty line comes its body. In values and bodies $P, $I and $R are time,
+ * invisible time and revive queue of the latest pop that gave something. Codes 1 to 3 are no requests: a record of the
+ * revive topic, tagged ck, ack or bAck, whose body is the input's; code 4 lets time pass, code 5 sends messages.
  *
  * Properties: each request is answered, or held and answered when everybody is to ask again, or handed to the control
  *             plane; the codes are those of the protocol; sent messages reach a group that no input names, once, and
@@ -30,13 +31,15 @@ static uint64_t inputs;
 
 static void put_group(const char *name)
 {
-    const cmq_group_entry group = {.name = cmq_slice_of_text(name), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
+    const cmq_group_entry group = {
+        .name = cmq_slice_of_text(name), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
     CHECK_OK(cmq_tables_put_group(kit.tables, &group));
 }
 
 static void begin_serving(void)
 {
-    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, &(cmq_pop_service_options){.merge = inputs / RESTART_EVERY % 2 == 1});
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC,
+                          &(cmq_pop_service_options){.merge = inputs / RESTART_EVERY % 2 == 1});
     put_group(CONTROL_GROUP);
     client = kit_client(&kit);
     popped_ms = kit.now_ms;
@@ -77,7 +80,8 @@ static uint64_t handed_on(void)
 
 static bool is_a_code(int32_t code)
 {
-    static const int32_t codes[] = {OK, 1, 13, 16, 17, NOT_FOUND, 23, 26, 29, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT, 3};
+    static const int32_t codes[] = {OK, 1, 13, 16, 17, NOT_FOUND, 23, 26, 29, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT,
+                                    3};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         if (codes[i] == code) return true;
     return false;
@@ -94,8 +98,10 @@ static void ask(int32_t code, const kit_field *fields, const char *body, size_t 
     }
     const kit_answer *answer = kit_answer_of(&kit, client);
     CHECK_INT(answer->command.opaque, opaque);
-    if (!is_a_code(answer->command.code)) cmq_test_fail(__FILE__, __LINE__, "code %d to %d", answer->command.code, code);
-    if (answer->command.code != OK && code != POP && code != BATCH_ACK && code != PEEK) CHECK(answer->command.remark.bytes > 0);
+    if (!is_a_code(answer->command.code))
+        cmq_test_fail(__FILE__, __LINE__, "code %d to %d", answer->command.code, code);
+    if (answer->command.code != OK && code != POP && code != BATCH_ACK && code != PEEK)
+        CHECK(answer->command.remark.bytes > 0);
     if (code != POP || answer->command.code != OK) return;
     CHECK(records_in(answer) > 0 && records_in(answer) <= 32);
     popped_ms = kit_number(answer, "popTime");
@@ -124,8 +130,8 @@ static void control(void)
         for (uint32_t i = 0; i < count; i++, received++) {
             char offset[24];
             snprintf(offset, sizeof offset, "%" PRId64, received);
-            const kit_field ack_it[] = {{"consumerGroup", CONTROL_GROUP}, {"topic", "T"}, {"queueId", "0"}, {"extraInfo", handle_of(&b, received)},
-                                        {"offset", offset}, {NULL, NULL}};
+            const kit_field ack_it[] = {{"consumerGroup", CONTROL_GROUP},       {"topic", "T"},     {"queueId", "0"},
+                                        {"extraInfo", handle_of(&b, received)}, {"offset", offset}, {NULL, NULL}};
             kit_request(client, ACK, ++waiting_for, 0, CMQ_HEADER_JSON, ack_it, NULL, 0);
             expect(client, waiting_for, OK);
         }
@@ -141,13 +147,17 @@ static size_t fill(const char *from, size_t bytes, char *into, size_t room)
 {
     size_t used = 0;
     for (size_t i = 0; i < bytes && used + 24 < room; i++) {
-        const bool is_token = from[i] == '$' && i + 1 < bytes && strchr("PIR", from[i + 1]) != NULL && from[i + 1] != '\0';
+        const bool is_token =
+            from[i] == '$' && i + 1 < bytes && strchr("PIR", from[i + 1]) != NULL && from[i + 1] != '\0';
         if (!is_token) {
             into[used++] = from[i];
             continue;
         }
         i++;
-        used += (size_t)snprintf(into + used, room - used, "%" PRId64, from[i] == 'P' ? popped_ms : from[i] == 'I' ? invisible_ms : revive_queue);
+        used += (size_t)snprintf(into + used, room - used, "%" PRId64,
+                                 from[i] == 'P'   ? popped_ms
+                                 : from[i] == 'I' ? invisible_ms
+                                                  : revive_queue);
     }
     into[used] = '\0';
     return used;
@@ -156,10 +166,11 @@ static size_t fill(const char *from, size_t bytes, char *into, size_t room)
 static void put_record(int32_t kind, const char *body, size_t bytes)
 {
     static const char *const tags[] = {NULL, "TAGS\001ck\002", "TAGS\001ack\002", "TAGS\001bAck\002"};
-    const cmq_append append = {.common = {.topic = cmq_slice_of_text(CMQ_POP_REVIVE_TOPIC_PREFIX "C")},
-                               .count = 1,
-                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = (const uint8_t *)body, .bytes = bytes}},
-                               .properties = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(tags[kind])}};
+    const cmq_append append = {
+        .common = {.topic = cmq_slice_of_text(CMQ_POP_REVIVE_TOPIC_PREFIX "C")},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = (const uint8_t *)body, .bytes = bytes}},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(tags[kind])}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(kit.store, &append, &appended));
 }
@@ -199,7 +210,13 @@ static void run_one(const char *text, size_t bytes)
     fields[count] = (kit_field){NULL, NULL};
     const size_t body_bytes = at < bytes ? fill(text + at, bytes - at, body, sizeof body) : 0;
     switch (code) {
-    case POP: case ACK: case PEEK: case CHANGE: case NOTIFICATION: case POLLING_INFO: case BATCH_ACK: ask(code, fields, body, body_bytes); break;
+    case POP:
+    case ACK:
+    case PEEK:
+    case CHANGE:
+    case NOTIFICATION:
+    case POLLING_INFO:
+    case BATCH_ACK: ask(code, fields, body, body_bytes); break;
     case RECORD_CHECKPOINT: case RECORD_ACK: case RECORD_BATCH_ACK: put_record(code, body, body_bytes); break;
     case SEND: send_messages(1 + body_bytes % 8); break;
     case PASS: pass(1000 * (int64_t)(1 + body_bytes % 8)); break;

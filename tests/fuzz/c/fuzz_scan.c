@@ -2,7 +2,8 @@
  *
  * Input: one byte of options, one that says where the records are cut into two pieces, then the records.
  *
- * Properties: every batch is valid Arrow whatever the records hold: offsets begin at 0 and rise, codes lie in their dictionary, texts are UTF-8.
+ * Properties: every batch is valid Arrow whatever the records hold: offsets begin at 0 and rise, codes lie in their
+ *             dictionary, texts are UTF-8.
  * Run:        by replay_main.c over corpus/scan and mutations of it; or with -fsanitize=fuzzer by clang.
  */
 #include <stdlib.h>
@@ -33,7 +34,10 @@ static cmq_status decompress(void *context, int32_t sys_flag, cmq_slice stored, 
 }
 
 static bool is_text(const char *format) { return format[0] == 'u'; }
-static bool has_offsets(const char *format) { return format[0] == 'u' || format[0] == 'z' || strcmp(format, "+m") == 0; }
+static bool has_offsets(const char *format)
+{
+    return format[0] == 'u' || format[0] == 'z' || strcmp(format, "+m") == 0;
+}
 
 static void check_array(const struct ArrowSchema *schema, const struct ArrowArray *array)
 {
@@ -51,7 +55,8 @@ static void check_array(const struct ArrowSchema *schema, const struct ArrowArra
         const uint8_t *valid = array->buffers[0];
         for (int64_t i = 0; i < array->length; i++) {
             const int32_t code = ((const int32_t *)array->buffers[1])[i];
-            if (valid == NULL || (valid[i / 8] >> i % 8 & 1) != 0) CMQ_ASSERT(code >= 0 && code < array->dictionary->length);
+            if (valid == NULL || (valid[i / 8] >> i % 8 & 1) != 0)
+                CMQ_ASSERT(code >= 0 && code < array->dictionary->length);
         }
         check_array(schema->dictionary, array->dictionary);
     }
@@ -65,11 +70,14 @@ static uint32_t choose_columns(cmq_scan_column columns[CMQ_SCAN_KIND_COUNT], boo
     for (int kind = 0; kind < CMQ_SCAN_KIND_COUNT; kind++) {
         names[kind][0] = 'c';
         names[kind][1] = (char)('A' + kind);
-        const bool coded = dictionaries && (kind == CMQ_SCAN_TOPIC || kind == CMQ_SCAN_TAGS || kind == CMQ_SCAN_PROPERTY);
+        const bool coded =
+            dictionaries && (kind == CMQ_SCAN_TOPIC || kind == CMQ_SCAN_TAGS || kind == CMQ_SCAN_PROPERTY);
         const bool named = kind == CMQ_SCAN_PROPERTY || kind == CMQ_SCAN_CONSTANT;
         columns[kind] = (cmq_scan_column){
             .kind = (cmq_scan_kind)kind,
-            .form = coded ? CMQ_SCAN_FORM_DICTIONARY : kind == CMQ_SCAN_BODY ? CMQ_SCAN_FORM_PLAIN : CMQ_SCAN_FORM_DEFAULT,
+            .form = coded                   ? CMQ_SCAN_FORM_DICTIONARY
+                    : kind == CMQ_SCAN_BODY ? CMQ_SCAN_FORM_PLAIN
+                                            : CMQ_SCAN_FORM_DEFAULT,
             .name = names[kind],
             .property = named ? "UNIQ_KEY" : NULL,
         };

@@ -1,9 +1,12 @@
-/* fuzz_store_files: a small store, one of whose files has bytes of the input in it: segments, queue files of both kinds, extensions, index files, the
- * durable point, the follow page, checkpoint, timers. Opened to read, read in every way and verified; or opened for writing, some after a repair.
+/* fuzz_store_files: a small store, one of whose files has bytes of the input in it: segments, queue files of both
+ * kinds, extensions, index files, the durable point, the follow page, checkpoint, timers. Opened to read, read in every
+ * way and verified; or opened for writing, some after a repair.
  *
- * Input: the file's number, then patches: place (two bytes, from the begin or, above 0x7FFF, from the end), length (one byte), bytes. So sums and lengths
- * around what was changed stay as they were, and every check is reached. A number above 127: opened for writing; then its multiple of the number of files
- * says which repair comes first: none, one that fills damage, one that cuts it, one that cuts the tail.
+ * Input: the file's number, then patches: place (two bytes, from the begin or, above 0x7FFF, from the end), length (one
+ *        byte), bytes. So sums and lengths
+ * around what was changed stay as they were, and every check is reached. A number above 127: opened for writing; then
+ * its multiple of the number of files says which repair comes first: none, one that fills damage, one that cuts it, one
+ * that cuts the tail.
  *
  * Properties: no crash, no endless walk; a record that is handed out parses.
  * Run:        by replay_main.c over corpus/store_files and mutations of it; or with -fsanitize=fuzzer by clang.
@@ -57,7 +60,9 @@ static void fill(cmq_store *store)
         snprintf(text, sizeof text, "k%d", i);
         const bool batch = i % 4 == 0;
         const cmq_append append = {
-            .common = {.topic = kit_slice(batch ? "Batch" : "A"), .queue_id = i % 2, .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
+            .common = {.topic = kit_slice(batch ? "Batch" : "A"),
+                       .queue_id = i % 2,
+                       .sys_flag = batch ? CMQ_SYS_INNER_BATCH : 0},
             .count = 1,
             .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(text)},
             .tags = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("t")},
@@ -133,12 +138,14 @@ static void read_units(cmq_store *store, const char *topic, int32_t queue_id)
     uint32_t count;
     for (int reads = 0; reads < READS_MAX; reads++) {
         const int64_t from = next;
-        if (cmq_queue_read(queue, from, cmq_store_confirmed(store), units, 16, &count, &next) != CMQ_OK || next <= from) break;
+        if (cmq_queue_read(queue, from, cmq_store_confirmed(store), units, 16, &count, &next) != CMQ_OK || next <= from)
+            break;
         for (uint32_t i = 0; i < count; i++) {
             cmq_found_batch batch = {.items = items, .capacity = 16};
             cmq_record_view view;
             if (cmq_store_read_physical(store, units[i].phy, &batch) == CMQ_OK)
-                CMQ_ASSERT(cmq_record_parse(items[0].record, items[0].record_bytes, items[0].physical_offset, 0, &view) == CMQ_OK);
+                CMQ_ASSERT(cmq_record_parse(items[0].record, items[0].record_bytes, items[0].physical_offset, 0,
+                                            &view) == CMQ_OK);
             cmq_found_batch_release(&batch);
         }
     }
@@ -166,7 +173,8 @@ static void read_all(cmq_store *store)
 static void repair(size_t which)
 {
     const cmq_store_options store = options_of(trial, false);
-    const cmq_repair_options options = {.store = &store, .fill_damage = which == 1, .cut_damage = which == 2, .cut_tail = which != 1};
+    const cmq_repair_options options = {
+        .store = &store, .fill_damage = which == 1, .cut_damage = which == 2, .cut_tail = which != 1};
     cmq_repair_report report;
     if (which == 0 || cmq_store_repair(&options, &report) != CMQ_OK) return;
     cmq_store *repaired;

@@ -1,6 +1,8 @@
-/* fuzz_timer_files: a store with timers waiting, one of whose timer files (wheel, log, check) has bytes of the input in it, opened and run until all is due.
+/* fuzz_timer_files: a store with timers waiting, one of whose timer files (wheel, log, check) has bytes of the input in
+ * it, opened and run until all is due.
  *
- * Input: the file's number (above 127: time passes before the opening), then patches: place (two bytes, of a wheel from the slots in use on; above 0x7FFF
+ * Input: the file's number (above 127: time passes before the opening), then patches: place (two bytes, of a wheel from
+ *        the slots in use on; above 0x7FFF
  * from the file's end), length (one byte), bytes.
  *
  * Properties: no crash, no endless walk; delivered messages were parked, and come at most once.
@@ -23,7 +25,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const names[] = {"timerwheel", "timerlog/00000000000000000000", "timerlog/00000000000000000543", "config/timercheck"};
+static const char *const names[] = {"timerwheel", "timerlog/00000000000000000000", "timerlog/00000000000000000543",
+                                    "config/timercheck"};
 #define FILES (sizeof names / sizeof *names)
 
 static char home[512], root[CMQ_PATH_BYTES], trial[CMQ_PATH_BYTES];
@@ -39,7 +42,8 @@ static void remove_home(void)
 static cmq_timer *make_timer(cmq_store *store, cmq_status *status_out)
 {
     cmq_timer *timer = NULL;
-    const cmq_timer_options options = {.store = store, .clock = kit_clock(), .manual = true, .log_file_bytes = LOG_FILE_BYTES};
+    const cmq_timer_options options = {
+        .store = store, .clock = kit_clock(), .manual = true, .log_file_bytes = LOG_FILE_BYTES};
     *status_out = cmq_timer_create(&timer, &options);
     if (*status_out == CMQ_OK) CHECK_OK(cmq_timer_start(timer));
     return timer;

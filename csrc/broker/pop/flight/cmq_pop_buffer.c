@@ -1,7 +1,8 @@
 /* cmq_pop_buffer: lanes, merged checkpoints, which offsets may be committed. See cmq_pop_buffer.h.
  *
- * Checkpoints lie in chunks and are named by number, so that links take four bytes. A checkpoint is in its lane's list until its offset was committed, and in
- * heap and table while it is merged. One that was reset away is in no list, and goes when it is finished or stored.
+ * Checkpoints lie in chunks and are named by number, so that links take four bytes. A checkpoint is in its lane's list
+ * until its offset was committed, and in heap and table while it is merged. One that was reset away is in no list, and
+ * goes when it is finished or stored.
  *
  * cmq_pop_checkpoints.c keeps them (chunks, heap, table), cmq_pop_buffer_leave.c moves them out of memory; this file
  * gives them their meaning.
@@ -26,7 +27,8 @@ cmq_status cmq_pop_buffer_create(cmq_pop_buffer **buffer_out, const cmq_pop_buff
     cmq_pop_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the buffer of popped messages");
     buffer->options = *options;
-    buffer->broker = strndup(options->broker.bytes > 0 ? (const char *)options->broker.data : "", options->broker.bytes);
+    buffer->broker =
+        strndup(options->broker.bytes > 0 ? (const char *)options->broker.data : "", options->broker.bytes);
     if (buffer->broker == NULL) {
         free(buffer);
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for the buffer of popped messages");
@@ -74,7 +76,10 @@ static uint64_t hash_of(const cmq_pop_key *key)
     return mixed * UINT64_C(0xD6E8FEB86659FD93);
 }
 
-static cmq_pop_shard *shard_of(cmq_pop_buffer *buffer, uint64_t hash) { return &buffer->shards[hash >> (64 - CMQ_POP_SHARD_BITS)]; }
+static cmq_pop_shard *shard_of(cmq_pop_buffer *buffer, uint64_t hash)
+{
+    return &buffer->shards[hash >> (64 - CMQ_POP_SHARD_BITS)];
+}
 
 cmq_pop_key cmq_pop_lane_key(const cmq_pop_lane *lane)
 {
@@ -88,7 +93,8 @@ cmq_pop_key cmq_pop_lane_key(const cmq_pop_lane *lane)
 static bool is_of(const cmq_pop_lane *lane, const cmq_pop_key *key)
 {
     const cmq_pop_key own = cmq_pop_lane_key(lane);
-    return own.queue_id == key->queue_id && cmq_slice_equal(own.topic, key->topic) && cmq_slice_equal(own.group, key->group);
+    return own.queue_id == key->queue_id && cmq_slice_equal(own.topic, key->topic) &&
+           cmq_slice_equal(own.group, key->group);
 }
 
 static uint32_t *find_place(const cmq_pop_shard *s, const cmq_pop_key *key, uint64_t hash)
@@ -146,7 +152,8 @@ static size_t bytes_of(const cmq_pop_lane *lane) { return sizeof *lane + lane->t
 
 static cmq_status make_lane(cmq_pop_shard *s, const cmq_pop_key *key, uint64_t hash, cmq_pop_lane **lane_out)
 {
-    if (key->topic.bytes == 0 || key->topic.bytes > UINT16_MAX || key->group.bytes == 0 || key->group.bytes > UINT16_MAX || key->queue_id < 0)
+    if (key->topic.bytes == 0 || key->topic.bytes > UINT16_MAX || key->group.bytes == 0 ||
+        key->group.bytes > UINT16_MAX || key->queue_id < 0)
         return cmq_fail(CMQ_ERR_ARGUMENT, "a queue that is popped has a topic, a group and a queue id");
     const cmq_status status = make_room_for_lane(s);
     if (status != CMQ_OK) return status;
@@ -188,7 +195,10 @@ cmq_status cmq_pop_lane_enter(cmq_pop_buffer *buffer, const cmq_pop_key *key, cm
     return status;
 }
 
-void cmq_pop_lane_leave(cmq_pop_buffer *buffer, cmq_pop_lane *lane) { pthread_mutex_unlock(&shard_of(buffer, lane->hash)->mutex); }
+void cmq_pop_lane_leave(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
+{
+    pthread_mutex_unlock(&shard_of(buffer, lane->hash)->mutex);
+}
 
 uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane) { return lane->ages.in_flight; }
 
@@ -207,7 +217,8 @@ static bool is_settled(const cmq_pop_buffer *buffer, const cmq_pop_held *held)
 {
     if (held->num == 0 || cmq_pop_held_is_done(held)) return true;
     /* As long as it is merged, it may have acks that the log has not. */
-    return !held->merged && held->stored_end >= 0 && held->stored_end <= buffer->options.sink.confirmed(buffer->options.sink.context);
+    return !held->merged && held->stored_end >= 0 &&
+           held->stored_end <= buffer->options.sink.confirmed(buffer->options.sink.context);
 }
 
 /* Commit behind what is settled at the front; true: nothing there waits for the confirmed end. */
@@ -289,12 +300,14 @@ static void append_to_lane(cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number
 
 /* ---- a pop ---- */
 
-static bool may_merge(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, const cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
+static bool may_merge(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, const cmq_pop_lane *lane,
+                      const cmq_pop_batch *batch, int64_t now_ms)
 {
     const cmq_pop_buffer_options *o = &buffer->options;
     return o->merge && !atomic_load_explicit(&buffer->emptying, memory_order_relaxed) &&
            batch->pop_ms + batch->invisible_ms - now_ms >= o->stay_out_ms + LEAVES_SOON_MS &&
-           atomic_load_explicit(&buffer->merged_now, memory_order_relaxed) < o->merged_max && lane->count < o->lane_max &&
+           atomic_load_explicit(&buffer->merged_now, memory_order_relaxed) < o->merged_max &&
+           lane->count < o->lane_max &&
            cmq_pop_checkpoints_find(&s->checkpoints, lane->number, batch->offsets[0], batch->pop_ms) == NONE;
 }
 
@@ -316,7 +329,8 @@ cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cm
         }
     } else {
         int32_t diffs[CMQ_POP_MESSAGES_MAX];
-        const cmq_pop_store_item item = {.revive_queue = batch->revive_queue, .checkpoint = cmq_pop_record_of_held(buffer, lane, held, diffs)};
+        const cmq_pop_store_item item = {.revive_queue = batch->revive_queue,
+                                         .checkpoint = cmq_pop_record_of_held(buffer, lane, held, diffs)};
         uint32_t stored;
         status = buffer->options.sink.store(buffer->options.sink.context, &item, 1, &stored, &held->stored_end);
         if (status == CMQ_OK) s->stored++;
@@ -361,7 +375,8 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
         next = held->next;
         held->next = NONE;
         held->detached = true;
-        if (!cmq_pop_checkpoints_is_merged(&s->checkpoints, number) || cmq_pop_held_is_done(held)) cmq_pop_shard_drop(buffer, s, number);
+        if (!cmq_pop_checkpoints_is_merged(&s->checkpoints, number) || cmq_pop_held_is_done(held))
+            cmq_pop_shard_drop(buffer, s, number);
     }
     lane->first = lane->last = NONE;
     lane->count = 0;
@@ -385,8 +400,8 @@ static bool merge_ack(cmq_pop_shard *s, cmq_pop_held *held, int64_t offset)
     return is_new;
 }
 
-cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, const int64_t *offsets, uint32_t count,
-                              int64_t now_ms)
+cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms,
+                              const int64_t *offsets, uint32_t count, int64_t now_ms)
 {
     const cmq_pop_buffer_options *o = &buffer->options;
     if (!o->merge || atomic_load_explicit(&buffer->merged_now, memory_order_relaxed) == 0) return CMQ_AGAIN;
@@ -395,10 +410,12 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
     cmq_status status = CMQ_AGAIN;
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    const uint32_t number = lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
+    const uint32_t number =
+        lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
     if (number != NONE) {
         cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
-        if (held->pop_ms + held->invisible_ms - now_ms >= o->stay_out_ms + LEAVES_SOON_MS && now_ms - held->pop_ms <= o->stay_ms - LEAVES_SOON_MS) {
+        if (held->pop_ms + held->invisible_ms - now_ms >= o->stay_out_ms + LEAVES_SOON_MS &&
+            now_ms - held->pop_ms <= o->stay_ms - LEAVES_SOON_MS) {
             uint32_t landed = 0;
             for (uint32_t i = 0; i < count; i++) landed += merge_ack(s, held, offsets[i]);
             CMQ_ASSERT(landed <= held->num);
@@ -415,8 +432,10 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
     return status;
 }
 
-/* Whether it leaves soon or not, as long as it is merged: should it leave so late that the ack has gone before it, it takes the ack along. */
-static void note_stored_acks(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number, const int64_t *offsets, uint32_t count)
+/* Whether it leaves soon or not, as long as it is merged: should it leave so late that the ack has gone before it, it
+ * takes the ack along. */
+static void note_stored_acks(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number,
+                             const int64_t *offsets, uint32_t count)
 {
     cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
     for (uint32_t i = 0; i < count; i++) {
@@ -441,20 +460,22 @@ static void count_off(cmq_pop_lane *lane, const int64_t *offsets, uint32_t count
     if (lane->ages.in_flight == 0) cmq_pop_first_times_clear(&lane->firsts);
 }
 
-void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, int64_t invisible_ms,
-                                const int64_t *offsets, uint32_t count)
+void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms,
+                                int64_t invisible_ms, const int64_t *offsets, uint32_t count)
 {
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    const uint32_t number = lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
+    const uint32_t number =
+        lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
     if (lane != NULL) count_off(lane, offsets, count, pop_ms, invisible_ms);
     if (number != NONE) note_stored_acks(buffer, s, lane, number, offsets, count);
     pthread_mutex_unlock(&s->mutex);
 }
 
-void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
+void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, uint32_t count,
+                                   int64_t pop_ms, int64_t invisible_ms)
 {
     CMQ_ASSERT(count > 0);
     const uint64_t hash = hash_of(key);
@@ -469,7 +490,8 @@ void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *ke
     pthread_mutex_unlock(&s->mutex);
 }
 
-void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms, int64_t pop_ms, int64_t invisible_ms)
+void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms,
+                                   int64_t pop_ms, int64_t invisible_ms)
 {
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
@@ -527,7 +549,9 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
         s->waiting[i] = s->waiting[--s->waiting_count];
         lane->waiting = false;
     }
-    for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) cmq_pop_shard_drop(buffer, s, number);
+    for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE;
+         number++)
+        cmq_pop_shard_drop(buffer, s, number);
     CMQ_ASSERT(!lane->waiting && s->lanes_live > 0 && s->lane_bytes >= bytes_of(lane));
     s->lane_bytes -= bytes_of(lane);
     cmq_pop_first_times_clear(&lane->firsts);
@@ -558,7 +582,9 @@ void cmq_pop_buffer_forget(cmq_pop_buffer *buffer, cmq_slice topic, cmq_slice gr
             cmq_pop_lane *lane = s->lanes[n];
             if (lane == NULL) continue;
             const cmq_pop_key key = cmq_pop_lane_key(lane);
-            if ((topic.bytes > 0 && !cmq_slice_equal(topic, key.topic)) || (group.bytes > 0 && !cmq_slice_equal(group, key.group))) continue;
+            if ((topic.bytes > 0 && !cmq_slice_equal(topic, key.topic)) ||
+                (group.bytes > 0 && !cmq_slice_equal(group, key.group)))
+                continue;
             forget_lane(buffer, s, lane);
         }
         if (s->lanes_live < before) rebuild_table(s);

@@ -17,7 +17,8 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
         counters_out->refused_now += s->checkpoints.refused_count;
         counters_out->checkpoints_now += s->checkpoints.used;
         counters_out->lanes_now += s->lanes_live;
-        counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +
+        counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes +
+                                   s->lane_slots * sizeof(cmq_pop_lane *) +
                                    (s->table_slots + s->waiting_slots) * sizeof(uint32_t);
         for (uint32_t n = 0; n < s->lane_count; n++) {
             if (s->lanes[n] == NULL) continue;
@@ -30,11 +31,13 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
 
 static int64_t oldest_of(const cmq_pop_lane *lane)
 {
-    const int64_t popped_ms = cmq_pop_in_flight_oldest_ms(&lane->ages), changed_ms = cmq_pop_first_times_oldest_ms(lane->firsts);
+    const int64_t popped_ms = cmq_pop_in_flight_oldest_ms(&lane->ages),
+                  changed_ms = cmq_pop_first_times_oldest_ms(lane->firsts);
     return changed_ms >= 0 && changed_ms < popped_ms ? changed_ms : popped_ms;
 }
 
-uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
+uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity,
+                             uint8_t *text, size_t text_bytes)
 {
     uint32_t given = 0;
     size_t used = 0;
@@ -62,7 +65,9 @@ uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_l
             used += bytes;
         }
         pthread_mutex_unlock(&s->mutex);
-        *cursor = full ? i << (32 - CMQ_POP_SHARD_BITS) | n : i + 1 < CMQ_POP_SHARDS ? (i + 1) << (32 - CMQ_POP_SHARD_BITS) : UINT32_MAX;
+        *cursor = full                     ? i << (32 - CMQ_POP_SHARD_BITS) | n
+                  : i + 1 < CMQ_POP_SHARDS ? (i + 1) << (32 - CMQ_POP_SHARD_BITS)
+                                           : UINT32_MAX;
     }
     return given;
 }

@@ -32,9 +32,11 @@ typedef struct cmq_pop_shard {
     cmq_pop_lane **lanes;                /* by number; NULL: free */
     uint32_t lane_count, lane_slots;     /* ever used; room for */
     uint32_t lanes_live;
-    uint32_t *table;                     /* lane number + 1; 0: empty. Linear probing, a power of two, at most half full */
+    uint32_t *table;                     /* lane number + 1; 0: empty. Linear probing, a power of two, at most half
+                                          * full */
     uint32_t table_slots;
-    uint32_t *waiting;                   /* lanes whose first checkpoint waits for the confirmed end, or was just finished */
+    uint32_t *waiting;                   /* lanes whose first checkpoint waits for the confirmed end, or was just
+                                          * finished */
     uint32_t waiting_count, waiting_slots;
     size_t lane_bytes;
     uint64_t merged, stored, given_up, acks_merged, acks_unknown;
@@ -57,8 +59,10 @@ void cmq_pop_shard_list_waiting(cmq_pop_shard *shard, cmq_pop_lane *lane);
 
 /* ---- cmq_pop_buffer_leave.c; the shard's mutex is held ---- */
 /* The log's record of a held checkpoint. */
-cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX]);
-/* Store all that is due. From one on that is refused for good they go one by one, so that it is found and keeps nothing else back. */
+cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane,
+                                          const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX]);
+/* Store all that is due. From one on that is refused for good they go one by one, so that it is found and keeps nothing
+ * else back. */
 cmq_status CMQ_MUST_CHECK cmq_pop_shard_store_due(cmq_pop_buffer *buffer, cmq_pop_shard *shard, int64_t now_ms);
 
 #endif

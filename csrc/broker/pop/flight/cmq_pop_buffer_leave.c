@@ -6,7 +6,8 @@
 #include "base/cmq_bitmap.h"
 #include "broker/delay/cmq_parked.h"
 
-cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX])
+cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane,
+                                          const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX])
 {
     const cmq_pop_key key = cmq_pop_lane_key(lane);
     CMQ_ASSERT(held->num > 0 && held->num <= CMQ_POP_MESSAGES_MAX);
@@ -38,16 +39,21 @@ typedef struct leaving {
 
 static uint32_t acks_to_store(const cmq_pop_held *held) { return held->bits & ~held->stored_bits; }
 
-static uint32_t items_of(const cmq_pop_held *held) { return (held->stored_end < 0 ? 1u : 0u) + (acks_to_store(held) != 0 ? 1u : 0u); }
+static uint32_t items_of(const cmq_pop_held *held)
+{
+    return (held->stored_end < 0 ? 1u : 0u) + (acks_to_store(held) != 0 ? 1u : 0u);
+}
 
-static void add_acks(const cmq_pop_buffer *buffer, const cmq_pop_held *held, const cmq_pop_key *key, leaving *out, uint32_t place)
+static void add_acks(const cmq_pop_buffer *buffer, const cmq_pop_held *held, const cmq_pop_key *key, leaving *out,
+                     uint32_t place)
 {
     uint32_t count = 0;
     CMQ_ASSERT(place < out->count && out->item_count < CMQ_POP_STORES_MAX);
     int64_t *offsets = out->offsets[place];
     out->owners[out->item_count] = place;
     out->acks[out->item_count] = acks_to_store(held);
-    for (uint32_t acks = acks_to_store(held); acks != 0;) offsets[count++] = cmq_pop_held_offset(held, cmq_bits_take(&acks));
+    for (uint32_t acks = acks_to_store(held); acks != 0;)
+        offsets[count++] = cmq_pop_held_offset(held, cmq_bits_take(&acks));
     out->items[out->item_count++] = (cmq_pop_store_item){
         .is_ack = true,
         .revive_queue = held->revive_queue,
@@ -76,7 +82,9 @@ static void add_items(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, leav
     if (held->stored_end < 0) {
         out->owners[out->item_count] = place;
         out->acks[out->item_count] = 0;
-        out->items[out->item_count++] = (cmq_pop_store_item){.revive_queue = held->revive_queue, .checkpoint = cmq_pop_record_of_held(buffer, lane, held, out->diffs[place])};
+        out->items[out->item_count++] =
+            (cmq_pop_store_item){.revive_queue = held->revive_queue,
+                                 .checkpoint = cmq_pop_record_of_held(buffer, lane, held, out->diffs[place])};
     }
     if (acks_to_store(held) != 0) add_acks(buffer, held, &key, out, place);
 }
@@ -120,7 +128,8 @@ static void let_go(cmq_pop_buffer *buffer, cmq_pop_shard *s, const leaving *out,
     }
 }
 
-/* Store what is due, as much as goes at once; CMQ_END: nothing is due. One that is refused for good, and is alone, is set aside. */
+/* Store what is due, as much as goes at once; CMQ_END: nothing is due. One that is refused for good, and is alone, is
+ * set aside. */
 static cmq_status store_due(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t now_ms, uint32_t most)
 {
     leaving out;
@@ -128,7 +137,8 @@ static cmq_status store_due(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t no
     if (out.count == 0) return CMQ_END;
     uint32_t stored = 0;
     int64_t end = -1;
-    const cmq_status status = buffer->options.sink.store(buffer->options.sink.context, out.items, out.item_count, &stored, &end);
+    const cmq_status status =
+        buffer->options.sink.store(buffer->options.sink.context, out.items, out.item_count, &stored, &end);
     for (uint32_t i = 0; i < stored; i++) {
         cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, out.numbers[out.owners[i]]);
         if (out.acks[i] == 0)

@@ -9,7 +9,10 @@
 #define CHUNK_BITS 8u
 #define CHUNK_COUNT (1u << CHUNK_BITS)
 
-static cmq_status out_of_memory(void) { return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more checkpoint of popped messages"); }
+static cmq_status out_of_memory(void)
+{
+    return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more checkpoint of popped messages");
+}
 
 void cmq_pop_checkpoints_init(cmq_pop_checkpoints *all, int64_t stay_ms, int64_t stay_out_ms)
 {
@@ -83,7 +86,8 @@ static cmq_status keep_offsets(cmq_pop_checkpoints *all, cmq_pop_held *held, con
     return CMQ_OK;
 }
 
-cmq_status cmq_pop_checkpoints_take(cmq_pop_checkpoints *all, uint32_t lane, const cmq_pop_batch *batch, uint32_t *number_out)
+cmq_status cmq_pop_checkpoints_take(cmq_pop_checkpoints *all, uint32_t lane, const cmq_pop_batch *batch,
+                                    uint32_t *number_out)
 {
     cmq_status status = all->free_held == NONE ? add_chunk(all) : CMQ_OK;
     if (status != CMQ_OK) return status;
@@ -145,7 +149,8 @@ static void put(cmq_pop_checkpoints *all, uint32_t place, uint32_t number)
 static void sift(cmq_pop_checkpoints *all, uint32_t place, uint32_t number)
 {
     const int64_t due = due_of(all, number);
-    for (uint32_t above; place > 0 && due < due_of(all, all->heap[above = (place - 1) / 2]); place = above) put(all, place, all->heap[above]);
+    for (uint32_t above; place > 0 && due < due_of(all, all->heap[above = (place - 1) / 2]); place = above)
+        put(all, place, all->heap[above]);
     for (uint32_t below; (below = place * 2 + 1) < all->heap_count; place = below) {
         if (below + 1 < all->heap_count && due_of(all, all->heap[below + 1]) < due_of(all, all->heap[below])) below++;
         if (due <= due_of(all, all->heap[below])) break;
@@ -198,7 +203,10 @@ uint32_t cmq_pop_checkpoints_due(const cmq_pop_checkpoints *all, int64_t now_ms)
     return all->heap_count > 0 && due_of(all, all->heap[0]) <= now_ms ? all->heap[0] : NONE;
 }
 
-int64_t cmq_pop_checkpoints_first_due_ms(const cmq_pop_checkpoints *all) { return all->heap_count > 0 ? due_of(all, all->heap[0]) : INT64_MAX; }
+int64_t cmq_pop_checkpoints_first_due_ms(const cmq_pop_checkpoints *all)
+{
+    return all->heap_count > 0 ? due_of(all, all->heap[0]) : INT64_MAX;
+}
 
 /* ---- the table ---- */
 

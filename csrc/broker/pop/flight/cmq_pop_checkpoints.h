@@ -1,7 +1,9 @@
-/* cmq_pop_checkpoints: the checkpoints of one shard of cmq_pop_buffer: chunks of them, a heap by the time when they leave memory, a table for acks.
+/* cmq_pop_checkpoints: the checkpoints of one shard of cmq_pop_buffer: chunks of them, a heap by the time when they
+ * leave memory, a table for acks.
  *
  * Owns:      the memory of checkpoints; cmq_pop_buffer gives them their meaning.
- * Invariant: a checkpoint is in the table exactly while it is merged; in the heap only then, and not while it is set aside.
+ * Invariant: a checkpoint is in the table exactly while it is merged; in the heap only then, and not while it is set
+ *            aside.
  * Cost:      104 B a checkpoint, 4 B in the heap, 6 to 16 B in the table; all given back when none is left.
  * Threads:   the shard's mutex is held.
  */
@@ -41,7 +43,8 @@ typedef struct cmq_pop_checkpoints {
     uint32_t free_held, used;
     uint32_t *heap;
     uint32_t heap_count, heap_slots;
-    uint32_t *table;                      /* number + 1; 0: empty. Linear probing, a power of two, at most two thirds full */
+    uint32_t *table;                      /* number + 1; 0: empty. Linear probing, a power of two, at most two thirds
+                                           * full */
     uint32_t table_count, table_slots;
     uint32_t refused_count;               /* set aside */
     size_t list_bytes;
@@ -53,13 +56,17 @@ void cmq_pop_checkpoints_free(cmq_pop_checkpoints *all);
 cmq_pop_held *cmq_pop_checkpoints_at(const cmq_pop_checkpoints *all, uint32_t number);
 
 /* One more, not merged, not stored. Its offsets are copied. */
-cmq_status CMQ_MUST_CHECK cmq_pop_checkpoints_take(cmq_pop_checkpoints *all, uint32_t lane, const cmq_pop_batch *batch, uint32_t *number_out);
+cmq_status CMQ_MUST_CHECK cmq_pop_checkpoints_take(cmq_pop_checkpoints *all, uint32_t lane, const cmq_pop_batch *batch,
+                                                   uint32_t *number_out);
 void cmq_pop_checkpoints_release(cmq_pop_checkpoints *all, uint32_t number);   /* not merged */
 
 /* Into table and heap, and out of them. */
 cmq_status CMQ_MUST_CHECK cmq_pop_checkpoints_merge(cmq_pop_checkpoints *all, uint32_t number);
 void cmq_pop_checkpoints_unmerge(cmq_pop_checkpoints *all, uint32_t number);
-static inline bool cmq_pop_checkpoints_is_merged(const cmq_pop_checkpoints *all, uint32_t number) { return cmq_pop_checkpoints_at(all, number)->merged; }
+static inline bool cmq_pop_checkpoints_is_merged(const cmq_pop_checkpoints *all, uint32_t number)
+{
+    return cmq_pop_checkpoints_at(all, number)->merged;
+}
 
 /* A merged one; CMQ_POP_NONE. */
 uint32_t cmq_pop_checkpoints_find(const cmq_pop_checkpoints *all, uint32_t lane, int64_t start_offset, int64_t pop_ms);
@@ -72,7 +79,8 @@ int64_t cmq_pop_checkpoints_first_due_ms(const cmq_pop_checkpoints *all);   /* I
 void cmq_pop_checkpoints_undue(cmq_pop_checkpoints *all, uint32_t number);        /* out of the heap */
 void cmq_pop_checkpoints_due_again(cmq_pop_checkpoints *all, uint32_t number);    /* and back, after undue */
 
-/* After undue: one that the log does not take, so that those behind it have their turn; and all of them back into the heap. */
+/* After undue: one that the log does not take, so that those behind it have their turn; and all of them back into the
+ * heap. */
 void cmq_pop_checkpoints_set_aside(cmq_pop_checkpoints *all, uint32_t number);
 void cmq_pop_checkpoints_take_back(cmq_pop_checkpoints *all);
 

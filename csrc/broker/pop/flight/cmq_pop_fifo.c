@@ -8,21 +8,22 @@ static cmq_status CMQ_MUST_CHECK commit(const cmq_pop_fifo *to, const cmq_offset
     return status == CMQ_AGAIN ? CMQ_OK : status;
 }
 
-cmq_status cmq_pop_fifo_give(const cmq_pop_fifo *to, const cmq_offset_key *key, const cmq_pop_fifo_table_batch *batch, int64_t from, cmq_pop_retry retry,
-                                int64_t now_ms, cmq_text *info)
+cmq_status cmq_pop_fifo_give(const cmq_pop_fifo *to, const cmq_offset_key *key, const cmq_pop_fifo_table_batch *batch,
+                             int64_t from, cmq_pop_retry retry, int64_t now_ms, cmq_text *info)
 {
     cmq_pop_fifo_table_counts counts;
     cmq_status status = commit(to, key, from);
     if (status == CMQ_OK) status = cmq_pop_fifo_table_update(to->order, key, batch, now_ms, &counts);
     if (status != CMQ_OK) return status;
     for (uint32_t i = 0; i < batch->count; i++)
-        if (counts.times[i] > 0) cmq_pop_info_offset_count(info, retry, key->queue_id, batch->offsets[i], counts.times[i]);
+        if (counts.times[i] > 0)
+            cmq_pop_info_offset_count(info, retry, key->queue_id, batch->offsets[i], counts.times[i]);
     cmq_pop_info_queue_count(info, retry, key->queue_id, counts.least);
     return CMQ_OK;
 }
 
-cmq_status cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t invisible_ms, int64_t now_ms,
-                               bool *wake_out)
+cmq_status cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms,
+                            int64_t invisible_ms, int64_t now_ms, bool *wake_out)
 {
     int64_t next, free_ms;
     *wake_out = false;
@@ -36,12 +37,14 @@ cmq_status cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, i
         status = CMQ_OK;
     }
     if (status == CMQ_OK) status = commit(to, key, next);
-    if (status == CMQ_OK) *wake_out = !cmq_pop_fifo_table_blocks(to->order, key, CMQ_SLICE_NONE, invisible_ms, committed, now_ms, &free_ms);
+    if (status == CMQ_OK)
+        *wake_out =
+            !cmq_pop_fifo_table_blocks(to->order, key, CMQ_SLICE_NONE, invisible_ms, committed, now_ms, &free_ms);
     return status;
 }
 
-int64_t cmq_pop_fifo_change(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t invisible_ms, int64_t now_ms,
-                               bool *wake_out)
+int64_t cmq_pop_fifo_change(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms,
+                            int64_t invisible_ms, int64_t now_ms, bool *wake_out)
 {
     *wake_out = false;
     if (offset < cmq_offsets_query(to->offsets, key)) return -1;

@@ -7,7 +7,8 @@
  *            unacked messages are read again.
  * Threads:   any; as cmq_offsets and cmq_pop_fifo_table.
  * Way:       cmq_pop, cmq_pop_ack -> [cmq_pop_fifo] -> cmq_pop_fifo_table, cmq_offsets
- * Source:    specification consumption 4.5.1, 4.7, 4.10, 4.12; upstream's AckMessageProcessor, ChangeInvisibleTimeProcessor.
+ * Source:    specification consumption 4.5.1, 4.7, 4.10, 4.12; upstream's AckMessageProcessor,
+ *            ChangeInvisibleTimeProcessor.
  */
 #ifndef CMQ_POP_FIFO_H
 #define CMQ_POP_FIFO_H
@@ -25,20 +26,24 @@ typedef struct cmq_pop_fifo {
     cmq_pop_fifo_table *order;
 } cmq_pop_fifo;
 
-/* A batch that was read from `from` on goes out: it blocks the queue, the group stands at `from`, and `info` (orderCountInfo) gets how often its messages
- * were given out before. Any other status than CMQ_OK: do not hand it out. */
-cmq_status CMQ_MUST_CHECK cmq_pop_fifo_give(const cmq_pop_fifo *to, const cmq_offset_key *key, const cmq_pop_fifo_table_batch *batch, int64_t from,
-                                               cmq_pop_retry retry, int64_t now_ms, cmq_text *info);
+/* A batch that was read from `from` on goes out: it blocks the queue, the group stands at `from`, and `info`
+ * (orderCountInfo) gets how often its messages were given out before. Any other status than CMQ_OK: do not hand it
+ * out. */
+cmq_status CMQ_MUST_CHECK cmq_pop_fifo_give(const cmq_pop_fifo *to, const cmq_offset_key *key,
+                                            const cmq_pop_fifo_table_batch *batch, int64_t from, cmq_pop_retry retry,
+                                            int64_t now_ms, cmq_text *info);
 
-/* A message was consumed. *wake_out: nothing blocks the queue any more, wake who waits for it. CMQ_ERR_NOT_FOUND: the batch that is out does not have the
- * message; answer 13. An ack of an earlier pop, or of what was consumed long ago, is CMQ_OK and does nothing; so is one
- * of a batch that is forgotten, unless it is of the message where the group stands (upstream moves the group behind any, past what nobody consumed). */
-cmq_status CMQ_MUST_CHECK cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t invisible_ms,
-                                              int64_t now_ms, bool *wake_out);
+/* A message was consumed. *wake_out: nothing blocks the queue any more, wake who waits for it. CMQ_ERR_NOT_FOUND: the
+ * batch that is out does not have the message; answer 13. An ack of an earlier pop, or of what was consumed long ago,
+ * is CMQ_OK and does nothing; so is one of a batch that is forgotten, unless it is of the message where the group
+ * stands (upstream moves the group behind any, past what nobody consumed). */
+cmq_status CMQ_MUST_CHECK cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset,
+                                           int64_t pop_ms, int64_t invisible_ms, int64_t now_ms, bool *wake_out);
 
-/* A message shall be visible at now + invisible. Returns the invisible time that its new handle has, counted from the pop, whose time stays the handle's; -1:
- * it was consumed already: upstream answers zeros. *wake_out: look again at who waits for the queue, as it becomes free at another time now. */
-int64_t cmq_pop_fifo_change(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t invisible_ms, int64_t now_ms,
-                               bool *wake_out);
+/* A message shall be visible at now + invisible. Returns the invisible time that its new handle has, counted from the
+ * pop, whose time stays the handle's; -1: it was consumed already: upstream answers zeros. *wake_out: look again at who
+ * waits for the queue, as it becomes free at another time now. */
+int64_t cmq_pop_fifo_change(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms,
+                            int64_t invisible_ms, int64_t now_ms, bool *wake_out);
 
 #endif

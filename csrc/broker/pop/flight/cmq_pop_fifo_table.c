@@ -1,7 +1,7 @@
 /* cmq_pop_fifo_table: see cmq_pop_fifo_table.h.
  *
- * An entry is one queue of a group with its names and its batch. It is found through buckets by its hash, and has a slot that stays its own, so that
- * going through the slots meets every entry that is there from beginning to end.
+ * An entry is one queue of a group with its names and its batch. It is found through buckets by its hash, and has a
+ * slot that stays its own, so that going through the slots meets every entry that is there from beginning to end.
  */
 #include "broker/pop/flight/cmq_pop_fifo_table.h"
 
@@ -90,19 +90,28 @@ static uint64_t key_hash(const cmq_offset_key *key)
 }
 
 static cmq_slice group_of(const entry *of) { return (cmq_slice){.data = of->names, .bytes = of->group_bytes}; }
-static cmq_slice topic_of(const entry *of) { return (cmq_slice){.data = of->names + of->group_bytes, .bytes = of->topic_bytes}; }
-static cmq_slice attempt_of(const entry *of) { return (cmq_slice){.data = of->attempt, .bytes = of->attempt == NULL ? 0 : of->out->attempt_bytes}; }
+static cmq_slice topic_of(const entry *of)
+{
+    return (cmq_slice){.data = of->names + of->group_bytes, .bytes = of->topic_bytes};
+}
+static cmq_slice attempt_of(const entry *of)
+{
+    return (cmq_slice){.data = of->attempt, .bytes = of->attempt == NULL ? 0 : of->out->attempt_bytes};
+}
 
 static bool is_name(cmq_slice name) { return name.bytes > 0 && name.bytes <= CMQ_OFFSETS_NAME_BYTES_MAX; }
 
-static entry **bucket_of(const cmq_pop_fifo_table *order, uint64_t hash) { return &order->buckets[hash & (order->capacity - 1)]; }
+static entry **bucket_of(const cmq_pop_fifo_table *order, uint64_t hash)
+{
+    return &order->buckets[hash & (order->capacity - 1)];
+}
 
 static entry *find(const cmq_pop_fifo_table *order, const cmq_offset_key *key, uint64_t hash)
 {
     if (order->capacity == 0) return NULL;
     entry *at = *bucket_of(order, hash);
-    while (at != NULL && !(at->hash == hash && at->queue_id == key->queue_id && cmq_slice_equal(group_of(at), key->group) &&
-                           cmq_slice_equal(topic_of(at), key->topic)))
+    while (at != NULL && !(at->hash == hash && at->queue_id == key->queue_id &&
+                           cmq_slice_equal(group_of(at), key->group) && cmq_slice_equal(topic_of(at), key->topic)))
         at = at->next;
     return at;
 }
@@ -136,13 +145,17 @@ static cmq_status CMQ_MUST_CHECK more_slots(cmq_pop_fifo_table *order)
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK make_entry(cmq_pop_fifo_table *order, const cmq_offset_key *key, uint64_t hash, entry **made_out)
+static cmq_status CMQ_MUST_CHECK make_entry(cmq_pop_fifo_table *order, const cmq_offset_key *key, uint64_t hash,
+                                            entry **made_out)
 {
     const cmq_status status = more_slots(order);
     if (status != CMQ_OK) return status;
     entry *made = malloc(sizeof *made + key->group.bytes + key->topic.bytes);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of a group and its topic");
-    *made = (entry){.hash = hash, .queue_id = key->queue_id, .group_bytes = (uint16_t)key->group.bytes, .topic_bytes = (uint16_t)key->topic.bytes};
+    *made = (entry){.hash = hash,
+                    .queue_id = key->queue_id,
+                    .group_bytes = (uint16_t)key->group.bytes,
+                    .topic_bytes = (uint16_t)key->topic.bytes};
     memcpy(made->names, key->group.data, key->group.bytes);
     memcpy(made->names + key->group.bytes, key->topic.data, key->topic.bytes);
     while (order->slots[order->slots_free] != NULL) order->slots_free++;
@@ -182,7 +195,8 @@ static int64_t free_ms_of(const batch *of, int64_t committed)
 {
     int64_t latest = INT64_MIN;
     for (uint32_t i = 0; i < of->count; i++)
-        if (!is_acked(of, i) && of->messages[i].offset >= committed && visible_of(of, i) > latest) latest = visible_of(of, i);
+        if (!is_acked(of, i) && of->messages[i].offset >= committed && visible_of(of, i) > latest)
+            latest = visible_of(of, i);
     return latest;
 }
 
@@ -201,15 +215,20 @@ static int64_t next_of(const batch *of)
 }
 
 /* Check a batch of a pop, or of a file. */
-static cmq_status CMQ_MUST_CHECK check(const cmq_offset_key *key, cmq_slice attempt, int64_t pop_ms, const int64_t *offsets, uint32_t count)
+static cmq_status CMQ_MUST_CHECK check(const cmq_offset_key *key, cmq_slice attempt, int64_t pop_ms,
+                                       const int64_t *offsets, uint32_t count)
 {
     if (!is_name(key->group) || !is_name(key->topic) || key->queue_id < 0)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "an ordered batch needs a group and a topic of 1 to %u bytes, and a queue", CMQ_OFFSETS_NAME_BYTES_MAX);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an ordered batch needs a group and a topic of 1 to %u bytes, and a queue",
+                        CMQ_OFFSETS_NAME_BYTES_MAX);
     if (attempt.bytes > CMQ_POP_ORDER_ATTEMPT_BYTES_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "an attempt's id has %zu bytes; %u is the most", attempt.bytes, CMQ_POP_ORDER_ATTEMPT_BYTES_MAX);
-    if (pop_ms < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "an ordered batch was popped at %lld ms, before 1970", (long long)pop_ms);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an attempt's id has %zu bytes; %u is the most", attempt.bytes,
+                        CMQ_POP_ORDER_ATTEMPT_BYTES_MAX);
+    if (pop_ms < 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an ordered batch was popped at %lld ms, before 1970", (long long)pop_ms);
     if (count == 0 || count > CMQ_POP_ORDER_BATCH_MAX)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "an ordered batch has 1 to %u messages, not %u", CMQ_POP_ORDER_BATCH_MAX, count);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an ordered batch has 1 to %u messages, not %u", CMQ_POP_ORDER_BATCH_MAX,
+                        count);
     for (uint32_t i = 0; i < count; i++)
         if (offsets[i] < 0 || offsets[i] == INT64_MAX || (i > 0 && offsets[i] <= offsets[i - 1]))
             return cmq_fail(CMQ_ERR_ARGUMENT, "the offsets of an ordered batch do not rise from 0");
@@ -225,7 +244,8 @@ static batch *make_batch(const int64_t *offsets, uint32_t count)
     return made;
 }
 
-/* How often its messages were given out before, by the batch before it. The same attempt: that one was not another time. */
+/* How often its messages were given out before, by the batch before it. The same attempt: that one was not another
+ * time. */
 static void count_times(batch *made, const batch *before, bool same_attempt)
 {
     made->counted = true;
@@ -237,7 +257,8 @@ static void count_times(batch *made, const batch *before, bool same_attempt)
 }
 
 /* Put a batch in the place of the queue's own. The queue's entry is made where it is not there. */
-static cmq_status CMQ_MUST_CHECK put_batch(cmq_pop_fifo_table *order, const cmq_offset_key *key, batch *made, cmq_slice attempt, bool is_pop)
+static cmq_status CMQ_MUST_CHECK put_batch(cmq_pop_fifo_table *order, const cmq_offset_key *key, batch *made,
+                                           cmq_slice attempt, bool is_pop)
 {
     const uint64_t hash = key_hash(key);
     uint8_t *text = attempt.bytes == 0 ? NULL : malloc(attempt.bytes);
@@ -249,7 +270,8 @@ static cmq_status CMQ_MUST_CHECK put_batch(cmq_pop_fifo_table *order, const cmq_
         free(text);
         return status;
     }
-    if (of->out != NULL && is_pop) count_times(made, of->out, attempt.bytes > 0 && cmq_slice_equal(attempt_of(of), attempt));
+    if (of->out != NULL && is_pop)
+        count_times(made, of->out, attempt.bytes > 0 && cmq_slice_equal(attempt_of(of), attempt));
     if (text != NULL) memcpy(text, attempt.data, attempt.bytes);
     made->attempt_bytes = (uint16_t)attempt.bytes;
     free(of->out);
@@ -262,8 +284,8 @@ static cmq_status CMQ_MUST_CHECK put_batch(cmq_pop_fifo_table *order, const cmq_
 
 /* ---- the loops ---- */
 
-bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *key, cmq_slice attempt, int64_t invisible_ms, int64_t committed, int64_t now_ms,
-                               int64_t *free_ms_out)
+bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *key, cmq_slice attempt,
+                               int64_t invisible_ms, int64_t committed, int64_t now_ms, int64_t *free_ms_out)
 {
     const uint64_t hash = key_hash(key);
     bool blocked = false;
@@ -279,8 +301,9 @@ bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *
     return blocked;
 }
 
-cmq_status cmq_pop_fifo_table_update(cmq_pop_fifo_table *order, const cmq_offset_key *key, const cmq_pop_fifo_table_batch *given, int64_t now_ms,
-                                cmq_pop_fifo_table_counts *counts_out)
+cmq_status cmq_pop_fifo_table_update(cmq_pop_fifo_table *order, const cmq_offset_key *key,
+                                     const cmq_pop_fifo_table_batch *given, int64_t now_ms,
+                                     cmq_pop_fifo_table_counts *counts_out)
 {
     cmq_status status = check(key, given->attempt, given->pop_ms, given->offsets, given->count);
     if (status != CMQ_OK) return status;
@@ -289,8 +312,10 @@ cmq_status cmq_pop_fifo_table_update(cmq_pop_fifo_table *order, const cmq_offset
     made->pop_ms = given->pop_ms;
     made->invisible_ms = given->invisible_ms;
     made->used_ms = now_ms;
-    /* Free from its pop on. Without a time of their own they would take the next pop's, as those of a file that says none. */
-    for (uint32_t i = 0; given->invisible_ms <= 0 && i < made->count; i++) made->messages[i].visible_ms = given->pop_ms > 0 ? given->pop_ms : 1;
+    /* Free from its pop on. Without a time of their own they would take the next pop's, as those of a file that says
+     * none. */
+    for (uint32_t i = 0; given->invisible_ms <= 0 && i < made->count; i++)
+        made->messages[i].visible_ms = given->pop_ms > 0 ? given->pop_ms : 1;
     pthread_mutex_lock(&order->mutex);
     status = put_batch(order, key, made, given->attempt, true);
     if (status == CMQ_OK) {
@@ -305,7 +330,8 @@ cmq_status cmq_pop_fifo_table_update(cmq_pop_fifo_table *order, const cmq_offset
     return status;
 }
 
-cmq_status cmq_pop_fifo_table_ack(cmq_pop_fifo_table *order, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t *next_out)
+cmq_status cmq_pop_fifo_table_ack(cmq_pop_fifo_table *order, const cmq_offset_key *key, int64_t offset, int64_t pop_ms,
+                                  int64_t *next_out)
 {
     const uint64_t hash = key_hash(key);
     cmq_status status = CMQ_OK;
@@ -330,12 +356,14 @@ cmq_status cmq_pop_fifo_table_ack(cmq_pop_fifo_table *order, const cmq_offset_ke
     return status;
 }
 
-bool cmq_pop_fifo_table_change(cmq_pop_fifo_table *order, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t visible_ms)
+bool cmq_pop_fifo_table_change(cmq_pop_fifo_table *order, const cmq_offset_key *key, int64_t offset, int64_t pop_ms,
+                               int64_t visible_ms)
 {
     const uint64_t hash = key_hash(key);
     pthread_mutex_lock(&order->mutex);
     const entry *of = find(order, key, hash);
-    const uint32_t number = of == NULL || of->out->pop_ms != pop_ms ? CMQ_POP_ORDER_BATCH_MAX : number_of(of->out, offset);
+    const uint32_t number =
+        of == NULL || of->out->pop_ms != pop_ms ? CMQ_POP_ORDER_BATCH_MAX : number_of(of->out, offset);
     const bool changed = of != NULL && number < of->out->count;
     if (changed) {
         of->out->messages[number].visible_ms = visible_ms;
@@ -401,7 +429,9 @@ cmq_status cmq_pop_fifo_table_restore(cmq_pop_fifo_table *order, const cmq_pop_f
     const cmq_offset_key key = {.group = item->group, .topic = item->topic, .queue_id = item->queue_id};
     cmq_status status = check(&key, item->attempt, item->pop_ms, item->offsets, item->count);
     for (uint32_t i = 0; status == CMQ_OK && i < item->count; i++)
-        if (item->times[i] < 0) status = cmq_fail(CMQ_ERR_ARGUMENT, "a message of an ordered batch was given out %d times", (int)item->times[i]);
+        if (item->times[i] < 0)
+            status =
+                cmq_fail(CMQ_ERR_ARGUMENT, "a message of an ordered batch was given out %d times", (int)item->times[i]);
     if (status != CMQ_OK) return status;
     batch *made = make_batch(item->offsets, item->count);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for an ordered batch");

@@ -1,4 +1,5 @@
-/* cmq_pop_first_times: a table with linear probing, at most half full, of which an entry goes without a trace: those behind it close up. See cmq_pop_first_times.h. */
+/* cmq_pop_first_times: a table with linear probing, at most half full, of which an entry goes without a trace: those
+ * behind it close up. See cmq_pop_first_times.h. */
 #include "broker/pop/flight/cmq_pop_first_times.h"
 
 #include <stdlib.h>
@@ -19,7 +20,8 @@ struct cmq_pop_first_times {
 
 static uint32_t home_of(const cmq_pop_first_times *f, int64_t offset, int64_t pop_ms)
 {
-    const uint64_t mixed = ((uint64_t)offset * UINT64_C(0x9E3779B97F4A7C15)) ^ ((uint64_t)pop_ms * UINT64_C(0xD6E8FEB86659FD93));
+    const uint64_t mixed =
+        ((uint64_t)offset * UINT64_C(0x9E3779B97F4A7C15)) ^ ((uint64_t)pop_ms * UINT64_C(0xD6E8FEB86659FD93));
     return (uint32_t)(mixed >> 32) & (f->slots - 1);
 }
 
@@ -27,7 +29,8 @@ static uint32_t home_of(const cmq_pop_first_times *f, int64_t offset, int64_t po
 static uint32_t place_of(const cmq_pop_first_times *f, int64_t offset, int64_t pop_ms)
 {
     uint32_t at = home_of(f, offset, pop_ms);
-    while (f->entries[at].used != 0 && (f->entries[at].offset != offset || f->entries[at].pop_ms != pop_ms)) at = (at + 1) & (f->slots - 1);
+    while (f->entries[at].used != 0 && (f->entries[at].offset != offset || f->entries[at].pop_ms != pop_ms))
+        at = (at + 1) & (f->slots - 1);
     return at;
 }
 
@@ -67,7 +70,10 @@ void cmq_pop_first_times_put(cmq_pop_first_times **firsts, int64_t offset, int64
     const int64_t held_ms = pop_ms > first_ms ? pop_ms - first_ms : 0;
     entry *e = &f->entries[place_of(f, offset, pop_ms)];
     if (e->used == 0) f->count++;
-    *e = (entry){.offset = offset, .pop_ms = pop_ms, .held_ms = held_ms < UINT32_MAX ? (uint32_t)held_ms : UINT32_MAX, .used = 1};
+    *e = (entry){.offset = offset,
+                 .pop_ms = pop_ms,
+                 .held_ms = held_ms < UINT32_MAX ? (uint32_t)held_ms : UINT32_MAX,
+                 .used = 1};
 }
 
 int64_t cmq_pop_first_times_take(cmq_pop_first_times **firsts, int64_t offset, int64_t pop_ms)
@@ -101,7 +107,10 @@ int64_t cmq_pop_first_times_oldest_ms(const cmq_pop_first_times *firsts)
     return oldest_ms;
 }
 
-size_t cmq_pop_first_times_bytes(const cmq_pop_first_times *firsts) { return firsts == NULL ? 0 : bytes_of(firsts->slots); }
+size_t cmq_pop_first_times_bytes(const cmq_pop_first_times *firsts)
+{
+    return firsts == NULL ? 0 : bytes_of(firsts->slots);
+}
 
 void cmq_pop_first_times_clear(cmq_pop_first_times **firsts)
 {

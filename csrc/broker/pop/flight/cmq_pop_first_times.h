@@ -1,7 +1,8 @@
 /* cmq_pop_first_times: when the messages of one lane whose invisible time was changed were popped first.
  *
- * A change gives a message a new pop time, so that cmq_pop_in_flight counts it as popped then. A worker that hangs while its messages are kept hidden would never
- * show; so each such message is noted here, by the place and pop time that its handle names, until it is acknowledged or back.
+ * A change gives a message a new pop time, so that cmq_pop_in_flight counts it as popped then. A worker that hangs
+ * while its messages are kept hidden would never show; so each such message is noted here, by the place and pop time
+ * that its handle names, until it is acknowledged or back.
  *
  * Cost:      nothing for a message that was never changed; 24 to 96 bytes for one that was.
  * Limits:    CMQ_POP_FIRSTS_MAX of a lane; one more is not noted, and counts from its last change.

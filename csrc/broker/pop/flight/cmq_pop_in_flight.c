@@ -68,7 +68,8 @@ static void make_room(cmq_pop_in_flight *ages)
     join(ages, first, second);
 }
 
-/* The span that a pop's messages go into; NULL: one of their own. Never into one when others of that moment and invisible time are in another. */
+/* The span that a pop's messages go into; NULL: one of their own. Never into one when others of that moment and
+ * invisible time are in another. */
 static cmq_pop_age *span_for(cmq_pop_in_flight *ages, int64_t pop_ms, int64_t invisible_ms)
 {
     cmq_pop_age *span = find(ages, pop_ms, invisible_ms), *mixed = find(ages, pop_ms, CMQ_POP_AGES_MIXED);
@@ -99,7 +100,11 @@ void cmq_pop_in_flight_add(cmq_pop_in_flight *ages, uint32_t count, int64_t pop_
     uint32_t at = ages->span_count;
     while (at > 0 && ages->spans[at - 1].first_ms > pop_ms) at--;
     memmove(&ages->spans[at + 1], &ages->spans[at], (ages->span_count - at) * sizeof ages->spans[0]);
-    ages->spans[at] = (cmq_pop_age){.first_ms = pop_ms, .last_ms = pop_ms, .invisible_ms = invisible_ms, .due_ms = pop_ms + invisible_ms, .count = count};
+    ages->spans[at] = (cmq_pop_age){.first_ms = pop_ms,
+                                    .last_ms = pop_ms,
+                                    .invisible_ms = invisible_ms,
+                                    .due_ms = pop_ms + invisible_ms,
+                                    .count = count};
     ages->span_count++;
 }
 
@@ -115,7 +120,10 @@ void cmq_pop_in_flight_take(cmq_pop_in_flight *ages, uint32_t count, int64_t pop
     if (span->count == 0) remove_at(ages, (uint32_t)(span - ages->spans));
 }
 
-int64_t cmq_pop_in_flight_oldest_ms(const cmq_pop_in_flight *ages) { return ages->span_count > 0 ? ages->spans[0].first_ms : -1; }
+int64_t cmq_pop_in_flight_oldest_ms(const cmq_pop_in_flight *ages)
+{
+    return ages->span_count > 0 ? ages->spans[0].first_ms : -1;
+}
 
 int64_t cmq_pop_in_flight_due_ms(const cmq_pop_in_flight *ages)
 {

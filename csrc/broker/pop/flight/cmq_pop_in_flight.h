@@ -1,4 +1,5 @@
-/* cmq_pop_in_flight: how many messages of one lane are in flight, since when, and until when: a few spans of pop times with a count each.
+/* cmq_pop_in_flight: how many messages of one lane are in flight, since when, and until when: a few spans of pop times
+ * with a count each.
  *
  * A message is counted when it is popped, by the time of its pop and its invisible time, and counted off by the same,
  * which its handle names. So the end of a pop of before the broker's start, or of one that is over, counts nothing off
@@ -40,7 +41,8 @@ void cmq_pop_in_flight_add(cmq_pop_in_flight *ages, uint32_t count, int64_t pop_
 /* Count off: at most as many as are there. */
 void cmq_pop_in_flight_take(cmq_pop_in_flight *ages, uint32_t count, int64_t pop_ms, int64_t invisible_ms);
 
-/* -1: nothing is in flight. Else the first pop time, and when the first comes back: neither later than that, nor earlier than this. */
+/* -1: nothing is in flight. Else the first pop time, and when the first comes back: neither later than that, nor
+ * earlier than this. */
 int64_t cmq_pop_in_flight_oldest_ms(const cmq_pop_in_flight *ages);
 int64_t cmq_pop_in_flight_due_ms(const cmq_pop_in_flight *ages);
 

@@ -46,14 +46,20 @@ cmq_status cmq_pop_handle_parse(cmq_slice text, cmq_pop_handle *out)
     *out = (cmq_pop_handle){.offset = -1};
     const uint32_t count = text.bytes > 0 ? split(text, fields) : 0;
     if (count < FIELDS_MIN || count > FIELDS_MAX) return no_handle(text, "it has seven or eight fields");
-    if (!read_number(fields[0], 0, CMQ_POP_OFFSET_MAX, &out->start_offset)) return no_handle(text, "the first field is the checkpoint's offset");
-    if (!read_number(fields[1], 0, CMQ_POP_MS_MAX, &out->pop_ms)) return no_handle(text, "the second field is the time of the pop");
-    if (!read_number(fields[2], -CMQ_POP_MS_MAX, CMQ_POP_MS_MAX, &out->invisible_ms)) return no_handle(text, "the third field is the invisible time");
-    if (!read_number(fields[3], 0, INT32_MAX, &revive_queue)) return no_handle(text, "the fourth field is the revive queue");
-    if (fields[4].bytes != 1 || fields[4].data[0] < '0' || fields[4].data[0] > '2') return no_handle(text, "the fifth field is 0, 1 or 2");
+    if (!read_number(fields[0], 0, CMQ_POP_OFFSET_MAX, &out->start_offset))
+        return no_handle(text, "the first field is the checkpoint's offset");
+    if (!read_number(fields[1], 0, CMQ_POP_MS_MAX, &out->pop_ms))
+        return no_handle(text, "the second field is the time of the pop");
+    if (!read_number(fields[2], -CMQ_POP_MS_MAX, CMQ_POP_MS_MAX, &out->invisible_ms))
+        return no_handle(text, "the third field is the invisible time");
+    if (!read_number(fields[3], 0, INT32_MAX, &revive_queue))
+        return no_handle(text, "the fourth field is the revive queue");
+    if (fields[4].bytes != 1 || fields[4].data[0] < '0' || fields[4].data[0] > '2')
+        return no_handle(text, "the fifth field is 0, 1 or 2");
     if (fields[5].bytes > CMQ_POP_BROKER_BYTES_MAX) return no_handle(text, "the broker's name has 255 bytes at most");
     if (!read_number(fields[6], 0, INT32_MAX, &queue_id)) return no_handle(text, "the seventh field is the queue");
-    if (count == FIELDS_MAX && !read_number(fields[7], 0, CMQ_POP_OFFSET_MAX, &out->offset)) return no_handle(text, "the last field is the offset");
+    if (count == FIELDS_MAX && !read_number(fields[7], 0, CMQ_POP_OFFSET_MAX, &out->offset))
+        return no_handle(text, "the last field is the offset");
     out->revive_queue = (int32_t)revive_queue;
     out->retry = (cmq_pop_retry)(fields[4].data[0] - '0');
     out->broker = fields[5];
@@ -139,10 +145,12 @@ cmq_pop_retry cmq_pop_retry_of(cmq_slice topic)
     return memchr(topic.data, '+', topic.bytes) != NULL ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
 }
 
-cmq_status cmq_pop_retry_topic(cmq_slice group, cmq_slice topic, cmq_pop_retry retry, uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *name_out)
+cmq_status cmq_pop_retry_topic(cmq_slice group, cmq_slice topic, cmq_pop_retry retry,
+                               uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *name_out)
 {
     *name_out = CMQ_SLICE_NONE;
-    if (group.bytes == 0 || topic.bytes == 0) return cmq_fail(CMQ_ERR_TOPIC, "a group and a topic with names are popped");
+    if (group.bytes == 0 || topic.bytes == 0)
+        return cmq_fail(CMQ_ERR_TOPIC, "a group and a topic with names are popped");
     if (retry == CMQ_POP_NORMAL) {
         *name_out = topic;
         return CMQ_OK;
@@ -154,8 +162,10 @@ cmq_status cmq_pop_retry_topic(cmq_slice group, cmq_slice topic, cmq_pop_retry r
     else CMQ_TEXT_PUT(&out, "_");
     cmq_text_put_slice(&out, topic);
     if (!cmq_text_fits(&out))
-        return cmq_fail(CMQ_ERR_TOPIC, "the retry topic of a group of %zu bytes and a topic of %zu has %zu bytes; a topic has at most %u", group.bytes,
-                        topic.bytes, out.used, CMQ_POP_TOPIC_BYTES_MAX);
+        return cmq_fail(
+            CMQ_ERR_TOPIC,
+            "the retry topic of a group of %zu bytes and a topic of %zu has %zu bytes; a topic has at most %u",
+            group.bytes, topic.bytes, out.used, CMQ_POP_TOPIC_BYTES_MAX);
     *name_out = (cmq_slice){.data = into, .bytes = out.used};
     return CMQ_OK;
 }

@@ -105,7 +105,8 @@ static bool read_number(cmq_json *json, int64_t *number_out)
     const uint8_t *begin = json->at;
     cmq_slice text;
     if (!cmq_json_text(json, &text)) return false;
-    if (text.data == NULL || cmq_field_i64(text, number_out) == CMQ_OK) return true;   /* null: as if it were not there */
+    /* null: as if it were not there */
+    if (text.data == NULL || cmq_field_i64(text, number_out) == CMQ_OK) return true;
     json->at = begin;
     return cmq_json_wrong(json, "whole number");
 }
@@ -190,7 +191,8 @@ static bool read_offset_list(cmq_json *json, members *found)
         found->offset_count++;
     }
     found->has_offset_list = !null;
-    found->offset_list = null ? CMQ_SLICE_NONE : (cmq_slice){.data = begin + 1, .bytes = (size_t)(json->at - begin) - 2};
+    found->offset_list =
+        null ? CMQ_SLICE_NONE : (cmq_slice){.data = begin + 1, .bytes = (size_t)(json->at - begin) - 2};
     return true;
 }
 
@@ -232,24 +234,30 @@ static bool read_members(cmq_json *json, cmq_pop_room *room, members *found)
     return json->at == json->end || cmq_json_wrong(json, "end behind its last brace");
 }
 
-static cmq_status no_body(const char *what) { return cmq_fail(CMQ_ERR_CORRUPT, "the body of a record of the revive topic has no %s", what); }
+static cmq_status no_body(const char *what)
+{
+    return cmq_fail(CMQ_ERR_CORRUPT, "the body of a record of the revive topic has no %s", what);
+}
 
 /* Parse the members that bodies of all kinds need. */
 static cmq_status CMQ_MUST_CHECK parse(cmq_slice body, cmq_pop_room *room, members *found)
 {
     *found = (members){0};
     if (body.bytes > sizeof room->scratch)
-        return cmq_fail(CMQ_ERR_CORRUPT, "a record of the revive topic has a body of %zu bytes; at most %zu are read", body.bytes, sizeof room->scratch);
+        return cmq_fail(CMQ_ERR_CORRUPT, "a record of the revive topic has a body of %zu bytes; at most %zu are read",
+                        body.bytes, sizeof room->scratch);
     cmq_json json;
     cmq_json_begin(&json, body, room->scratch, sizeof room->scratch);
     if (!read_members(&json, room, found)) {
         const int64_t at = json.at - body.data;
-        return cmq_fail_at(CMQ_ERR_CORRUPT, at, "the body of a record of the revive topic has no %s at byte %lld", json.wrong, (long long)at);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, at, "the body of a record of the revive topic has no %s at byte %lld",
+                           json.wrong, (long long)at);
     }
     if (found->topic.bytes == 0) return no_body("topic");
     if (found->group.bytes == 0) return no_body("group");
     if (found->queue_id < 0 || found->queue_id > INT32_MAX) return no_body("queue id");
-    if (found->start_offset < 0 || found->start_offset > CMQ_POP_OFFSET_MAX) return no_body("start offset that is in range");
+    if (found->start_offset < 0 || found->start_offset > CMQ_POP_OFFSET_MAX)
+        return no_body("start offset that is in range");
     if (found->pop_ms < 0 || found->pop_ms > CMQ_POP_MS_MAX) return no_body("time of a pop");
     if (found->invisible_ms < -CMQ_POP_MS_MAX || found->invisible_ms > CMQ_POP_MS_MAX) return no_body("invisible time");
     return CMQ_OK;
@@ -264,7 +272,8 @@ cmq_status cmq_pop_checkpoint_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_
     if (found.num < 0 || found.num > CMQ_POP_MESSAGES_MAX) return no_body("number of messages, 0 to 32");
     if (found.diff_count > 0 && found.diff_count < found.num) return no_body("difference for each message");
     if (found.bits < INT32_MIN || found.bits > UINT32_MAX) return no_body("bit map of 32 bits");
-    if (found.revive_offset < 0 || found.revive_offset > CMQ_POP_OFFSET_MAX) return no_body("offset in the revive queue");
+    if (found.revive_offset < 0 || found.revive_offset > CMQ_POP_OFFSET_MAX)
+        return no_body("offset in the revive queue");
     *out = (cmq_pop_checkpoint){
         .start_offset = found.start_offset,
         .pop_ms = found.pop_ms,
@@ -333,7 +342,8 @@ bool cmq_pop_next_offset(cmq_slice *list, int64_t *offset_out)
 
 /* ---- keys ---- */
 
-static void put_key(cmq_text *out, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_slice group, int64_t pop_ms, cmq_slice broker)
+static void put_key(cmq_text *out, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_slice group, int64_t pop_ms,
+                    cmq_slice broker)
 {
     cmq_text_put_slice(out, topic);
     CMQ_TEXT_PUT(out, "@");
@@ -351,7 +361,8 @@ static void put_key(cmq_text *out, cmq_slice topic, int32_t queue_id, int64_t of
 
 void cmq_pop_checkpoint_key(cmq_text *out, const cmq_pop_checkpoint *checkpoint)
 {
-    put_key(out, checkpoint->topic, checkpoint->queue_id, checkpoint->start_offset, checkpoint->group, checkpoint->pop_ms, checkpoint->broker);
+    put_key(out, checkpoint->topic, checkpoint->queue_id, checkpoint->start_offset, checkpoint->group,
+            checkpoint->pop_ms, checkpoint->broker);
     CMQ_TEXT_PUT(out, CMQ_POP_TAG_CHECKPOINT);
 }
 
@@ -372,30 +383,39 @@ static cmq_status CMQ_MUST_CHECK add_number(cmq_pop_record_room *room, size_t *u
 }
 
 /* The properties in the order that upstream's map gives them, with a timer's or without. */
-static cmq_status CMQ_MUST_CHECK add_properties(cmq_pop_record_room *room, size_t *used, const cmq_pop_log *log, const cmq_timer_parked *parked,
-                                                int32_t revive_queue, int64_t deliver_ms, cmq_slice key, const char *tag)
+static cmq_status CMQ_MUST_CHECK add_properties(cmq_pop_record_room *room, size_t *used, const cmq_pop_log *log,
+                                                const cmq_timer_parked *parked, int32_t revive_queue,
+                                                int64_t deliver_ms, cmq_slice key, const char *tag)
 {
     const bool timed = parked->topic.data != NULL;
     cmq_status status = CMQ_OK;
-    if (timed) status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("REAL_TOPIC"), log->revive_topic);
+    if (timed)
+        status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("REAL_TOPIC"),
+                                     log->revive_topic);
     if (status == CMQ_OK) status = add_number(room, used, CMQ_NAME("TIMER_DELIVER_MS"), deliver_ms);
-    if (status == CMQ_OK) status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("UNIQ_KEY"), key);
-    if (status == CMQ_OK) status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("TAGS"), cmq_slice_of_text(tag));
+    if (status == CMQ_OK)
+        status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("UNIQ_KEY"), key);
+    if (status == CMQ_OK)
+        status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("TAGS"),
+                                     cmq_slice_of_text(tag));
     if (status == CMQ_OK && timed) status = add_number(room, used, CMQ_NAME("TIMER_OUT_MS"), parked->out_ms);
     if (status == CMQ_OK && timed) status = add_number(room, used, CMQ_NAME("REAL_QID"), revive_queue);
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK fill(const cmq_pop_log *log, int32_t revive_queue, int64_t deliver_ms, int64_t now_ms, const char *tag,
-                                      const cmq_text *body, const cmq_text *key, cmq_pop_record_room *room, cmq_append *append_out)
+static cmq_status CMQ_MUST_CHECK fill(const cmq_pop_log *log, int32_t revive_queue, int64_t deliver_ms, int64_t now_ms,
+                                      const char *tag, const cmq_text *body, const cmq_text *key,
+                                      cmq_pop_record_room *room, cmq_append *append_out)
 {
     cmq_timer_parked parked;
     size_t used = 0;
     if (!cmq_text_fits(body) || !cmq_text_fits(key))
-        return cmq_fail(CMQ_ERR_TOO_LARGE, "a topic, group and broker have %u bytes at most in what POP stores", CMQ_POP_NAME_BYTES_MAX);
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "a topic, group and broker have %u bytes at most in what POP stores",
+                        CMQ_POP_NAME_BYTES_MAX);
     cmq_status status = cmq_timer_park(log->timer, log->revive_topic, revive_queue, deliver_ms, now_ms, &parked);
     if (status != CMQ_OK && status != CMQ_END) return status;
-    status = add_properties(room, &used, log, &parked, revive_queue, deliver_ms, (cmq_slice){key->begin, key->used}, tag);
+    status =
+        add_properties(room, &used, log, &parked, revive_queue, deliver_ms, (cmq_slice){key->begin, key->used}, tag);
     const bool timed = parked.topic.data != NULL;
     *append_out = (cmq_append){
         .common = {.topic = timed ? parked.topic : log->revive_topic,
@@ -414,33 +434,38 @@ static cmq_status CMQ_MUST_CHECK fill(const cmq_pop_log *log, int32_t revive_que
 /* The names in a key: three, with numbers between them. */
 enum { KEY_BYTES_MAX = 3 * CMQ_POP_NAME_BYTES_MAX + 80 };
 
-cmq_status cmq_pop_checkpoint_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_checkpoint *checkpoint, int64_t now_ms,
-                                     cmq_pop_record_room *room, cmq_append *append_out)
+cmq_status cmq_pop_checkpoint_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_checkpoint *checkpoint,
+                                     int64_t now_ms, cmq_pop_record_room *room, cmq_append *append_out)
 {
     uint8_t key_bytes[KEY_BYTES_MAX];
-    cmq_text body = {.begin = room->body, .capacity = sizeof room->body}, key = {.begin = key_bytes, .capacity = sizeof key_bytes};
+    cmq_text body = {.begin = room->body, .capacity = sizeof room->body},
+             key = {.begin = key_bytes, .capacity = sizeof key_bytes};
     cmq_pop_checkpoint_write(&body, checkpoint);
     cmq_pop_checkpoint_key(&key, checkpoint);
-    return fill(log, revive_queue, cmq_pop_checkpoint_deliver_ms(checkpoint), now_ms, CMQ_POP_TAG_CHECKPOINT, &body, &key, room, append_out);
+    return fill(log, revive_queue, cmq_pop_checkpoint_deliver_ms(checkpoint), now_ms, CMQ_POP_TAG_CHECKPOINT, &body,
+                &key, room, append_out);
 }
 
-cmq_status cmq_pop_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_ack *ack, int64_t now_ms, cmq_pop_record_room *room,
-                              cmq_append *append_out)
+cmq_status cmq_pop_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_ack *ack, int64_t now_ms,
+                              cmq_pop_record_room *room, cmq_append *append_out)
 {
     uint8_t key_bytes[KEY_BYTES_MAX];
-    cmq_text body = {.begin = room->body, .capacity = sizeof room->body}, key = {.begin = key_bytes, .capacity = sizeof key_bytes};
+    cmq_text body = {.begin = room->body, .capacity = sizeof room->body},
+             key = {.begin = key_bytes, .capacity = sizeof key_bytes};
     cmq_pop_ack_write(&body, ack);
     cmq_pop_ack_key(&key, ack);
     return fill(log, revive_queue, cmq_pop_ack_deliver_ms(ack), now_ms, CMQ_POP_TAG_ACK, &body, &key, room, append_out);
 }
 
-cmq_status cmq_pop_batch_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_batch_ack *batch, int64_t now_ms,
-                                    cmq_pop_record_room *room, cmq_append *append_out)
+cmq_status cmq_pop_batch_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_batch_ack *batch,
+                                    int64_t now_ms, cmq_pop_record_room *room, cmq_append *append_out)
 {
     uint8_t key_bytes[KEY_BYTES_MAX];
-    cmq_text body = {.begin = room->body, .capacity = sizeof room->body}, key = {.begin = key_bytes, .capacity = sizeof key_bytes};
+    cmq_text body = {.begin = room->body, .capacity = sizeof room->body},
+             key = {.begin = key_bytes, .capacity = sizeof key_bytes};
     CMQ_ASSERT(batch->count <= CMQ_POP_MESSAGES_MAX);
     cmq_pop_batch_ack_write(&body, batch);
     cmq_pop_ack_key(&key, &batch->ack);
-    return fill(log, revive_queue, cmq_pop_ack_deliver_ms(&batch->ack), now_ms, CMQ_POP_TAG_BATCH_ACK, &body, &key, room, append_out);
+    return fill(log, revive_queue, cmq_pop_ack_deliver_ms(&batch->ack), now_ms, CMQ_POP_TAG_BATCH_ACK, &body, &key,
+                room, append_out);
 }

@@ -1,7 +1,8 @@
 /* cmq_pop_record: POP's records in the log: checkpoints, acks and batches of acks as upstream's JSON, with their keys
  * and deliver times.
  *
- *   checkpoint  {"bm":0,"bn":"broker-a","c":"g","d":[0,1],"it":10000,"n":2,"pt":1795260291350,"q":0,"reviveTime":1795260301350,"ro":0,"so":0,"t":"T"}
+ *   checkpoint  {"bm":0,"bn":"broker-a","c":"g","d":[0,1],"it":10000,"n":2,"pt":1795260291350,"q":0,
+ *               "reviveTime":1795260301350,"ro":0,"so":0,"t":"T"}
  *               ours has the end of the log as well, `"logEnd":123456` behind `it`, which upstream passes over
  *   ack         {"ao":1,"bn":"broker-a","c":"g","pt":1795260291350,"q":0,"so":0,"t":"T"}
  *   batch       {"ao":-1,"aol":[0,1],"bn":"broker-a","c":"g","pt":1795260291350,"q":0,"so":0,"t":"T"}
@@ -12,9 +13,11 @@
  *
  * Invariant: a written record is read back the same. A checkpoint has at most CMQ_POP_MESSAGES_MAX messages, and a
  *            difference for each or none at all.
- * Way:       cmq_pop_buffer, cmq_pop_ack -> [cmq_pop_record] -> timer message … revive topic -> [cmq_pop_record] -> cmq_pop_revive
+ * Way:       cmq_pop_buffer, cmq_pop_ack -> [cmq_pop_record] -> timer message … revive topic -> [cmq_pop_record] ->
+ *            cmq_pop_revive
  * Threads:   any; pure functions over memory of the caller, nothing is allocated.
- * Source:    consumption specification 4.6; upstream's PopCheckPoint, AckMsg, BatchAckMsg. Held against records that a broker 5.3.3 wrote.
+ * Source:    consumption specification 4.6; upstream's PopCheckPoint, AckMsg, BatchAckMsg. Held against records that a
+ *            broker 5.3.3 wrote.
  */
 #ifndef CMQ_POP_RECORD_H
 #define CMQ_POP_RECORD_H
@@ -41,15 +44,17 @@
 typedef struct cmq_pop_checkpoint {
     int64_t start_offset;
     int64_t pop_ms, invisible_ms;            /* due when both have passed */
-    int64_t revive_offset;                   /* of the record in its revive queue: known to who reads it; written as given, by upstream as 0 */
+    int64_t revive_offset;                   /* of the record in its revive queue: known to who reads it; written as
+                                              * given, by upstream as 0 */
     uint32_t bits;                           /* acknowledged; written as given, by upstream as 0 */
     uint8_t num;
     int32_t queue_id;
     cmq_slice topic, group, broker;          /* the real topic; broker is empty where the record has none */
     const int32_t *diffs;                    /* offsets less start_offset: num of them, or NULL for 0, 1, 2, … */
     int32_t re_puts;                         /* how often it was put again */
-    int64_t log_end;                         /* of the log when it was stored; 0: upstream's, which does not say. A message behind it was never popped by
-                                              * this: its topic was deleted and made again */
+    int64_t log_end;                         /* of the log when it was stored; 0: upstream's, which does not say. A
+                                              * message behind it was never popped by this: its topic was deleted and
+                                              * made again */
 } cmq_pop_checkpoint;
 
 typedef struct cmq_pop_ack {
@@ -70,7 +75,10 @@ typedef struct cmq_pop_batch_ack {
 
 /* ---- times, and the places of acks ---- */
 
-static inline int64_t cmq_pop_revive_ms(const cmq_pop_checkpoint *checkpoint) { return checkpoint->pop_ms + checkpoint->invisible_ms; }
+static inline int64_t cmq_pop_revive_ms(const cmq_pop_checkpoint *checkpoint)
+{
+    return checkpoint->pop_ms + checkpoint->invisible_ms;
+}
 static inline int64_t cmq_pop_checkpoint_deliver_ms(const cmq_pop_checkpoint *checkpoint)
 {
     return cmq_pop_revive_ms(checkpoint) - CMQ_POP_ACK_INTERVAL_MS;
@@ -101,7 +109,8 @@ typedef struct cmq_pop_room {
  * other body: not JSON, topic or group missing, a name that is too long, a number that is malformed or out of range,
  * over CMQ_POP_MESSAGES_MAX messages, or fewer differences than messages. */
 cmq_status CMQ_MUST_CHECK cmq_pop_checkpoint_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_checkpoint *out);
-cmq_status CMQ_MUST_CHECK cmq_pop_ack_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_ack *out);   /* invisible_ms is 0: a record does not say */
+/* invisible_ms is 0: a record does not say */
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_ack *out);
 cmq_status CMQ_MUST_CHECK cmq_pop_batch_ack_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_batch_ack *out);
 
 /* Take the next offset off the front of a batch's list that was read; false at its end. */
@@ -113,8 +122,8 @@ bool cmq_pop_next_offset(cmq_slice *list, int64_t *offset_out);
 #define CMQ_POP_TAG_ACK "ack"
 #define CMQ_POP_TAG_BATCH_ACK "bAck"
 
-/* Append the unique key to `out`: `PopT@0@0@g_pop@1795260291350@broker-a@ck`, `…@ack`. A batch has the key of an ack at -1: as upstream's processor
- * writes it, not its buffer (`…@[0, 1]@…@bAck`), since nobody reads it. */
+/* Append the unique key to `out`: `PopT@0@0@g_pop@1795260291350@broker-a@ck`, `…@ack`. A batch has the key of an ack at
+ * -1: as upstream's processor writes it, not its buffer (`…@[0, 1]@…@bAck`), since nobody reads it. */
 void cmq_pop_checkpoint_key(cmq_text *out, const cmq_pop_checkpoint *checkpoint);
 void cmq_pop_ack_key(cmq_text *out, const cmq_pop_ack *ack);
 
@@ -131,15 +140,18 @@ typedef struct cmq_pop_record_room {
     uint8_t properties[2048];
 } cmq_pop_record_room;
 
-/* Fill the append of a record for revive queue `revive_queue`: a timer message, or what its delivery would be where its time has come. Its properties
- * are in upstream's order. It does not wait for the disk. The room, and the names in what is stored, outlive the append.
- * CMQ_ERR_ARGUMENT: it is due later than the timer takes, or a name has a byte that properties cannot hold. CMQ_ERR_TOO_LARGE: names over
- * CMQ_POP_NAME_BYTES_MAX. A batch has CMQ_POP_MESSAGES_MAX offsets at most. */
-cmq_status CMQ_MUST_CHECK cmq_pop_checkpoint_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_checkpoint *checkpoint, int64_t now_ms,
+/* Fill the append of a record for revive queue `revive_queue`: a timer message, or what its delivery would be where its
+ * time has come. Its properties are in upstream's order. It does not wait for the disk. The room, and the names in what
+ * is stored, outlive the append. CMQ_ERR_ARGUMENT: it is due later than the timer takes, or a name has a byte that
+ * properties cannot hold. CMQ_ERR_TOO_LARGE: names over CMQ_POP_NAME_BYTES_MAX. A batch has CMQ_POP_MESSAGES_MAX
+ * offsets at most. */
+cmq_status CMQ_MUST_CHECK cmq_pop_checkpoint_append(const cmq_pop_log *log, int32_t revive_queue,
+                                                    const cmq_pop_checkpoint *checkpoint, int64_t now_ms,
                                                     cmq_pop_record_room *room, cmq_append *append_out);
-cmq_status CMQ_MUST_CHECK cmq_pop_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_ack *ack, int64_t now_ms,
-                                             cmq_pop_record_room *room, cmq_append *append_out);
-cmq_status CMQ_MUST_CHECK cmq_pop_batch_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_batch_ack *batch, int64_t now_ms,
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_ack *ack,
+                                             int64_t now_ms, cmq_pop_record_room *room, cmq_append *append_out);
+cmq_status CMQ_MUST_CHECK cmq_pop_batch_ack_append(const cmq_pop_log *log, int32_t revive_queue,
+                                                   const cmq_pop_batch_ack *batch, int64_t now_ms,
                                                    cmq_pop_record_room *room, cmq_append *append_out);
 
 #endif

@@ -22,7 +22,9 @@ static void read_on(cmq_pop_ahead *ahead, int64_t offset)
     int64_t next;
     ahead->count = ahead->at = 0;
     if (queue == NULL || offset < cmq_queue_min(queue)) return;
-    if (cmq_queue_read(queue, offset, cmq_store_confirmed(ahead->store), ahead->units, CMQ_POP_AHEAD_UNITS, &ahead->count, &next) != CMQ_OK) ahead->count = 0;
+    if (cmq_queue_read(queue, offset, cmq_store_confirmed(ahead->store), ahead->units, CMQ_POP_AHEAD_UNITS,
+                       &ahead->count, &next) != CMQ_OK)
+        ahead->count = 0;
 }
 
 cmq_status cmq_pop_ahead_read(cmq_pop_ahead *ahead, int64_t offset, cmq_found_batch *batch)

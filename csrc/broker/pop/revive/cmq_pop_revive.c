@@ -25,7 +25,9 @@
 #define RUN_MESSAGES 2048u         /* … and messages of theirs, about */
 #define QUIET_MS 3000              /* nothing came for so long: nothing more will, if the timer has caught up */
 #define COMPLETE_MS 2000           /* read so far behind its time, a checkpoint has all its acks */
-#define AHEAD_MS 60000             /* nothing is delivered so long before its time: clocks are set, but not by as much between timer and record */
+#define AHEAD_MS                                                                                                       \
+    60000 /* nothing is delivered so long before its time: clocks are set, but not by as much between timer and
+           * record */
 #define RETRY_MS 1000
 #define TOPIC_POLL_MS 100          /* a retry topic, or the timer, is waited for */
 #define QUEUES_DEFAULT 8u
@@ -49,7 +51,8 @@ static cmq_status CMQ_MUST_CHECK copy_texts(cmq_pop_revive *r)
     const cmq_slice topic = r->options.log.revive_topic;
     r->revive_topic = strndup((const char *)topic.data, topic.bytes);
     r->broker = strdup(r->options.broker);
-    if (r->revive_topic == NULL || r->broker == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the revive service");
+    if (r->revive_topic == NULL || r->broker == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for the revive service");
     r->options.log.revive_topic = cmq_slice_of_text(r->revive_topic);
     r->options.broker = r->broker;
     r->timer = *r->options.log.timer;
@@ -62,7 +65,8 @@ cmq_status cmq_pop_revive_create(cmq_pop_revive **revive_out, const cmq_pop_revi
 {
     *revive_out = NULL;
     const uint32_t queues = options->queues > 0 ? options->queues : QUEUES_DEFAULT;
-    if (queues > CMQ_POP_REVIVE_QUEUES_MAX) return cmq_fail(CMQ_ERR_ARGUMENT, "%u revive queues; at most %u", queues, CMQ_POP_REVIVE_QUEUES_MAX);
+    if (queues > CMQ_POP_REVIVE_QUEUES_MAX)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "%u revive queues; at most %u", queues, CMQ_POP_REVIVE_QUEUES_MAX);
     cmq_pop_revive *made = calloc(1, sizeof *made + queues * sizeof made->states[0]);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the revive service");
     made->options = *options;
@@ -106,9 +110,13 @@ void cmq_pop_revive_destroy(cmq_pop_revive *r)
 /* ---- reading a revive queue ---- */
 
 /* No record is of a later time: the timer gives it out when it is all but due. */
-static int64_t latest_ms(const cmq_record_view *view, int64_t now_ms) { return (view->store_timestamp_ms > now_ms ? view->store_timestamp_ms : now_ms) + AHEAD_MS; }
+static int64_t latest_ms(const cmq_record_view *view, int64_t now_ms)
+{
+    return (view->store_timestamp_ms > now_ms ? view->store_timestamp_ms : now_ms) + AHEAD_MS;
+}
 
-static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, cmq_pop_revive_queue *s,
+                                                 const cmq_record_view *view, int64_t offset, int64_t now_ms)
 {
     cmq_pop_checkpoint checkpoint;
     if (cmq_pop_checkpoint_parse(view->body, &r->room, &checkpoint) != CMQ_OK) {
@@ -130,7 +138,8 @@ static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, cmq_pop_revi
 static void take_acks(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view, bool is_batch)
 {
     cmq_pop_batch_ack batch = {0};
-    const cmq_status status = is_batch ? cmq_pop_batch_ack_parse(view->body, &r->room, &batch) : cmq_pop_ack_parse(view->body, &r->room, &batch.ack);
+    const cmq_status status = is_batch ? cmq_pop_batch_ack_parse(view->body, &r->room, &batch)
+                                       : cmq_pop_ack_parse(view->body, &r->room, &batch.ack);
     if (status != CMQ_OK) {
         r->seen.damaged++;
         return;
@@ -139,11 +148,13 @@ static void take_acks(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_reco
     if (batch.ack.broker.bytes == 0) batch.ack.broker = cmq_slice_of_text(r->broker);
     bool found = false;
     if (!is_batch) found = cmq_pop_unfinished_ack(s->unfinished, &batch.ack, batch.ack.offset);
-    for (int64_t offset; is_batch && cmq_pop_next_offset(&batch.list, &offset);) found |= cmq_pop_unfinished_ack(s->unfinished, &batch.ack, offset);
+    for (int64_t offset; is_batch && cmq_pop_next_offset(&batch.list, &offset);)
+        found |= cmq_pop_unfinished_ack(s->unfinished, &batch.ack, offset);
     r->seen.acks_late += !found;
 }
 
-static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view,
+                                             int64_t offset, int64_t now_ms)
 {
     cmq_slice tag, text;
     int64_t deliver_ms;
@@ -154,16 +165,20 @@ static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, cmq_pop_revive_q
     else if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_BATCH_ACK))) take_acks(r, s, view, true);
     else r->seen.damaged++;
     if (status != CMQ_OK) return status;
-    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text) || cmq_field_i64(text, &deliver_ms) != CMQ_OK) return CMQ_OK;
+    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text) ||
+        cmq_field_i64(text, &deliver_ms) != CMQ_OK)
+        return CMQ_OK;
     if (deliver_ms > s->end_ms && deliver_ms <= latest_ms(view, now_ms)) s->end_ms = deliver_ms;
     return CMQ_OK;
 }
 
 /* Read the next records; *count_out 0: there are none for now. */
-static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, cmq_pop_revive_queue *s, cmq_queue *queue, uint32_t *count_out)
+static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, cmq_pop_revive_queue *s, cmq_queue *queue,
+                                            uint32_t *count_out)
 {
     int64_t next;
-    const int64_t now_ms = cmq_clock_now_ms(&r->clock), confirmed = cmq_store_confirmed(r->store), min = cmq_queue_min(queue);
+    const int64_t now_ms = cmq_clock_now_ms(&r->clock), confirmed = cmq_store_confirmed(r->store),
+                  min = cmq_queue_min(queue);
     *count_out = 0;
     if (s->next < min) s->next = min;
     cmq_status status = cmq_queue_read(queue, s->next, confirmed, r->units, CMQ_POP_REVIVE_BATCH, count_out, &next);
@@ -173,7 +188,9 @@ static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, cmq_pop_revive_qu
         cmq_found_batch batch = {.items = r->items, .capacity = 1};
         cmq_record_view view;
         status = cmq_store_read_physical(r->store, r->units[i].phy, &batch);
-        if (status == CMQ_OK) status = cmq_record_parse(r->items[0].record, r->items[0].record_bytes, r->items[0].physical_offset, 0, &view);
+        if (status == CMQ_OK)
+            status =
+                cmq_record_parse(r->items[0].record, r->items[0].record_bytes, r->items[0].physical_offset, 0, &view);
         if (status == CMQ_OK) status = take_record(r, s, &view, r->units[i].offset, now_ms);
         else if (cmq_parked_is_hopeless(status)) {
             r->seen.damaged++;
@@ -191,8 +208,9 @@ static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, cmq_pop_revive_qu
 /* The first `count` checkpoints are done, and confirmed: tell, forget, commit. */
 static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32_t count)
 {
-    const cmq_offset_key key = {
-        .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
+    const cmq_offset_key key = {.group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP),
+                                .topic = r->options.log.revive_topic,
+                                .queue_id = (int32_t)(s - r->states)};
     int64_t last = -1;
     for (uint32_t i = 0; i < count; i++) {
         int32_t diffs[CMQ_POP_MESSAGES_MAX];
@@ -201,8 +219,10 @@ static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_qu
         cmq_pop_unfinished_at(s->unfinished, 0, diffs, &of);
         last = of.revive_offset;
         const uint32_t revived = cmq_pop_unfinished_revived(s->unfinished, 0);
-        if (revived > 0 && r->options.calls.revived != NULL && cmq_pop_normal_topic(of.topic, of.group, &normal) == CMQ_OK) {
-            const cmq_pop_revived told = {of.topic, of.group, normal, of.queue_id, of.start_offset, revived, of.pop_ms, of.invisible_ms};
+        if (revived > 0 && r->options.calls.revived != NULL &&
+            cmq_pop_normal_topic(of.topic, of.group, &normal) == CMQ_OK) {
+            const cmq_pop_revived told = {of.topic,        of.group, normal,    of.queue_id,
+                                          of.start_offset, revived,  of.pop_ms, of.invisible_ms};
             r->options.calls.revived(r->options.calls.context, &told);
         }
         cmq_pop_unfinished_drop(s->unfinished);
@@ -211,15 +231,17 @@ static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_qu
     return status == CMQ_AGAIN ? CMQ_OK : status;
 }
 
-/* Everything up to end_ms was read, is what the latest deliver time says, and the timer delivers in order. A checkpoint that came late (delivered again after
- * a kill, say) has its acks behind it yet: for it, and what is before it, the timer must have caught up, too. */
+/* Everything up to end_ms was read, is what the latest deliver time says, and the timer delivers in order. A checkpoint
+ * that came late (delivered again after a kill, say) has its acks behind it yet: for it, and what is before it, the
+ * timer must have caught up, too. */
 static bool is_complete(const cmq_pop_revive_queue *s, const cmq_pop_checkpoint *of, int64_t end_ms, bool caught_up)
 {
     return end_ms - cmq_pop_revive_ms(of) > COMPLETE_MS && (caught_up || of->revive_offset > s->late);
 }
 
 /* Revive a run of checkpoints that are complete when everything up to end_ms was read. *more_out: there may be more. */
-static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t end_ms, int64_t now_ms, bool caught_up, bool *more_out)
+static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t end_ms, int64_t now_ms,
+                                            bool caught_up, bool *more_out)
 {
     const uint32_t all = cmq_pop_unfinished_count(s->unfinished);
     const uint64_t before = r->seen.revived;
@@ -249,11 +271,13 @@ static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, cmq_pop_revive_qu
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t end_ms, int64_t now_ms, bool caught_up)
+static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t end_ms,
+                                                 int64_t now_ms, bool caught_up)
 {
     bool more = true;
     cmq_status status = CMQ_OK;
-    while (status == CMQ_OK && more && !atomic_load_explicit(&r->stopping, memory_order_acquire)) status = revive_run(r, s, end_ms, now_ms, caught_up, &more);
+    while (status == CMQ_OK && more && !atomic_load_explicit(&r->stopping, memory_order_acquire))
+        status = revive_run(r, s, end_ms, now_ms, caught_up, &more);
     return status;
 }
 
@@ -271,12 +295,13 @@ static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, cmq_pop_revive_qu
     return CMQ_OK;
 }
 
-/* Somebody may have moved the committed offset on. One behind the queue's end is of another life of it, or of a log that lost its end: all that is there is
- * done, and what comes is not. */
+/* Somebody may have moved the committed offset on. One behind the queue's end is of another life of it, or of a log
+ * that lost its end: all that is there is done, and what comes is not. */
 static cmq_status CMQ_MUST_CHECK follow_committed(const cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t max)
 {
-    const cmq_offset_key key = {
-        .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
+    const cmq_offset_key key = {.group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP),
+                                .topic = r->options.log.revive_topic,
+                                .queue_id = (int32_t)(s - r->states)};
     int64_t committed = cmq_offsets_query(r->options.offsets, &key);
     int32_t diffs[CMQ_POP_MESSAGES_MAX];
     cmq_pop_checkpoint of;
@@ -284,7 +309,8 @@ static cmq_status CMQ_MUST_CHECK follow_committed(const cmq_pop_revive *r, cmq_p
     if (committed >= max) {
         committed = max - 1;
         if (max > 0) status = cmq_offsets_commit(r->options.offsets, &key, committed);
-        else (void)cmq_offsets_remove(r->options.offsets, key.group, key.topic);   /* all queues': read again, they lose nothing */
+        /* all queues': read again, they lose nothing */
+        else (void)cmq_offsets_remove(r->options.offsets, key.group, key.topic);
     }
     if (s->next <= committed) s->next = committed + 1;
     while (cmq_pop_unfinished_count(s->unfinished) > 0) {
@@ -308,7 +334,8 @@ static int64_t due_of(const cmq_pop_revive_queue *s, int64_t now_ms)
 }
 
 /* Read what came and revive what is complete; the queue is there. */
-static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, cmq_pop_revive_queue *s, cmq_queue *queue, bool caught_up, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, cmq_pop_revive_queue *s, cmq_queue *queue,
+                                                 bool caught_up, int64_t now_ms)
 {
     uint32_t count = 1;
     cmq_status status = cmq_watcher_add(r->watcher, queue);
@@ -318,7 +345,8 @@ static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, cmq_pop_revi
     }
     const int64_t max = cmq_queue_max(queue, cmq_store_confirmed(r->store));
     r->seen.behind_now += max > s->next ? (uint64_t)(max - s->next) : 0;
-    if (status == CMQ_OK && count == 0 && caught_up && s->end_ms != 0 && now_ms - s->end_ms > QUIET_MS) status = revive_complete(r, s, now_ms, now_ms, true);
+    if (status == CMQ_OK && count == 0 && caught_up && s->end_ms != 0 && now_ms - s->end_ms > QUIET_MS)
+        status = revive_complete(r, s, now_ms, now_ms, true);
     return status;
 }
 
@@ -326,7 +354,8 @@ static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, cmq_pop_revive
 {
     const int64_t now_ms = cmq_clock_now_ms(&r->clock);
     const bool caught_up = r->options.calls.caught_up == NULL || r->options.calls.caught_up(r->options.calls.context);
-    cmq_queue *queue = cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
+    cmq_queue *queue =
+        cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
     const int64_t end = queue != NULL ? cmq_queue_max(queue, cmq_store_confirmed(r->store)) : 0;
     const bool is_another = s->queue != NULL && s->queue != queue;
     cmq_status status = is_another || s->next > end ? begin_anew(r, s, now_ms) : CMQ_OK;
@@ -344,7 +373,8 @@ static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, cmq_pop_revive
 static void forget_arrivals(cmq_pop_revive *r)
 {
     cmq_queue *queues[64];
-    while (cmq_watcher_take(r->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;   /* every queue is looked at anyway */
+    /* every queue is looked at anyway */
+    while (cmq_watcher_take(r->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;
 }
 
 /* ---- counters ---- */
@@ -369,7 +399,9 @@ static void tell_counters(cmq_pop_revive *r, cmq_status status)
 {
     cmq_pop_revive_counters *into = &r->counters;
     pthread_mutex_lock(&r->mutex);
-    into->state = status == CMQ_OK ? CMQ_POP_REVIVE_RUNNING : status == CMQ_ERR_FENCED ? CMQ_POP_REVIVE_FENCED : CMQ_POP_REVIVE_RETRYING;
+    into->state = status == CMQ_OK           ? CMQ_POP_REVIVE_RUNNING
+                  : status == CMQ_ERR_FENCED ? CMQ_POP_REVIVE_FENCED
+                                             : CMQ_POP_REVIVE_RETRYING;
     into->status = status;
     into->checkpoints += r->seen.checkpoints;
     into->acks += r->seen.acks;
@@ -435,7 +467,8 @@ static void sleep_until(const cmq_pop_revive *r, int64_t due_ms)
     int timeout_ms = -1;
     if (r->system_clock && due_ms != NEVER) {
         const int64_t left_ms = due_ms - cmq_clock_now_ms(&r->clock);
-        timeout_ms = left_ms <= 0 ? 0 : left_ms > RETRY_MS ? RETRY_MS : (int)left_ms;   /* a clock that is set is noticed within a second */
+        /* a clock that is set is noticed within a second */
+        timeout_ms = left_ms <= 0 ? 0 : left_ms > RETRY_MS ? RETRY_MS : (int)left_ms;
     }
     while (poll(&ready, 1, timeout_ms) < 0) CMQ_ASSERT(errno == EINTR);
     const ssize_t drained = read(r->event_fd, &count, sizeof count);

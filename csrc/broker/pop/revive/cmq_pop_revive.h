@@ -1,26 +1,31 @@
 /* cmq_pop_revive: revives popped messages that were not acknowledged in time: reads the revive queues, puts messages
  * into retry topics.
  *
- *   timer -> rmq_sys_REVIVE_LOG_…, queue q: checkpoints and acks -> [one table of unfinished checkpoints for each queue]
+ *   timer -> rmq_sys_REVIVE_LOG_…, queue q: checkpoints and acks -> [one table of unfinished checkpoints for each
+ *   queue]
  *     a checkpoint is complete when the records read reach 2 s behind its time, or nothing more is to come
  *       every message acknowledged, or gone, or of a topic or group that is no more   -> done
  *       others  -> %RETRY%group_topic, queue 0 … confirmed -> done; a waiting pop is woken
  *       one that cannot be put there                       -> a checkpoint of its own, due 10 s to 2 h later -> done
  *     the offset of the last that is done                  -> committed for CID_RMQ_SYS_REVIVE_GROUP
  *
- * One thread reads all revive queues, or a test calls the step. Upstream begins each round where its committed offset stands, and reads the acks behind it
- * again; here a queue is read once, and what is unfinished stays in memory: 56 bytes a checkpoint and its place in a table, and four for each message
- * where offsets do not follow one another. When a checkpoint is complete is upstream's rule: the latest deliver time that was read, or, once nothing came
- * for 3 s and the timer has caught up, the present, lies more than 2 s behind the time when it is due.
+ * One thread reads all revive queues, or a test calls the step. Upstream begins each round where its committed offset
+ * stands, and reads the acks behind it again; here a queue is read once, and what is unfinished stays in memory: 56
+ * bytes a checkpoint and its place in a table, and four for each message where offsets do not follow one another. When
+ * a checkpoint is complete is upstream's rule: the latest deliver time that was read, or, once nothing came for 3 s and
+ * the timer has caught up, the present, lies more than 2 s behind the time when it is due.
  *
  * Invariant: the committed offset passes a checkpoint only when each unacknowledged message of it is in its retry
  *            topic, or in another checkpoint, and confirmed. A reader that goes on from there (after a stop, a kill, on
  *            a Java broker) loses none; a kill in between revives twice.
- * Limits:    checkpoints_max of a queue; beyond, its first is revived before its acks were read, so that it may come twice.
- * Failing:   disk full, no memory: tried again every second, nothing passed over. A fenced store: it stops, and says so. A record that is no checkpoint and
- *            no ack, or has a body other than it was stored with, is passed over and counted, as is an original that is gone. A retry topic that is not made within 30 s: its messages are put
- *            again, as above, and it is asked for all the same.
- * Threads:   one of its own, unless manual. All calls: any thread, but destroy, and step (one at a time). Callbacks are called by it.
+ * Limits:    checkpoints_max of a queue; beyond, its first is revived before its acks were read, so that it may come
+ *            twice.
+ * Failing:   disk full, no memory: tried again every second, nothing passed over. A fenced store: it stops, and says
+ *            so. A record that is no checkpoint and no ack, or has a body other than it was stored with, is passed over
+ *            and counted, as is an original that is gone. A retry topic that is not made within 30 s: its messages are
+ *            put again, as above, and it is asked for all the same.
+ * Threads:   one of its own, unless manual. All calls: any thread, but destroy, and step (one at a time). Callbacks are
+ *            called by it.
  * Way:       cmq_pop_buffer, cmq_pop_ack -> timer message -> cmq_timer -> [cmq_pop_revive] -> retry topic -> cmq_pop
  * Source:    specification consumption 4.9; upstream's PopReviveService.
  */
@@ -60,7 +65,8 @@ typedef struct cmq_pop_revive_calls {
     bool (*caught_up)(void *context);
     /* Messages are in their retry topic, and confirmed, or nobody's any more. */
     void (*revived)(void *context, const cmq_pop_revived *revived);
-    /* There are retry topics to be made (cmq_pop_revive_take_wanted): wake whoever makes them. Must be short, and call nothing here. */
+    /* There are retry topics to be made (cmq_pop_revive_take_wanted): wake whoever makes them. Must be short, and call
+     * nothing here. */
     void (*wanted)(void *context);
 } cmq_pop_revive_calls;
 
@@ -73,7 +79,8 @@ typedef struct cmq_pop_revive_options {
     const char *broker;                  /* brokerName: of acks that name none */
     uint32_t queues;                     /* reviveQueueNum [8] */
     bool retry_v2;                       /* enableRetryTopicV2 */
-    bool give_up;                        /* skipWhenCKRePutReachMaxTimes: a message that was put again 17 times is passed over */
+    bool give_up;                        /* skipWhenCKRePutReachMaxTimes: a message that was put again 17 times is
+                                          * passed over */
     uint32_t checkpoints_max;            /* unfinished ones of a queue in memory [4,000,000] */
     cmq_clock clock;                     /* .now_ms NULL: the system's */
     bool manual;                         /* no thread: the test calls cmq_pop_revive_step */
@@ -86,11 +93,13 @@ cmq_status CMQ_MUST_CHECK cmq_pop_revive_start(cmq_pop_revive *revive);
 void cmq_pop_revive_stop(cmq_pop_revive *revive);
 void cmq_pop_revive_destroy(cmq_pop_revive *revive);   /* stops it, too; NULL is fine */
 
-/* Manual: read what came, revive what is complete. *next_due_ms_out: when to call again (INT64_MAX: when something comes). CMQ_ERR_DISK_FULL,
+/* Manual: read what came, revive what is complete. *next_due_ms_out: when to call again (INT64_MAX: when something
+ *         comes). CMQ_ERR_DISK_FULL,
  * CMQ_ERR_MEMORY, CMQ_ERR_IO: some is left to do. CMQ_ERR_FENCED: never again. */
 cmq_status CMQ_MUST_CHECK cmq_pop_revive_step(cmq_pop_revive *revive, int64_t *next_due_ms_out);
 
-/* Look now, whatever the time: the clock that was given has moved, the timer has caught up, or a retry topic was made. */
+/* Look now, whatever the time: the clock that was given has moved, the timer has caught up, or a retry topic was
+ * made. */
 void cmq_pop_revive_poke(cmq_pop_revive *revive);
 
 /* ---- retry topics: made by the control plane, which puts them into the tables ---- */
@@ -118,11 +127,13 @@ typedef struct cmq_pop_revive_counters {
     uint64_t gone;                       /* messages that are not in the store any more */
     uint64_t skipped;                    /* checkpoints of unknown topics and groups, and messages that were given up */
     uint64_t damaged;                    /* malformed records */
-    uint64_t early;                      /* checkpoints revived for want of room, or before a time that cannot be theirs */
+    uint64_t early;                      /* checkpoints revived for want of room, or before a time that cannot be
+                                          * theirs */
     uint64_t rounds;                     /* times that it woke up and looked */
     uint64_t unfinished_now;             /* checkpoints in memory */
     uint64_t behind_now;                 /* records that were not read yet */
-    int64_t lag_ms;                      /* how long the first unfinished checkpoint has been due; 0: it is not, or there is none */
+    int64_t lag_ms;                      /* how long the first unfinished checkpoint has been due; 0: it is not, or
+                                          * there is none */
 } cmq_pop_revive_counters;
 void cmq_pop_revive_count(cmq_pop_revive *revive, cmq_pop_revive_counters *counters_out);
 

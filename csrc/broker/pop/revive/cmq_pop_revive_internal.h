@@ -24,7 +24,8 @@ typedef struct cmq_pop_waited_topic {
 /* One revive queue. */
 typedef struct cmq_pop_revive_queue {
     cmq_pop_unfinished *unfinished;
-    const cmq_queue *queue;        /* of which `next` and `unfinished` tell; NULL: not seen yet. One that is deleted and made again is another */
+    const cmq_queue *queue;        /* of which `next` and `unfinished` tell; NULL: not seen yet. One that is deleted and
+                                    * made again is another */
     int64_t next;                  /* to be read; -1: not begun */
     int64_t late;                  /* the last checkpoint that came when what was due after it had come; -1: none */
     int64_t end_ms;                /* the latest deliver time that was read; 0: none since the table was empty */
@@ -67,6 +68,7 @@ struct cmq_pop_revive {
 /* Put the unacknowledged messages of checkpoint `index` into its retry topic, or again into the revive log; *end is
  * then the place up to which the log must become durable. Finished messages are marked, whatever the status. CMQ_AGAIN:
  * its retry topic is being made. */
-cmq_status CMQ_MUST_CHECK cmq_pop_revive_put(cmq_pop_revive *revive, cmq_pop_revive_queue *queue, uint32_t index, int64_t now_ms, int64_t *end);
+cmq_status CMQ_MUST_CHECK cmq_pop_revive_put(cmq_pop_revive *revive, cmq_pop_revive_queue *queue, uint32_t index,
+                                             int64_t now_ms, int64_t *end);
 
 #endif

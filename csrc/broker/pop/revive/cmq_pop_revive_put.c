@@ -1,5 +1,5 @@
-/* cmq_pop_revive_put: where the messages of one checkpoint go: into their retry topic, which may have to be made first, or each into a checkpoint of its own,
- * which comes later.
+/* cmq_pop_revive_put: where the messages of one checkpoint go: into their retry topic, which may have to be made first,
+ * or each into a checkpoint of its own, which comes later.
  *
  * Source: specification consumption 4.9; upstream's PopReviveService.
  */
@@ -19,7 +19,8 @@ static const int32_t re_put_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420,
 #define RE_PUTS ((int32_t)(sizeof re_put_s / sizeof re_put_s[0]))
 
 /* Put one message of a checkpoint into a checkpoint of its own. */
-static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, const cmq_pop_checkpoint *old, int64_t offset, int64_t now_ms, int64_t *end)
+static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, const cmq_pop_checkpoint *old,
+                                           int64_t offset, int64_t now_ms, int64_t *end)
 {
     static const int32_t first[] = {0};
     const int64_t delay_ms_max = r->timer.delay_ms_max;
@@ -36,10 +37,15 @@ static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, 
     checkpoint.diffs = first;
     checkpoint.revive_offset = 0;
     checkpoint.re_puts = old->re_puts < INT8_MAX ? old->re_puts + 1 : INT8_MAX;
-    /* From now on, where upstream counts from when it was due: after a night without the broker, one that cannot be put would be put again and again at once. */
-    if (cmq_pop_revive_ms(old) <= now_ms) checkpoint.invisible_ms = now_ms - old->pop_ms + INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
-    if (cmq_pop_revive_ms(&checkpoint) > now_ms + delay_ms_max) checkpoint.invisible_ms = now_ms + delay_ms_max - checkpoint.pop_ms;
-    cmq_status status = cmq_pop_checkpoint_append(&r->options.log, queue_id, &checkpoint, now_ms, &r->record_room, &append);
+    /* From now on, where upstream counts from when it was due: after a night without the broker, one that cannot be put
+     * would be put again and again at once. */
+    if (cmq_pop_revive_ms(old) <= now_ms)
+        checkpoint.invisible_ms =
+            now_ms - old->pop_ms + INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
+    if (cmq_pop_revive_ms(&checkpoint) > now_ms + delay_ms_max)
+        checkpoint.invisible_ms = now_ms + delay_ms_max - checkpoint.pop_ms;
+    cmq_status status =
+        cmq_pop_checkpoint_append(&r->options.log, queue_id, &checkpoint, now_ms, &r->record_room, &append);
     if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
     if (status == CMQ_OK) {
         *end = appended.end;
@@ -50,7 +56,8 @@ static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, 
 
 /* The properties with 1ST_POP_TIME, if it must be set and a record has room for it: without it a message is revived all
  * the same. */
-static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_record_view *original, int64_t pop_ms, cmq_append *append)
+static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_record_view *original, int64_t pop_ms,
+                                               cmq_append *append)
 {
     uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
     cmq_slice rest = append->properties.one, name, value, old;
@@ -60,7 +67,8 @@ static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_reco
     /* Written anew without an older one, in place where the CRC went: a pair is never moved forward over itself. */
     while (status == CMQ_OK && cmq_property_next(&rest, &name, &value)) {
         if (cmq_slice_equal(name, CMQ_NAME("1ST_POP_TIME"))) continue;
-        if (used + cmq_property_pair_bytes(name, value) > sizeof r->scratch) return cmq_fail(CMQ_ERR_TOO_LARGE, "the properties of a revived message are too long");
+        if (used + cmq_property_pair_bytes(name, value) > sizeof r->scratch)
+            return cmq_fail(CMQ_ERR_TOO_LARGE, "the properties of a revived message are too long");
         memmove(r->scratch + used, name.data, name.bytes);
         used += name.bytes;
         r->scratch[used++] = CMQ_PROPERTY_NAME_END;
@@ -77,7 +85,8 @@ static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_reco
 }
 
 /* Put the message at `offset` into the retry topic. CMQ_ERR_NOT_FOUND: there is no such message any more. */
-static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_checkpoint *of, cmq_slice retry_topic, int64_t offset, int64_t *end)
+static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_checkpoint *of, cmq_slice retry_topic,
+                                             int64_t offset, int64_t *end)
 {
     cmq_found item;
     cmq_found_batch batch = {.items = &item, .capacity = 1};
@@ -86,7 +95,8 @@ static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_ch
     cmq_appended appended;
     cmq_status status = cmq_pop_ahead_read(&r->ahead, offset, &batch);
     /* The same offset in a topic that was deleted and made again: nobody popped that message by this checkpoint. */
-    if (status == CMQ_OK && of->log_end > 0 && item.physical_offset >= of->log_end) status = cmq_fail(CMQ_ERR_NOT_FOUND, "the topic was made again");
+    if (status == CMQ_OK && of->log_end > 0 && item.physical_offset >= of->log_end)
+        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the topic was made again");
     if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
     if (status != CMQ_OK) {
         cmq_found_batch_release(&batch);
@@ -135,8 +145,9 @@ static cmq_pop_waited_topic *find_waited(cmq_pop_revive_queue *s, uint64_t hash)
     return NULL;
 }
 
-/* In a free place, or in the one of the topic that was waited for first. Where that one was waited for in vain, as all others then, this one is not waited for:
- * each would be forgotten before its next turn, and they would wait one after the other for ever. */
+/* In a free place, or in the one of the topic that was waited for first. Where that one was waited for in vain, as all
+ * others then, this one is not waited for: each would be forgotten before its next turn, and they would wait one after
+ * the other for ever. */
 static cmq_pop_waited_topic *begin_waiting(cmq_pop_revive_queue *s, uint64_t hash, int64_t now_ms)
 {
     cmq_pop_waited_topic *place = &s->waited[0];
@@ -147,17 +158,21 @@ static cmq_pop_waited_topic *begin_waiting(cmq_pop_revive_queue *s, uint64_t has
     return place;
 }
 
-/* Where the checkpoint's messages go. CMQ_OK: there, or nowhere (*known_out false). CMQ_AGAIN: it is being made. CMQ_ERR_TOPIC: it cannot be. */
-static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_pop_checkpoint *of, int64_t now_ms,
-                                                  uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *topic_out, bool *known_out)
+/* Where the checkpoint's messages go. CMQ_OK: there, or nowhere (*known_out false). CMQ_AGAIN: it is being made.
+ * CMQ_ERR_TOPIC: it cannot be. */
+static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, cmq_pop_revive_queue *s,
+                                                  const cmq_pop_checkpoint *of, int64_t now_ms,
+                                                  uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *topic_out,
+                                                  bool *known_out)
 {
     cmq_slice normal;
-    *known_out = cmq_pop_normal_topic(of->topic, of->group, &normal) == CMQ_OK && cmq_tables_topic(r->tables, normal) != NULL &&
-                 cmq_tables_group(r->tables, of->group) != NULL;
+    *known_out = cmq_pop_normal_topic(of->topic, of->group, &normal) == CMQ_OK &&
+                 cmq_tables_topic(r->tables, normal) != NULL && cmq_tables_group(r->tables, of->group) != NULL;
     if (!*known_out) return CMQ_OK;
     *topic_out = of->topic;
     if (cmq_pop_retry_of(of->topic) == CMQ_POP_NORMAL) {
-        const cmq_status status = cmq_pop_retry_topic(of->group, of->topic, r->options.retry_v2 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1, into, topic_out);
+        const cmq_status status = cmq_pop_retry_topic(
+            of->group, of->topic, r->options.retry_v2 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1, into, topic_out);
         if (status != CMQ_OK) return status;
     }
     cmq_pop_waited_topic *waited = find_waited(s, cmq_name_hash(*topic_out));
@@ -173,14 +188,16 @@ static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, cmq_pop_rev
 }
 
 /* Revive, put again or finish one message. */
-static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32_t index, const cmq_pop_checkpoint *of, uint32_t bit,
-                                                bool has_topic, cmq_slice topic, int64_t now_ms, int64_t *end)
+static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32_t index,
+                                                const cmq_pop_checkpoint *of, uint32_t bit, bool has_topic,
+                                                cmq_slice topic, int64_t now_ms, int64_t *end)
 {
     const int64_t offset = cmq_pop_offset_at(of, bit);
     const uint64_t put_again_before = r->seen.put_again;
     cmq_status status = has_topic ? put_message(r, of, topic, offset, end) : CMQ_ERR_TOPIC;
     const bool revived = status == CMQ_OK, gone = status == CMQ_ERR_NOT_FOUND;
-    if (!revived && !gone && cmq_parked_is_hopeless(status)) status = put_again(r, (int32_t)(s - r->states), of, offset, now_ms, end);
+    if (!revived && !gone && cmq_parked_is_hopeless(status))
+        status = put_again(r, (int32_t)(s - r->states), of, offset, now_ms, end);
     else if (gone) status = CMQ_OK;
     if (status != CMQ_OK) return status;
     r->seen.gone += gone;
@@ -210,6 +227,7 @@ cmq_status cmq_pop_revive_put(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32
     const bool has_topic = status == CMQ_OK;
     status = CMQ_OK;
     cmq_pop_ahead_begin(&r->ahead, r->store, of.topic, of.queue_id);
-    while (left != 0 && status == CMQ_OK) status = revive_message(r, s, index, &of, cmq_bits_take(&left), has_topic, topic, now_ms, end);
+    while (left != 0 && status == CMQ_OK)
+        status = revive_message(r, s, index, &of, cmq_bits_take(&left), has_topic, topic, now_ms, end);
     return status;
 }

@@ -1,7 +1,8 @@
 /* cmq_pop_unfinished: see cmq_pop_unfinished.h.
  *
- * Entries lie in a ring, differences in another; both in the order of the queue, and both grow by doubling. The table is open addressing with linear
- * probing over places in the ring; a place that goes is filled from behind, so there are no tombstones.
+ * Entries lie in a ring, differences in another; both in the order of the queue, and both grow by doubling. The table
+ * is open addressing with linear probing over places in the ring; a place that goes is filled from behind, so there are
+ * no tombstones.
  */
 #include "broker/pop/revive/cmq_pop_unfinished.h"
 
@@ -91,7 +92,8 @@ static uint64_t hash_names(cmq_slice topic, cmq_slice group, cmq_slice broker)
 static names *find_names(const cmq_pop_unfinished *u, uint64_t hash, cmq_slice topic, cmq_slice group, cmq_slice broker)
 {
     names *at = u->buckets[hash % NAME_BUCKETS];
-    while (at != NULL && !(at->hash == hash && cmq_slice_equal(at->topic, topic) && cmq_slice_equal(at->group, group) && cmq_slice_equal(at->broker, broker)))
+    while (at != NULL && !(at->hash == hash && cmq_slice_equal(at->topic, topic) && cmq_slice_equal(at->group, group) &&
+                           cmq_slice_equal(at->broker, broker)))
         at = at->next;
     return at;
 }
@@ -177,7 +179,8 @@ static inline entry *entry_at(const cmq_pop_unfinished *u, uint32_t index)
 static cmq_status CMQ_MUST_CHECK grow_ring(cmq_pop_unfinished *u)
 {
     if (u->count < u->slots) return CMQ_OK;
-    if (u->slots == RING_MAX) return cmq_fail(CMQ_ERR_MEMORY, "%u unfinished checkpoints of one revive queue", u->count);
+    if (u->slots == RING_MAX)
+        return cmq_fail(CMQ_ERR_MEMORY, "%u unfinished checkpoints of one revive queue", u->count);
     entry *ring = malloc(2 * (size_t)u->slots * sizeof *ring);
     uint32_t *places = calloc(4 * (size_t)u->slots, sizeof *places);
     if (ring == NULL || places == NULL) {
@@ -199,7 +202,8 @@ static cmq_status CMQ_MUST_CHECK grow_ring(cmq_pop_unfinished *u)
 static cmq_status CMQ_MUST_CHECK grow_diffs(cmq_pop_unfinished *u, uint32_t more)
 {
     if (u->diff_slots - u->diff_count >= more) return CMQ_OK;
-    if (u->diff_slots == RING_MAX) return cmq_fail(CMQ_ERR_MEMORY, "%u differences of unfinished checkpoints", u->diff_count);
+    if (u->diff_slots == RING_MAX)
+        return cmq_fail(CMQ_ERR_MEMORY, "%u differences of unfinished checkpoints", u->diff_count);
     int32_t *diffs = malloc(2 * (size_t)u->diff_slots * sizeof *diffs);
     if (diffs == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for differences of unfinished checkpoints");
     /* The order of the entries gives the start of each. */
@@ -246,13 +250,16 @@ static bool is_named(const entry *of, const names *by, int32_t queue_id, int64_t
  * again after a kill is revived once, and so is one that a client asked for twice, whatever invisible time it gave. One
  * that was put again is another, though its name may be the same. So entries of one name have no message in common, and
  * are few: a search by name stays short, however often a name comes. */
-static uint32_t known_bits(const cmq_pop_unfinished *u, const names *of, const cmq_pop_checkpoint *checkpoint, uint32_t hash)
+static uint32_t known_bits(const cmq_pop_unfinished *u, const names *of, const cmq_pop_checkpoint *checkpoint,
+                           uint32_t hash)
 {
     uint32_t bits = 0;
     const uint32_t mask = 2 * u->slots - 1;
     for (uint32_t at = hash & mask; u->places[at] != 0; at = (at + 1) & mask) {
         const entry *one = &u->ring[u->places[at] - 1];
-        if (!is_named(one, of, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms) || one->re_puts != checkpoint->re_puts) continue;
+        if (!is_named(one, of, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms) ||
+            one->re_puts != checkpoint->re_puts)
+            continue;
         for (uint32_t i = 0; i < checkpoint->num; i++)
             if (index_of(u, one, cmq_pop_offset_at(checkpoint, i)) >= 0) bits = cmq_bits_set(bits, i);
     }
@@ -268,7 +275,8 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
     if (status != CMQ_OK) return status;
     names *of = use_names(u, checkpoint->topic, checkpoint->group, checkpoint->broker);
     if (of == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of an unfinished checkpoint");
-    const uint32_t slot = (u->head + u->count) & (u->slots - 1), hash = hash_key(of->hash, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms);
+    const uint32_t slot = (u->head + u->count) & (u->slots - 1),
+                   hash = hash_key(of->hash, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms);
     const uint32_t known = known_bits(u, of, checkpoint, hash);
     if (u->count > 0 && known == cmq_bits_first(checkpoint->num)) {
         /* Nothing of it is its own: it is done when all that was read before it is. */
@@ -292,7 +300,8 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
         .has_diffs = has_diffs,
     };
     if (has_diffs) {
-        for (uint32_t i = 0; i < checkpoint->num; i++) u->diffs[(u->ring[slot].diffs_at + i) & (u->diff_slots - 1)] = checkpoint->diffs[i];
+        for (uint32_t i = 0; i < checkpoint->num; i++)
+            u->diffs[(u->ring[slot].diffs_at + i) & (u->diff_slots - 1)] = checkpoint->diffs[i];
         u->diff_count += checkpoint->num;
     }
     u->count++;
@@ -317,7 +326,8 @@ bool cmq_pop_unfinished_ack(cmq_pop_unfinished *u, const cmq_pop_ack *ack, int64
     return found;
 }
 
-void cmq_pop_unfinished_at(const cmq_pop_unfinished *u, uint32_t index, int32_t diffs[CMQ_POP_MESSAGES_MAX], cmq_pop_checkpoint *checkpoint_out)
+void cmq_pop_unfinished_at(const cmq_pop_unfinished *u, uint32_t index, int32_t diffs[CMQ_POP_MESSAGES_MAX],
+                           cmq_pop_checkpoint *checkpoint_out)
 {
     const entry *of = entry_at(u, index);
     if (of->has_diffs)

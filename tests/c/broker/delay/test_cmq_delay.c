@@ -60,7 +60,8 @@ static int64_t now(void) { return atomic_load(&kit_now_ms); }
 static void pass(int64_t ms) { atomic_fetch_add(&kit_now_ms, ms); }
 
 /* Send a message with a DELAY, as the broker does; further properties in `more`. */
-static void send_delayed(cmq_store *store, const char *topic, int32_t queue_id, const char *level, const char *body, const char *more)
+static void send_delayed(cmq_store *store, const char *topic, int32_t queue_id, const char *level, const char *body,
+                         const char *more)
 {
     uint8_t properties[1024];
     size_t used = 0;
@@ -125,8 +126,8 @@ static const char *pairs(cmq_slice properties)
     cmq_slice name, value;
     text[0] = '\0';
     while (cmq_property_next(&properties, &name, &value))
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s=%.*s", used > 0 ? " " : "", (int)name.bytes, (const char *)name.data,
-                                 (int)value.bytes, (const char *)value.data);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s=%.*s", used > 0 ? " " : "", (int)name.bytes,
+                                 (const char *)name.data, (int)value.bytes, (const char *)value.data);
     return text;
 }
 
@@ -146,11 +147,14 @@ static void parking_by_level(void)
     static const char *const none[] = {"0", "-1", "", "x", "99999999999"};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         CHECK_STATUS(cmq_delay_park(&levels, kit_slice("orders"), 0, 0, kit_slice(none[i]), &parked), CMQ_END);
-    CHECK_STATUS(cmq_delay_park(&levels, kit_slice("orders"), 0, CMQ_SYS_TRANSACTION_PREPARED, kit_slice("3"), &parked), CMQ_END);
-    CHECK_STATUS(cmq_delay_park(&levels, kit_slice("orders"), 0, CMQ_SYS_TRANSACTION_ROLLBACK, kit_slice("3"), &parked), CMQ_END);
+    CHECK_STATUS(cmq_delay_park(&levels, kit_slice("orders"), 0, CMQ_SYS_TRANSACTION_PREPARED, kit_slice("3"), &parked),
+                 CMQ_END);
+    CHECK_STATUS(cmq_delay_park(&levels, kit_slice("orders"), 0, CMQ_SYS_TRANSACTION_ROLLBACK, kit_slice("3"), &parked),
+                 CMQ_END);
     char topic[257];
     memset(topic, 't', sizeof topic);
-    const cmq_slice longest = {.data = (uint8_t *)topic, .bytes = 255}, longer = {.data = (uint8_t *)topic, .bytes = 256};
+    const cmq_slice longest = {.data = (uint8_t *)topic, .bytes = 255},
+                    longer = {.data = (uint8_t *)topic, .bytes = 256};
     CHECK_OK(cmq_delay_park(&levels, longest, INT32_MAX, 0, kit_slice("1000"), &parked));
     CHECK(parked.extra.bytes <= sizeof parked.bytes);
     CHECK_STATUS(cmq_delay_park(&levels, longer, 0, 0, kit_slice("1"), &parked), CMQ_ERR_TOPIC);
@@ -190,15 +194,22 @@ static void everything_of_the_record_is_kept(void)
 {
     cmq_store *store = open_store();
     cmq_delay *delay = make_delay(store);
-    const char properties[] = "KEYS\001k\002DELAY\0011\002TAGS\001paid\002REAL_TOPIC\001T\002REAL_QID\0013\002own\001value\002";
+    const char properties[] =
+        "KEYS\001k\002DELAY\0011\002TAGS\001paid\002REAL_TOPIC\001T\002REAL_QID\0013\002own\001value\002";
     const cmq_record_host born = {.address = {0x20, 1, 0xd, 0xb8, [15] = 1}, .port = 1234, .ipv6 = true};
     const cmq_record_host stored = {.address = {10, 0, 0, 1}, .port = 10911};
-    const cmq_append append = {.common = {.topic = kit_slice(CMQ_TOPIC_SCHEDULE), .queue_id = 0, .flag = 77,
-                                          .sys_flag = CMQ_SYS_COMPRESSED | CMQ_SYS_COMPRESSION_ZLIB | CMQ_SYS_TRANSACTION_COMMIT,
-                                          .born_timestamp_ms = 123456, .born_host = born, .store_host = stored, .reconsume_times = 4},
-                               .count = 1,
-                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("body")},
-                               .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(properties)}};
+    const cmq_append append = {
+        .common = {.topic = kit_slice(CMQ_TOPIC_SCHEDULE),
+                   .queue_id = 0,
+                   .flag = 77,
+                   .sys_flag = CMQ_SYS_COMPRESSED | CMQ_SYS_COMPRESSION_ZLIB | CMQ_SYS_TRANSACTION_COMMIT,
+                   .born_timestamp_ms = 123456,
+                   .born_host = born,
+                   .store_host = stored,
+                   .reconsume_times = 4},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("body")},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(properties)}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
     pass(1000);
@@ -214,7 +225,8 @@ static void everything_of_the_record_is_kept(void)
     kit_found *found = kit_found_make(1);
     cmq_record_view view;
     CHECK_OK(cmq_store_read_physical(store, unit.phy, &found->batch));
-    CHECK_OK(cmq_record_parse(found->items[0].record, found->items[0].record_bytes, unit.phy, CMQ_RECORD_CHECK_BODY_CRC, &view));
+    CHECK_OK(cmq_record_parse(found->items[0].record, found->items[0].record_bytes, unit.phy, CMQ_RECORD_CHECK_BODY_CRC,
+                              &view));
     CHECK_INT(view.flag, 77);
     CHECK_INT(view.sys_flag & ~CMQ_SYS_BORN_HOST_IPV6, append.common.sys_flag);
     CHECK_INT(view.born_timestamp_ms, 123456);
@@ -249,8 +261,10 @@ static void property_crc_is_made_anew(void)
     kit_found *found = kit_found_make(1);
     CHECK_OK(cmq_store_read_offset(store, kit_slice("T"), 0, 0, &found->batch));
     cmq_record_view view;
-    CHECK_OK(cmq_record_parse(found->items[0].record, found->items[0].record_bytes, -1, CMQ_RECORD_CHECK_PROPERTY_CRC, &view));
-    CHECK(strstr(pairs(view.properties), "DELAY=1 own=value REAL_TOPIC=T REAL_QID=0 __CRC32#=") == pairs(view.properties));
+    CHECK_OK(cmq_record_parse(found->items[0].record, found->items[0].record_bytes, -1, CMQ_RECORD_CHECK_PROPERTY_CRC,
+                              &view));
+    CHECK(strstr(pairs(view.properties), "DELAY=1 own=value REAL_TOPIC=T REAL_QID=0 __CRC32#=") ==
+          pairs(view.properties));
     kit_found_free(found);
     finish(delay, store);
 }
@@ -299,10 +313,11 @@ static void undeliverable_messages_are_passed_over(void)
     park_raw(store, 1, "DELAY\0011\002REAL_TOPIC\001no/topic\002REAL_QID\0010\002");
     park_raw(store, 1, "DELAY\0011\002REAL_TOPIC\001RMQ_SYS_TRANS_HALF_TOPIC\002REAL_QID\0010\002");
     park_raw(store, 1, "DELAY\0011\002REAL_TOPIC\001SCHEDULE_TOPIC_XXXX\002REAL_QID\0010\002");
-    const cmq_append damaged = {.common = {.topic = kit_slice(CMQ_TOPIC_SCHEDULE), .has_body_crc = true, .body_crc = 1},
-                                .count = 1,
-                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("not what it was")},
-                                .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("DELAY\0011\002REAL_TOPIC\001T\002REAL_QID\0010\002")}};
+    const cmq_append damaged = {
+        .common = {.topic = kit_slice(CMQ_TOPIC_SCHEDULE), .has_body_crc = true, .body_crc = 1},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("not what it was")},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("DELAY\0011\002REAL_TOPIC\001T\002REAL_QID\0010\002")}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &damaged, &appended));
     send_delayed(store, "T", 0, "1", "good", "");
@@ -457,8 +472,10 @@ static void a_mark_spares_repetitions(void)
     pass(1000);
     step(delay);
     /* Looks like a delivery, but nothing like it was parked. */
-    const cmq_append forged = {.common = {.topic = kit_slice("T")}, .count = 1,
-                               .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("DELAY\0011\002REAL_TOPIC\001T\002REAL_QID\0010\002")}};
+    const cmq_append forged = {
+        .common = {.topic = kit_slice("T")},
+        .count = 1,
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("DELAY\0011\002REAL_TOPIC\001T\002REAL_QID\0010\002")}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &forged, &appended));
     send_delayed(store, "T", 0, "1", "last", "");
@@ -471,7 +488,8 @@ static void a_mark_spares_repetitions(void)
     store = kit_open(&options);
     delay = make_delay(store);
     for (int level = 1; level <= 3; level++)
-        if (mark.progress.offsets[level] >= 0) CHECK_OK(cmq_delay_set_progress(delay, level, mark.progress.offsets[level]));
+        if (mark.progress.offsets[level] >= 0)
+            CHECK_OK(cmq_delay_set_progress(delay, level, mark.progress.offsets[level]));
     CHECK_OK(cmq_delay_recover(delay, mark.log_end, &deliveries));
     CHECK_INT(deliveries, 3);
     CHECK_INT(progress_of(delay).offsets[1], 8);
@@ -501,7 +519,8 @@ static void crashes_deliver_once(void)
         CHECK_OK(cmq_delay_step(delay, &next_due_ms));
         cmq_delay_mark_of(delay, &mark);
         pass(4000);
-        const cmq_twin_fault failing = {.kind = CMQ_TWIN_SYNC, .nth = (uint64_t)lost / CMQ_TWIN_STYLES + 1, .times = 0, .sys_errno = EIO};
+        const cmq_twin_fault failing = {
+            .kind = CMQ_TWIN_SYNC, .nth = (uint64_t)lost / CMQ_TWIN_STYLES + 1, .times = 0, .sys_errno = EIO};
         cmq_file_twin_fail(twin, &failing);
         const cmq_status stepped = cmq_delay_step(delay, &next_due_ms);
         CHECK(stepped == CMQ_OK || stepped == CMQ_ERR_FENCED);
@@ -517,7 +536,8 @@ static void crashes_deliver_once(void)
         store = kit_open(&options);
         delay = make_delay(store);
         for (int level = 1; level <= 3; level++)
-            if (mark.progress.offsets[level] >= 0) CHECK_OK(cmq_delay_set_progress(delay, level, mark.progress.offsets[level]));
+            if (mark.progress.offsets[level] >= 0)
+                CHECK_OK(cmq_delay_set_progress(delay, level, mark.progress.offsets[level]));
         CHECK_OK(cmq_delay_recover(delay, mark.log_end, &deliveries));
         step(delay);
         CHECK_INT(kit_max(store, "T", 0), 20);
@@ -586,8 +606,8 @@ static int64_t wall_ms(void)
     return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
 }
 
-/* With the system's clock: parked by a clock that is 970 ms behind, so that one second is over 30 ms from now. The thread looks no oftener than there
- * is reason to. */
+/* With the system's clock: parked by a clock that is 970 ms behind, so that one second is over 30 ms from now. The
+ * thread looks no oftener than there is reason to. */
 static void the_thread_keeps_to_the_wall_clock(void)
 {
     cmq_store *store = open_store();
@@ -613,7 +633,9 @@ static void the_thread_keeps_to_the_wall_clock(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(parking_by_level), CMQ_TEST(delivered_at_its_time), CMQ_TEST(everything_of_the_record_is_kept),
-              CMQ_TEST(property_crc_is_made_anew), CMQ_TEST(many_in_batches), CMQ_TEST(a_clock_that_stepped_back_holds_nothing_up),
-              CMQ_TEST(undeliverable_messages_are_passed_over), CMQ_TEST(expired_records_are_gone), CMQ_TEST(progress_is_kept_by_the_caller),
-              CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_fenced_store_ends_it), CMQ_TEST(a_mark_spares_repetitions),
-              CMQ_TEST(crashes_deliver_once), CMQ_TEST(the_thread_wakes_for_parked_messages_and_pokes), CMQ_TEST(the_thread_keeps_to_the_wall_clock))
+              CMQ_TEST(property_crc_is_made_anew), CMQ_TEST(many_in_batches),
+              CMQ_TEST(a_clock_that_stepped_back_holds_nothing_up), CMQ_TEST(undeliverable_messages_are_passed_over),
+              CMQ_TEST(expired_records_are_gone), CMQ_TEST(progress_is_kept_by_the_caller),
+              CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_fenced_store_ends_it),
+              CMQ_TEST(a_mark_spares_repetitions), CMQ_TEST(crashes_deliver_once),
+              CMQ_TEST(the_thread_wakes_for_parked_messages_and_pokes), CMQ_TEST(the_thread_keeps_to_the_wall_clock))

@@ -10,8 +10,17 @@ static cmq_slice text(const char *name) { return cmq_slice_of_text(name); }
 
 static cmq_held_pull pull_of(const char *group, const char *topic, int32_t queue_id, cmq_conn_id conn)
 {
-    return (cmq_held_pull){.group = text(group), .topic = text(topic), .queue_id = queue_id, .from = 7, .sub_version = 11, .conn = conn, .opaque = 13,
-                           .max_messages = 32, .max_bytes = 1 << 18, .code = 11, .format = CMQ_HEADER_ROCKETMQ};
+    return (cmq_held_pull){.group = text(group),
+                           .topic = text(topic),
+                           .queue_id = queue_id,
+                           .from = 7,
+                           .sub_version = 11,
+                           .conn = conn,
+                           .opaque = 13,
+                           .max_messages = 32,
+                           .max_bytes = 1 << 18,
+                           .code = 11,
+                           .format = CMQ_HEADER_ROCKETMQ};
 }
 
 static void keeps_the_given_pull(void)
@@ -135,7 +144,8 @@ static void connections_have_a_share(void)
     CHECK_OK(cmq_holds_create(&holds, COUNT));
     for (uint32_t i = 0; i < COUNT / 2; i++) CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 0, &hold));
     CHECK_STATUS(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 0, &hold), CMQ_ERR_LIMIT);
-    for (uint32_t i = 0; i <= COUNT / CMQ_HOLDS_SHARE; i++) CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 1, &hold));
+    for (uint32_t i = 0; i <= COUNT / CMQ_HOLDS_SHARE; i++)
+        CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 1, &hold));
     CHECK_STATUS(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 1, &hold), CMQ_ERR_LIMIT);
     cmq_holds_remove(holds, cmq_holds_of_conn(holds, 1));
     CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 1, &hold));
@@ -144,7 +154,8 @@ static void connections_have_a_share(void)
     CHECK_OK(cmq_holds_create(&holds, 100000));
     for (uint32_t i = 0; i < CMQ_FILTER_TAGS_MAX; i++) hashes[i] = i;
     CHECK_OK(cmq_filter_of_hashes(hashes, CMQ_FILTER_TAGS_MAX, &filter));
-    for (uint32_t i = 0; i < CMQ_HOLDS_TAGS_MAX / 2 / CMQ_FILTER_TAGS_MAX; i++) CHECK_OK(cmq_holds_add(holds, &pull, filter, 1, 0, &hold));
+    for (uint32_t i = 0; i < CMQ_HOLDS_TAGS_MAX / 2 / CMQ_FILTER_TAGS_MAX; i++)
+        CHECK_OK(cmq_holds_add(holds, &pull, filter, 1, 0, &hold));
     CHECK_STATUS(cmq_holds_add(holds, &pull, filter, 1, 0, &hold), CMQ_ERR_LIMIT);
     CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 0, &hold));
     CHECK_OK(cmq_holds_add(holds, &pull, filter, 1, 1, &hold));
@@ -167,12 +178,14 @@ static model_hold model[MODEL_MAX];
 static uint32_t model_count;
 
 static const char *const topics[NAMES] = {"t0", "t1", "t2", "a-longer-topic-name", "%RETRY%g", "x"};
-static const char *const groups[NAMES] = {"g0", "g1", "g2", "a-longer-group-name", "t0", "y"};   /* one is a topic's name, too */
+/* one is a topic's name, too */
+static const char *const groups[NAMES] = {"g0", "g1", "g2", "a-longer-group-name", "t0", "y"};
 
 static uint32_t count_list(const cmq_holds *holds, int topic, int queue, int group)
 {
     uint32_t count = 0;
-    cmq_hold hold = group >= 0 ? cmq_holds_of_group(holds, text(groups[group])) : cmq_holds_of_queue(holds, text(topics[topic]), queue);
+    cmq_hold hold = group >= 0 ? cmq_holds_of_group(holds, text(groups[group]))
+                               : cmq_holds_of_queue(holds, text(topics[topic]), queue);
     while (hold != CMQ_HOLD_NONE) {
         cmq_held_pull held;
         cmq_holds_get(holds, hold, &held);
@@ -186,7 +199,8 @@ static uint32_t count_list(const cmq_holds *holds, int topic, int queue, int gro
     return count;
 }
 
-static const char *const expressions[1u << TAGS] = {[1] = "a", [2] = "b", [3] = "a||b", [4] = "c", [6] = "b||c", [8] = "d", [16] = "e", [30] = "b||c||d||e", [31] = "*"};
+static const char *const expressions[1u << TAGS] = {[1] = "a", [2] = "b",  [3] = "a||b",        [4] = "c", [6] = "b||c",
+                                                    [8] = "d", [16] = "e", [30] = "b||c||d||e", [31] = "*"};
 
 static uint32_t hash_of(int tag) { return (uint32_t)("abcde"[tag]); }   /* String.hashCode of one letter */
 
@@ -209,7 +223,9 @@ static void check_arrivals(const cmq_holds *holds)
             const int64_t offset = (int64_t)cmq_test_random_below(60);
             for (int tag = -1; tag < TAGS; tag++) {
                 cmq_hold found = CMQ_HOLD_NONE;
-                if (of != CMQ_HOLD_NONE) found = tag < 0 ? cmq_holds_of_any(holds, of, offset) : cmq_holds_of_tag(holds, of, hash_of(tag), offset);
+                if (of != CMQ_HOLD_NONE)
+                    found = tag < 0 ? cmq_holds_of_any(holds, of, offset)
+                                    : cmq_holds_of_tag(holds, of, hash_of(tag), offset);
                 CHECK_INT(found, expected_of(topic, queue, tag, offset));
             }
         }
@@ -277,10 +293,12 @@ static void behaves_like_a_list(void)
             forget(hold);
         } else if (what == 7) {
             const int conn = (int)(cmq_test_random() % CONNS);
-            for (cmq_hold hold; (hold = cmq_holds_of_conn(holds, (uint32_t)conn)) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
+            for (cmq_hold hold; (hold = cmq_holds_of_conn(holds, (uint32_t)conn)) != CMQ_HOLD_NONE; forget(hold))
+                cmq_holds_remove(holds, hold);
         } else if (what == 8) {
             const int64_t now = (int64_t)(cmq_test_random() % 300);
-            for (cmq_hold hold; (hold = cmq_holds_due(holds, now)) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
+            for (cmq_hold hold; (hold = cmq_holds_due(holds, now)) != CMQ_HOLD_NONE; forget(hold))
+                cmq_holds_remove(holds, hold);
         }
         if (step % 64 == 0) check_against_model(holds);
     }
@@ -288,5 +306,6 @@ static void behaves_like_a_list(void)
     cmq_holds_destroy(holds);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(keeps_the_given_pull), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many), CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(connections_have_a_share),
+CMQ_TEST_MAIN(CMQ_TEST(keeps_the_given_pull), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many),
+              CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(connections_have_a_share),
               CMQ_TEST(behaves_like_a_list))

@@ -14,9 +14,17 @@ static void add(cmq_pending_replies *sent, int64_t number)
     const uint32_t count = (uint32_t)(number % OFFSETS_MAX) + 1;
     for (uint32_t i = 0; i < count; i++) offsets[i] = number * 1000 + i;
     snprintf(unique, sizeof unique, "%.*s%lld", (int)(number % 30), "-----------------------------", (long long)number);
-    const cmq_pending_replies_answer answer = {.conn = (cmq_conn_id)number + 1, .end = number, .since_ns = number * 3, .queue_offset = number * 5,
-                                    .physical_offsets = offsets, .unique = cmq_slice_of_text(unique), .count = count, .queue_id = (int32_t)(number % 7),
-                                    .opaque = (int32_t)number, .format = CMQ_HEADER_ROCKETMQ, .inner_batch = number % 2 == 0};
+    const cmq_pending_replies_answer answer = {.conn = (cmq_conn_id)number + 1,
+                                               .end = number,
+                                               .since_ns = number * 3,
+                                               .queue_offset = number * 5,
+                                               .physical_offsets = offsets,
+                                               .unique = cmq_slice_of_text(unique),
+                                               .count = count,
+                                               .queue_id = (int32_t)(number % 7),
+                                               .opaque = (int32_t)number,
+                                               .format = CMQ_HEADER_ROCKETMQ,
+                                               .inner_batch = number % 2 == 0};
     CHECK_OK(cmq_pending_replies_add(sent, &answer));
 }
 
@@ -31,7 +39,8 @@ static void check(cmq_pending_replies *sent, int64_t number)
     CHECK_INT(answer.count, number % OFFSETS_MAX + 1);
     for (uint32_t i = 0; i < answer.count; i++) CHECK_INT(answer.physical_offsets[i], number * 1000 + i);
     char unique[64];
-    const int bytes = snprintf(unique, sizeof unique, "%.*s%lld", (int)(number % 30), "-----------------------------", (long long)number);
+    const int bytes = snprintf(unique, sizeof unique, "%.*s%lld", (int)(number % 30), "-----------------------------",
+                               (long long)number);
     CHECK_BYTES(answer.unique.data, answer.unique.bytes, unique, (size_t)bytes);
     CHECK_INT(answer.queue_id, number % 7);
     CHECK_INT(answer.opaque, number);

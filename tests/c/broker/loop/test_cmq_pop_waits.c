@@ -1,4 +1,5 @@
-/* Held pops: by topic, group and queue, in order of their deadlines, and what their limits are; against a plain list. */
+/* Held pops: by topic, group and queue, in order of their deadlines, and what their limits are; against a plain
+ * list. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,16 @@
 
 static cmq_pop_wait wait_of(const char *topic, const char *group, int32_t queue_id, int32_t opaque)
 {
-    return (cmq_pop_wait){.topic = cmq_slice_of_text(topic), .group = cmq_slice_of_text(group), .queue_id = queue_id, .code = 200050, .opaque = opaque,
-                          .max_messages = 32, .invisible_ms = 60000, .expires_ms = 15000, .conn = 7, .format = CMQ_HEADER_JSON};
+    return (cmq_pop_wait){.topic = cmq_slice_of_text(topic),
+                          .group = cmq_slice_of_text(group),
+                          .queue_id = queue_id,
+                          .code = 200050,
+                          .opaque = opaque,
+                          .max_messages = 32,
+                          .invisible_ms = 60000,
+                          .expires_ms = 15000,
+                          .conn = 7,
+                          .format = CMQ_HEADER_JSON};
 }
 
 static cmq_pop_waits *make(uint32_t count_max, uint32_t key_max)
@@ -21,7 +30,8 @@ static cmq_pop_waits *make(uint32_t count_max, uint32_t key_max)
     return waits;
 }
 
-static uint32_t add(cmq_pop_waits *waits, const char *topic, const char *group, int32_t queue_id, int32_t opaque, int64_t deadline, uint32_t conn_slot)
+static uint32_t add(cmq_pop_waits *waits, const char *topic, const char *group, int32_t queue_id, int32_t opaque,
+                    int64_t deadline, uint32_t conn_slot)
 {
     const cmq_pop_wait wait = wait_of(topic, group, queue_id, opaque);
     uint32_t number;
@@ -39,7 +49,8 @@ static int32_t opaque_of(const cmq_pop_waits *waits, uint32_t number)
 
 static int32_t first_at(const cmq_pop_waits *waits, const char *topic, const char *group, int32_t queue_id)
 {
-    return opaque_of(waits, cmq_pop_waits_at(waits, cmq_slice_of_text(topic), cmq_slice_of_text(group), queue_id, false));
+    return opaque_of(waits,
+                     cmq_pop_waits_at(waits, cmq_slice_of_text(topic), cmq_slice_of_text(group), queue_id, false));
 }
 
 static void a_wait_keeps_its_request(void)
@@ -48,9 +59,19 @@ static void a_wait_keeps_its_request(void)
     cmq_filter *filter;
     CHECK_OK(cmq_filter_parse(cmq_slice_of_text("a || b"), &filter));
     char names[] = "TOPICgroupattempt";
-    const cmq_pop_wait asked = {.topic = {.data = (uint8_t *)names, .bytes = 5}, .group = {.data = (uint8_t *)names + 5, .bytes = 5},
-                                .attempt = {.data = (uint8_t *)names + 10, .bytes = 7}, .queue_id = 3, .code = 200054, .opaque = 9, .max_messages = 17,
-                                .init = 1, .format = CMQ_HEADER_ROCKETMQ, .invisible_ms = 1000, .expires_ms = 2000, .filter = filter, .conn = 99,
+    const cmq_pop_wait asked = {.topic = {.data = (uint8_t *)names, .bytes = 5},
+                                .group = {.data = (uint8_t *)names + 5, .bytes = 5},
+                                .attempt = {.data = (uint8_t *)names + 10, .bytes = 7},
+                                .queue_id = 3,
+                                .code = 200054,
+                                .opaque = 9,
+                                .max_messages = 17,
+                                .init = 1,
+                                .format = CMQ_HEADER_ROCKETMQ,
+                                .invisible_ms = 1000,
+                                .expires_ms = 2000,
+                                .filter = filter,
+                                .conn = 99,
                                 .order = true};
     uint32_t number;
     CHECK_OK(cmq_pop_waits_add(waits, &asked, 5, 2, &number));
@@ -170,7 +191,9 @@ static const model_wait *model_first(int topic, int group, int32_t queue_id)
     for (uint32_t i = 0; i < model_count; i++) {
         const model_wait *w = &model[i];
         if (topic >= 0 && (w->topic != topic || w->group != group || w->queue_id != queue_id)) continue;
-        if (first == NULL || w->deadline < first->deadline || (w->deadline == first->deadline && w->arrival < first->arrival)) first = w;
+        if (first == NULL || w->deadline < first->deadline ||
+            (w->deadline == first->deadline && w->arrival < first->arrival))
+            first = w;
     }
     return first;
 }
@@ -189,7 +212,9 @@ static void check_against_model(const cmq_pop_waits *waits)
                 CHECK_INT(first_at(waits, topic_names[t], group_names[g], q), first != NULL ? first->opaque : -1);
                 expected += (of_all != NULL ? 1u : 0u) + (q >= 0 && first != NULL ? 1u : 0u);
             }
-            while ((count = cmq_pop_waits_of_arrival(waits, cmq_slice_of_text(topic_names[t]), q, &cursor, numbers, 2)) > 0) found += count;
+            while ((count =
+                        cmq_pop_waits_of_arrival(waits, cmq_slice_of_text(topic_names[t]), q, &cursor, numbers, 2)) > 0)
+                found += count;
             CHECK_INT(found, expected);
         }
     }
@@ -217,12 +242,18 @@ static void random_histories_agree_with_a_list(void)
         const uint64_t what = cmq_test_random_below(20);
         if (what < 11 && model_count < MODEL_MAX) {
             model_wait *w = &model[model_count++];
-            *w = (model_wait){.topic = (int)cmq_test_random_below(TOPICS), .group = (int)cmq_test_random_below(GROUPS),
-                              .queue_id = (int32_t)cmq_test_random_below(QUEUES + 1) - 1, .opaque = step, .arrival = step,
-                              .deadline = (int64_t)cmq_test_random_below(50), .conn = (uint32_t)cmq_test_random_below(CONNS)};
-            w->number = add(waits, topic_names[w->topic], group_names[w->group], w->queue_id, w->opaque, w->deadline, w->conn);
+            *w = (model_wait){.topic = (int)cmq_test_random_below(TOPICS),
+                              .group = (int)cmq_test_random_below(GROUPS),
+                              .queue_id = (int32_t)cmq_test_random_below(QUEUES + 1) - 1,
+                              .opaque = step,
+                              .arrival = step,
+                              .deadline = (int64_t)cmq_test_random_below(50),
+                              .conn = (uint32_t)cmq_test_random_below(CONNS)};
+            w->number =
+                add(waits, topic_names[w->topic], group_names[w->group], w->queue_id, w->opaque, w->deadline, w->conn);
         } else if (what < 18 && model_count > 0) {
-            remove_from_model(waits, what < 14 ? cmq_pop_waits_due(waits, INT64_MAX) : model[cmq_test_random_below(model_count)].number);
+            remove_from_model(waits, what < 14 ? cmq_pop_waits_due(waits, INT64_MAX)
+                                               : model[cmq_test_random_below(model_count)].number);
         } else if (what < 19 && model_count > 0) {
             model_wait *w = &model[cmq_test_random_below(model_count)];
             w->deadline = (int64_t)cmq_test_random_below(50);
@@ -230,7 +261,8 @@ static void random_histories_agree_with_a_list(void)
             cmq_pop_waits_move(waits, w->number, w->deadline);
         } else if (cmq_test_random_below(8) == 0) {
             const uint32_t conn = (uint32_t)cmq_test_random_below(CONNS);
-            for (uint32_t number; (number = cmq_pop_waits_of_conn(waits, conn)) != NONE;) remove_from_model(waits, number);
+            for (uint32_t number; (number = cmq_pop_waits_of_conn(waits, conn)) != NONE;)
+                remove_from_model(waits, number);
             for (uint32_t i = 0; i < model_count; i++) CHECK(model[i].conn != conn);
         }
         if (step % 10 == 0) check_against_model(waits);
@@ -250,5 +282,6 @@ static void a_wait_is_small(void)
     cmq_pop_waits_destroy(waits);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_wait_keeps_its_request), CMQ_TEST(the_earliest_of_a_key_is_first), CMQ_TEST(an_arrival_concerns_one_wait_of_each_key),
-              CMQ_TEST(limits_are_of_all_and_of_a_key), CMQ_TEST(random_histories_agree_with_a_list), CMQ_TEST(a_wait_is_small))
+CMQ_TEST_MAIN(CMQ_TEST(a_wait_keeps_its_request), CMQ_TEST(the_earliest_of_a_key_is_first),
+              CMQ_TEST(an_arrival_concerns_one_wait_of_each_key), CMQ_TEST(limits_are_of_all_and_of_a_key),
+              CMQ_TEST(random_histories_agree_with_a_list), CMQ_TEST(a_wait_is_small))

@@ -1,5 +1,6 @@
-/* Tests of the way from the log into answers: pulls and pops return the records that the queue's units were made for, and never another record's bytes or
- * zeros that stand for a page that cannot be read. Each way of an answer is tried: copied, lent from the map, popped, peeked.
+/* Tests of the way from the log into answers: pulls and pops return the records that the queue's units were made for,
+ * and never another record's bytes or zeros that stand for a page that cannot be read. Each way of an answer is tried:
+ * copied, lent from the map, popped, peeked.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -56,15 +57,23 @@ static void commit(int client, int64_t offset)
 {
     char text[24];
     snprintf(text, sizeof text, "%lld", (long long)offset);
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"commitOffset", text}, {NULL, NULL}};
+    const kit_field fields[] = {
+        {"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"commitOffset", text}, {NULL, NULL}};
     kit_request(client, 15, 8, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     CHECK_INT(kit_answer_of(&kit, client)->command.code, OK);
 }
 
 static const kit_answer *popped_by(int client, int64_t offset, int32_t code)
 {
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"maxMsgNums", "32"}, {"invisibleTime", "60000"},
-                                {"pollTime", "0"}, {"bornTime", "1700000000000"}, {"initMode", "0"}, {NULL, NULL}};
+    const kit_field fields[] = {{"consumerGroup", "G"},
+                                {"topic", "T"},
+                                {"queueId", "0"},
+                                {"maxMsgNums", "32"},
+                                {"invisibleTime", "60000"},
+                                {"pollTime", "0"},
+                                {"bornTime", "1700000000000"},
+                                {"initMode", "0"},
+                                {NULL, NULL}};
     commit(client, offset);
     kit_request(client, code, 9, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     return kit_answer_of(&kit, client);
@@ -141,8 +150,10 @@ static void records_of_others_are_errors_with_their_place(void)
     for (size_t i = 0; i < FORMS; i++) {
         for (size_t j = 0; j < sizeof damages / sizeof damages[0]; j++) {
             serve(forms[i].body_bytes);
-            const int64_t topic_at = (int64_t)CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4 + (int64_t)forms[i].body_bytes + 1;
-            overwrite(starts[DAMAGED] + (damages[j].at < 0 ? topic_at : damages[j].at), damages[j].bytes, damages[j].count);
+            const int64_t topic_at =
+                (int64_t)CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4 + (int64_t)forms[i].body_bytes + 1;
+            overwrite(starts[DAMAGED] + (damages[j].at < 0 ? topic_at : damages[j].at), damages[j].bytes,
+                      damages[j].count);
             const int client = kit_client(&kit);
             check_around(client, forms[i].ask);
             close(client);

@@ -1,4 +1,5 @@
-/* Tests of arrivals at holds: each message ends the holds that wait for its tag, however many messages come at once and however many holds there are. */
+/* Tests of arrivals at holds: each message ends the holds that wait for its tag, however many messages come at once and
+ * however many holds there are. */
 #include <string.h>
 #include <unistd.h>
 

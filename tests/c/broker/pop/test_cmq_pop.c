@@ -75,7 +75,10 @@ static void what_is_not_acknowledged_comes_back_once(const cmq_pop_service_optio
 }
 
 static void it_comes_back_when_all_is_stored(void) { what_is_not_acknowledged_comes_back_once(NULL); }
-static void it_comes_back_when_pops_are_merged(void) { what_is_not_acknowledged_comes_back_once(&(cmq_pop_service_options){.merge = true}); }
+static void it_comes_back_when_pops_are_merged(void)
+{
+    what_is_not_acknowledged_comes_back_once(&(cmq_pop_service_options){.merge = true});
+}
 
 static void a_change_makes_a_message_come_back_at_another_time(void)
 {
@@ -149,7 +152,10 @@ static void a_changed_message_is_as_old_as_its_first_pop(const cmq_pop_service_o
     kit_broker_stop(&kit);
 }
 
-static void a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop(void) { a_changed_message_is_as_old_as_its_first_pop(NULL, true); }
+static void a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop(void)
+{
+    a_changed_message_is_as_old_as_its_first_pop(NULL, true);
+}
 static void a_changed_message_that_comes_back_is_as_old_as_its_first_pop(void)
 {
     a_changed_message_is_as_old_as_its_first_pop(&(cmq_pop_service_options){.merge = true}, false);
@@ -165,8 +171,9 @@ static void many_are_acknowledged_at_once(void)
     const batch b = batch_of(expect(client, 1, OK), 0);
     /* Bits 0, 2 and 9; then an entry of a queue that is not there, and a malformed one. */
     snprintf(body, sizeof body,
-             "{\"acks\":[{\"b\":\"BQI=\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64
-             ",\"so\":0,\"t\":\"T\"},{\"b\":\"AQ==\",\"c\":\"G\",\"it\":1,\"pt\":1,\"q\":77,\"r\":\"0\",\"rq\":0,\"so\":0,\"t\":\"T\"},{}],"
+             "{\"acks\":[{\"b\":\"BQI=\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64
+             ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64 ",\"so\":0,\"t\":\"T\"},{\"b\":\"AQ==\",\"c\":\"G\",\"it\":1,"
+                                                    "\"pt\":1,\"q\":77,\"r\":\"0\",\"rq\":0,\"so\":0,\"t\":\"T\"},{}],"
              "\"brokerName\":\"broker-a\"}",
              b.invisible_ms, b.pop_ms, b.revive_queue);
     kit_request(client, BATCH_ACK, 2, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, body, strlen(body));
@@ -534,7 +541,9 @@ static void a_stop_settles_stored_records_beside_refused_ones(void)
     one.invisible_ms = 60000;
     one.queue_id = 1;
     for (int32_t i = 0; i < 2; i++) {
-        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = i}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = i},
+                                   .count = 1,
+                                   .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
         cmq_appended appended;
         CHECK_OK(cmq_store_append(kit.store, &append, &appended));
     }
@@ -558,7 +567,8 @@ static void waiting_for_the_disk_has_a_retriable_code(void)
 {
     enum { MESSAGES = 60, STAGING_BYTES = 2048, BUSY = 2 };
     /* Without the store's thread: nothing goes to the disk until the test says so. */
-    const cmq_store_options options = {.path = cmq_test_directory(), .create = true, .flush = CMQ_FLUSH_SYNC, .segment_bytes = 1 << 20};
+    const cmq_store_options options = {
+        .path = cmq_test_directory(), .create = true, .flush = CMQ_FLUSH_SYNC, .segment_bytes = 1 << 20};
     cmq_store *store;
     CHECK_OK(cmq_store_open(&store, &options));
     kit_broker_serve_pops(&kit, store, KIT_BROKER_MS, NULL);
@@ -609,15 +619,18 @@ static void a_reset_gives_messages_again(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(acknowledged_messages_are_not_redelivered), CMQ_TEST(it_comes_back_when_all_is_stored),
-              CMQ_TEST(it_comes_back_when_pops_are_merged), CMQ_TEST(a_change_makes_a_message_come_back_at_another_time),
+              CMQ_TEST(it_comes_back_when_pops_are_merged),
+              CMQ_TEST(a_change_makes_a_message_come_back_at_another_time),
               CMQ_TEST(a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop),
               CMQ_TEST(a_changed_message_that_comes_back_is_as_old_as_its_first_pop),
-              CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over), CMQ_TEST(forbidden_pops_are_refused),
-              CMQ_TEST(without_timers_there_are_no_pops), CMQ_TEST(a_held_pop_ends_with_a_message), CMQ_TEST(a_held_pop_ends_before_its_client_gives_up),
-              CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(messages_left_by_one_pop_go_to_the_next), CMQ_TEST(pops_beyond_the_wait_limit_are_answered),
-              CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
-              CMQ_TEST(an_ordered_pop_waits_for_messages_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
+              CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over),
+              CMQ_TEST(forbidden_pops_are_refused), CMQ_TEST(without_timers_there_are_no_pops),
+              CMQ_TEST(a_held_pop_ends_with_a_message), CMQ_TEST(a_held_pop_ends_before_its_client_gives_up),
+              CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(messages_left_by_one_pop_go_to_the_next),
+              CMQ_TEST(pops_beyond_the_wait_limit_are_answered), CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
+              CMQ_TEST(an_ordered_pop_waits_for_messages_popped_without_order),
+              CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
-              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk), CMQ_TEST(waiting_for_the_disk_has_a_retriable_code),
-              CMQ_TEST(a_stop_settles_stored_records_beside_refused_ones),
-              CMQ_TEST(a_reset_gives_messages_again))
+              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
+              CMQ_TEST(waiting_for_the_disk_has_a_retriable_code),
+              CMQ_TEST(a_stop_settles_stored_records_beside_refused_ones), CMQ_TEST(a_reset_gives_messages_again))

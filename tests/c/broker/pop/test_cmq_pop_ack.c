@@ -25,7 +25,10 @@ static const char *filled(const char *pattern, char into[TEXT_BYTES])
         if (kind == '\0') into[used++] = *at;
         else
             used += (size_t)snprintf(into + used, TEXT_BYTES - used, "%" PRId64,
-                                     kind == 'P' ? popped_ms : kind == 'Q' ? popped_ms - 1 : kind == 'I' ? invisible_ms : revive_queue);
+                                     kind == 'P'   ? popped_ms
+                                     : kind == 'Q' ? popped_ms - 1
+                                     : kind == 'I' ? invisible_ms
+                                                   : revive_queue);
     }
     into[used] = '\0';
     return into;
@@ -49,10 +52,13 @@ typedef struct row {
 
 static const kit_field *fields_of(int32_t code, size_t *count_out)
 {
-    static const kit_field pops[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"maxMsgNums", "32"}, {"invisibleTime", "10000"},
-                                    {"pollTime", "0"}, {"bornTime", "0"}, {"initMode", "0"}, {"expType", "TAG"}, {"exp", "*"}, {"order", "false"}};
-    static const kit_field acks[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"extraInfo", "0 $Q $I $R 0 broker-a 0 0"}, {"offset", "0"},
-                                    {"invisibleTime", "10000"}};
+    static const kit_field pops[] = {
+        {"consumerGroup", "G"},     {"topic", "T"},    {"queueId", "0"},  {"maxMsgNums", "32"},
+        {"invisibleTime", "10000"}, {"pollTime", "0"}, {"bornTime", "0"}, {"initMode", "0"},
+        {"expType", "TAG"},         {"exp", "*"},      {"order", "false"}};
+    static const kit_field acks[] = {{"consumerGroup", "G"}, {"topic", "T"},
+                                     {"queueId", "0"},       {"extraInfo", "0 $Q $I $R 0 broker-a 0 0"},
+                                     {"offset", "0"},        {"invisibleTime", "10000"}};
     *count_out = code == ACK || code == CHANGE ? sizeof acks / sizeof acks[0] : sizeof pops / sizeof pops[0];
     return code == ACK || code == CHANGE ? acks : pops;
 }
@@ -71,7 +77,9 @@ static const kit_answer *ask(int32_t code, const char *field, const char *value)
         if (is_it && strcmp(value, ABSENT) == 0) continue;
         fields[count].name = i == usual ? field : base[i].name;
         const char *text = is_it ? value : base[i].value;
-        fields[count].value = strcmp(text, LONG_NAME) == 0 ? repeated(400) : strcmp(text, LONG_TEXT) == 0 ? repeated(70000) : filled(text, texts[count]);
+        fields[count].value = strcmp(text, LONG_NAME) == 0   ? repeated(400)
+                              : strcmp(text, LONG_TEXT) == 0 ? repeated(70000)
+                                                             : filled(text, texts[count]);
         count++;
     }
     fields[count] = (kit_field){NULL, NULL};
@@ -84,10 +92,11 @@ static const kit_answer *ask(int32_t code, const char *field, const char *value)
 static void check_answer(const kit_answer *answer, const row *of)
 {
     char remark[TEXT_BYTES];
-    snprintf(remark, sizeof remark, "%.*s", (int)answer->command.remark.bytes, answer->command.remark.bytes > 0 ? (const char *)answer->command.remark.data : "");
+    snprintf(remark, sizeof remark, "%.*s", (int)answer->command.remark.bytes,
+             answer->command.remark.bytes > 0 ? (const char *)answer->command.remark.data : "");
     if (answer->command.code != of->answer || strstr(remark, of->says) == NULL)
-        cmq_test_fail(__FILE__, __LINE__, "%d with %s=%.80s: %d (%s), expected %d (%s)", of->code, of->field, of->value, answer->command.code, remark, of->answer,
-                      of->says);
+        cmq_test_fail(__FILE__, __LINE__, "%d with %s=%.80s: %d (%s), expected %d (%s)", of->code, of->field, of->value,
+                      answer->command.code, remark, of->answer, of->says);
 }
 
 static uint64_t refused(void)
@@ -247,7 +256,9 @@ static void forged_handles_of_ordered_pops_skip_nothing(void)
     CHECK_OK(cmq_tables_put_group(kit.tables, &group));
     CHECK_OK(cmq_offsets_commit(kit.offsets, &key, 0));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        kit_field fields[] = {{"consumerGroup", "O"}, {"topic", "T"}, {"queueId", "0"}, {"extraInfo", "0 1 1 999 0 broker-a 0 0"}, {"offset", "0"}, {NULL, NULL}};
+        kit_field fields[] = {{"consumerGroup", "O"}, {"topic", "T"},
+                              {"queueId", "0"},       {"extraInfo", "0 1 1 999 0 broker-a 0 0"},
+                              {"offset", "0"},        {NULL, NULL}};
         for (size_t k = 0; fields[k].name != NULL; k++)
             if (strcmp(fields[k].name, rows[i].field) == 0) fields[k].value = rows[i].value;
         kit_request(client, ACK, 900 + (int32_t)i, 0, CMQ_HEADER_JSON, fields, NULL, 0);
@@ -259,8 +270,9 @@ static void forged_handles_of_ordered_pops_skip_nothing(void)
 
 /* ---- many at once ---- */
 
-#define ENTRY(start, time, queue, revive, kind, bits) \
-    "{\"acks\":[{\"b\":\"" bits "\",\"c\":\"G\",\"it\":$I,\"pt\":" time ",\"q\":" queue ",\"r\":\"" kind "\",\"rq\":" revive ",\"so\":" start ",\"t\":\"T\"}]}"
+#define ENTRY(start, time, queue, revive, kind, bits)                                                                  \
+    "{\"acks\":[{\"b\":\"" bits "\",\"c\":\"G\",\"it\":$I,\"pt\":" time ",\"q\":" queue ",\"r\":\"" kind               \
+    "\",\"rq\":" revive ",\"so\":" start ",\"t\":\"T\"}]}"
 
 static const struct {
     const char *body;
@@ -319,13 +331,15 @@ static void wrong_lists_acknowledge_nothing(void)
             filled(wrong_lists[i].body, body);
             const kit_answer *answer = send_list(body, strlen(body));
             if (answer->command.code != wrong_lists[i].answer || refused() - before != (uint64_t)wrong_lists[i].refused)
-                cmq_test_fail(__FILE__, __LINE__, "%s: %d, %" PRIu64 " passed over", body, answer->command.code, refused() - before);
+                cmq_test_fail(__FILE__, __LINE__, "%s: %d, %" PRIu64 " passed over", body, answer->command.code,
+                              refused() - before);
         }
         end(MESSAGES);
     }
 }
 
-/* More bits than a checkpoint has messages are of none; thousands of entries are taken, and the one that is right among them. */
+/* More bits than a checkpoint has messages are of none; thousands of entries are taken, and the one that is right among
+ * them. */
 static void long_lists_are_taken(void)
 {
     enum { ENTRIES = 2048, ENTRY_BYTES = 160 };
@@ -342,7 +356,9 @@ static void long_lists_are_taken(void)
     CHECK_INT(refused() - before, 1);
     int used = sprintf(body, "{\"acks\":[");
     for (int i = 0; i < ENTRIES; i++)
-        used += sprintf(body + used, "{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64 ",\"so\":0,\"t\":\"T\"},",
+        used += sprintf(body + used,
+                        "{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64
+                        ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64 ",\"so\":0,\"t\":\"T\"},",
                         invisible_ms, i == ENTRIES / 2 ? popped_ms : popped_ms - 1 - i, revive_queue);
     body[used - 1] = ']';
     body[used++] = '}';
@@ -419,8 +435,9 @@ static void wrong_pops_are_refused(void)
     ask_all(wrong_pops, sizeof wrong_pops / sizeof wrong_pops[0], false);
     ask_all(odd_pops, sizeof odd_pops / sizeof odd_pops[0], false);
     /* An invalid expression, and one of an unknown kind. */
-    const kit_field strange[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"maxMsgNums", "1"}, {"invisibleTime", "1000"}, {"pollTime", "0"},
-                                 {"initMode", "0"}, {"expType", "REGEX"}, {"exp", "a.*"}, {NULL, NULL}};
+    const kit_field strange[] = {
+        {"consumerGroup", "G"}, {"topic", "T"},    {"queueId", "0"},     {"maxMsgNums", "1"}, {"invisibleTime", "1000"},
+        {"pollTime", "0"},      {"initMode", "0"}, {"expType", "REGEX"}, {"exp", "a.*"},      {NULL, NULL}};
     kit_request(client, POP, 1, 0, CMQ_HEADER_JSON, strange, NULL, 0);
     check_answer(kit_answer_of(&kit, client), &(row){POP, "expType", "REGEX", ERROR, "does not support"});
     end(MESSAGES);
@@ -430,8 +447,15 @@ static void wrong_pops_are_refused(void)
 static void the_longest_wait_is_held(void)
 {
     begin(false);
-    const kit_field endless[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"maxMsgNums", "1"}, {"invisibleTime", "1000"},
-                                 {"pollTime", "9223372036854775807"}, {"bornTime", "9223372036854775807"}, {"initMode", "0"}, {NULL, NULL}};
+    const kit_field endless[] = {{"consumerGroup", "G"},
+                                 {"topic", "T"},
+                                 {"queueId", "0"},
+                                 {"maxMsgNums", "1"},
+                                 {"invisibleTime", "1000"},
+                                 {"pollTime", "9223372036854775807"},
+                                 {"bornTime", "9223372036854775807"},
+                                 {"initMode", "0"},
+                                 {NULL, NULL}};
     const int waiting = kit_client(&kit);
     kit_request(waiting, POP, 7, 0, CMQ_HEADER_JSON, endless, NULL, 0);
     CHECK(kit_is_silent(&kit, waiting));
@@ -450,16 +474,19 @@ static void a_retry_topic_with_too_long_a_name_is_refused_before(void)
     memset(group, 'g', sizeof group - 1);
     group[sizeof group - 1] = '\0';
     const char *const topic = repeated(60);
-    const cmq_group_entry entry = {.name = cmq_slice_of_text(group), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
+    const cmq_group_entry entry = {
+        .name = cmq_slice_of_text(group), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
     CHECK_OK(cmq_tables_put_group(kit.tables, &entry));
     kit_broker_topic(&kit, topic, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
-    const kit_field fields[] = {{"consumerGroup", group}, {"topic", topic}, {"queueId", "0"}, {"maxMsgNums", "1"}, {"invisibleTime", "1000"},
-                                {"pollTime", "0"}, {"initMode", "0"}, {NULL, NULL}};
+    const kit_field fields[] = {{"consumerGroup", group},  {"topic", topic},  {"queueId", "0"},  {"maxMsgNums", "1"},
+                                {"invisibleTime", "1000"}, {"pollTime", "0"}, {"initMode", "0"}, {NULL, NULL}};
     kit_request(client, POP, 1, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     check_answer(kit_answer_of(&kit, client), &(row){POP, "topic", topic, PARAMETER, "group and topic have 260 bytes"});
     end(MESSAGES);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(wrong_acks_acknowledge_nothing), CMQ_TEST(an_ack_counts_once), CMQ_TEST(a_late_ack_does_not_acknowledge_the_redelivery),
-              CMQ_TEST(forged_handles_of_ordered_pops_skip_nothing), CMQ_TEST(wrong_lists_acknowledge_nothing), CMQ_TEST(long_lists_are_taken),
-              CMQ_TEST(wrong_pops_are_refused), CMQ_TEST(the_longest_wait_is_held), CMQ_TEST(a_retry_topic_with_too_long_a_name_is_refused_before))
+CMQ_TEST_MAIN(CMQ_TEST(wrong_acks_acknowledge_nothing), CMQ_TEST(an_ack_counts_once),
+              CMQ_TEST(a_late_ack_does_not_acknowledge_the_redelivery),
+              CMQ_TEST(forged_handles_of_ordered_pops_skip_nothing), CMQ_TEST(wrong_lists_acknowledge_nothing),
+              CMQ_TEST(long_lists_are_taken), CMQ_TEST(wrong_pops_are_refused), CMQ_TEST(the_longest_wait_is_held),
+              CMQ_TEST(a_retry_topic_with_too_long_a_name_is_refused_before))

@@ -5,7 +5,10 @@
 #include "support/cmq_pop_kit.h"
 
 /* Ask for an ack, and not for its answer. */
-static void ask_ack(int client, int32_t opaque, const batch *b, int64_t offset) { settle_to(client, opaque, ACK, "T", 0, offset, handle_of(b, offset), 0); }
+static void ask_ack(int client, int32_t opaque, const batch *b, int64_t offset)
+{
+    settle_to(client, opaque, ACK, "T", 0, offset, handle_of(b, offset), 0);
+}
 
 static asked five(void)
 {
@@ -97,7 +100,8 @@ static void one_that_wants_no_answer_counts(void)
     send_some(client, 2);
     pop(client, 1, all);
     const batch b = batch_of(expect(client, 1, OK), 0);
-    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"extraInfo", handle_of(&b, 0)}, {"offset", "0"}, {NULL, NULL}};
+    const kit_field fields[] = {{"consumerGroup", "G"},          {"topic", "T"},  {"queueId", "0"},
+                                {"extraInfo", handle_of(&b, 0)}, {"offset", "0"}, {NULL, NULL}};
     kit_request(client, ACK, 10, CMQ_COMMAND_ONEWAY, CMQ_HEADER_JSON, fields, NULL, 0);
     ask_ack(client, 11, &b, 1);
     expect(client, 11, OK);
@@ -109,5 +113,5 @@ static void one_that_wants_no_answer_counts(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(those_of_one_checkpoint_are_one_record), CMQ_TEST(merged_ones_are_no_record), CMQ_TEST(a_pop_and_a_change_end_them),
-              CMQ_TEST(one_that_wants_no_answer_counts))
+CMQ_TEST_MAIN(CMQ_TEST(those_of_one_checkpoint_are_one_record), CMQ_TEST(merged_ones_are_no_record),
+              CMQ_TEST(a_pop_and_a_change_end_them), CMQ_TEST(one_that_wants_no_answer_counts))

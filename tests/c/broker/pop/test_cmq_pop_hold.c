@@ -95,7 +95,9 @@ static void remaining_messages_wake_pops_beside_a_damaged_queue(void)
 {
     enum { ROUNDS = 16, CLIENTS = 3 };
     const char *root = cmq_test_directory();
-    const cmq_append two = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = 2}, .count = 2, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+    const cmq_append two = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = 2},
+                            .count = 2,
+                            .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
     cmq_appended appended;
     uint64_t before, after;
     int clients[CLIENTS];
@@ -110,7 +112,8 @@ static void remaining_messages_wake_pops_beside_a_damaged_queue(void)
             const int which = (2 * round + i) % CLIENTS;
             CHECK_INT(records_in(expect(clients[which], which, OK)), 1);
         }
-        for (int i = 0; i < 2; i++) hold(clients[(2 * round + i) % CLIENTS], (2 * round + i) % CLIENTS, one_of(waiting(60000)));
+        for (int i = 0; i < 2; i++)
+            hold(clients[(2 * round + i) % CLIENTS], (2 * round + i) % CLIENTS, one_of(waiting(60000)));
     }
     pops_looked(&after);
     CHECK(after - before <= 5 * ROUNDS);   /* two that are held anew, and one look of each at most */
@@ -268,7 +271,8 @@ static void each_group_gets_new_messages(void)
 static void a_wait_for_one_queue_and_one_for_all_are_both_asked(void)
 {
     start(NULL);
-    const int of_all = kit_client(&kit), of_one = kit_client(&kit), of_other = kit_client(&kit), producer = kit_client(&kit);
+    const int of_all = kit_client(&kit), of_one = kit_client(&kit), of_other = kit_client(&kit),
+              producer = kit_client(&kit);
     hold(of_one, 1, of_queue(waiting(15000), 0));
     hold(of_other, 2, of_queue(waiting(15000), 1));
     hold(of_all, 3, waiting(15000));
@@ -412,8 +416,14 @@ static void too_many_in_flight_wait_for_acks(const cmq_pop_service_options *opti
     kit_broker_stop(&kit);
 }
 
-static void too_many_in_flight_when_all_is_stored(void) { too_many_in_flight_wait_for_acks(&(cmq_pop_service_options){.in_flight_max = 2}); }
-static void too_many_in_flight_when_pops_are_merged(void) { too_many_in_flight_wait_for_acks(&(cmq_pop_service_options){.in_flight_max = 2, .merge = true}); }
+static void too_many_in_flight_when_all_is_stored(void)
+{
+    too_many_in_flight_wait_for_acks(&(cmq_pop_service_options){.in_flight_max = 2});
+}
+static void too_many_in_flight_when_pops_are_merged(void)
+{
+    too_many_in_flight_wait_for_acks(&(cmq_pop_service_options){.in_flight_max = 2, .merge = true});
+}
 
 /* ---- the disk ---- */
 
@@ -448,7 +458,8 @@ static void unsynced_messages_are_not_popped(void)
 
 static void reset_to(const char *topic, int32_t queue_id, int64_t offset)
 {
-    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text(topic), .queue_id = queue_id};
+    const cmq_offset_key key = {
+        .group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text(topic), .queue_id = queue_id};
     CHECK_OK(cmq_broker_reset_offset(kit.broker, &key, offset, (cmq_offset_asker){0}));
 }
 
@@ -527,13 +538,15 @@ static void an_ordered_pop_without_time_blocks_nobody(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(a_closed_connection_gets_nothing),
-              CMQ_TEST(unmatched_messages_end_no_wait), CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
-              CMQ_TEST(a_deletion_during_the_wait_is_reported_at_the_end), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_new_messages),
-              CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_waiting_pops),
-              CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_wakes_pops_of_other_loops),
-              CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
-              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(unsynced_messages_are_not_popped),
-              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(remaining_messages_wake_pops_beside_a_damaged_queue),
-              CMQ_TEST(a_reset_wakes_waiting_pops),
-              CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait), CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))
+CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late),
+              CMQ_TEST(a_closed_connection_gets_nothing), CMQ_TEST(unmatched_messages_end_no_wait),
+              CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
+              CMQ_TEST(a_deletion_during_the_wait_is_reported_at_the_end), CMQ_TEST(members_are_served_in_turn),
+              CMQ_TEST(each_group_gets_new_messages), CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked),
+              CMQ_TEST(a_batch_is_shared_by_waiting_pops), CMQ_TEST(over_several_loops_each_message_goes_to_one),
+              CMQ_TEST(a_rest_wakes_pops_of_other_loops), CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop),
+              CMQ_TEST(too_many_in_flight_when_all_is_stored), CMQ_TEST(too_many_in_flight_when_pops_are_merged),
+              CMQ_TEST(unsynced_messages_are_not_popped), CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others),
+              CMQ_TEST(remaining_messages_wake_pops_beside_a_damaged_queue), CMQ_TEST(a_reset_wakes_waiting_pops),
+              CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait),
+              CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))

@@ -143,7 +143,10 @@ static void a_revived_message_is_told_of(const cmq_pop_service_options *options)
 }
 
 static void a_message_of_a_retry_topic_is_notified(void) { a_revived_message_is_told_of(NULL); }
-static void a_message_of_a_retry_topic_of_the_second_kind_is_notified(void) { a_revived_message_is_told_of(&(cmq_pop_service_options){.retry_v2 = true}); }
+static void a_message_of_a_retry_topic_of_the_second_kind_is_notified(void)
+{
+    a_revived_message_is_told_of(&(cmq_pop_service_options){.retry_v2 = true});
+}
 
 /* ---- 200052 ---- */
 
@@ -218,8 +221,10 @@ static void forbidden_peeks_are_refused(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_notification_tells_whether_there_is_something), CMQ_TEST(a_held_notification_ends_with_an_arrival_and_takes_nothing),
+CMQ_TEST_MAIN(CMQ_TEST(a_notification_tells_whether_there_is_something),
+              CMQ_TEST(a_held_notification_ends_with_an_arrival_and_takes_nothing),
               CMQ_TEST(a_held_notification_ends_before_its_client_gives_up), CMQ_TEST(more_notifications_than_may_wait),
               CMQ_TEST(a_blocked_queue_counts_as_empty), CMQ_TEST(a_message_of_a_retry_topic_is_notified),
-              CMQ_TEST(a_message_of_a_retry_topic_of_the_second_kind_is_notified), CMQ_TEST(a_peek_gives_messages_and_changes_nothing),
-              CMQ_TEST(a_peek_shows_revived_messages_as_stored), CMQ_TEST(forbidden_peeks_are_refused))
+              CMQ_TEST(a_message_of_a_retry_topic_of_the_second_kind_is_notified),
+              CMQ_TEST(a_peek_gives_messages_and_changes_nothing), CMQ_TEST(a_peek_shows_revived_messages_as_stored),
+              CMQ_TEST(forbidden_peeks_are_refused))

@@ -71,10 +71,12 @@ static void forbidden_questions_are_refused(void)
     what.queue_id = 4;
     look(client, POLLING_INFO, 2, what);
     expect(client, 2, 29);
-    kit_request(client, POLLING_INFO, 3, 0, CMQ_HEADER_JSON, (const kit_field[]){{"topic", "T"}, {NULL, NULL}}, NULL, 0);
+    kit_request(client, POLLING_INFO, 3, 0, CMQ_HEADER_JSON, (const kit_field[]){{"topic", "T"}, {NULL, NULL}}, NULL,
+                0);
     expect(client, 3, 1);
     close(client);
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(on_one_loop), CMQ_TEST(on_three_loops), CMQ_TEST(an_asking_client_may_close_meanwhile), CMQ_TEST(forbidden_questions_are_refused))
+CMQ_TEST_MAIN(CMQ_TEST(on_one_loop), CMQ_TEST(on_three_loops), CMQ_TEST(an_asking_client_may_close_meanwhile),
+              CMQ_TEST(forbidden_questions_are_refused))

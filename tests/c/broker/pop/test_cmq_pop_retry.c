@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/cmq_pop.c and cmq_pop_result.c through a socket: in which order a pop looks at queues and retry topics of both kinds, what a message that comes
- * back looks like, where a group begins. Time is injected. */
+/* Tests csrc/broker/pop/cmq_pop.c and cmq_pop_result.c through a socket: in which order a pop looks at queues and retry
+ * topics of both kinds, what a message that comes back looks like, where a group begins. Time is injected. */
 #include <unistd.h>
 
 #include "support/cmq_pop_kit.h"
@@ -26,7 +26,9 @@ static bool peeks_at_retry_topic(int client, int32_t opaque)
 /* A message that an earlier broker of the store put into a retry topic. */
 static void put(const char *retry_topic)
 {
-    const cmq_append append = {.common = {.topic = cmq_slice_of_text(retry_topic)}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("back")}};
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text(retry_topic)},
+                               .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("back")}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(kit.store, &append, &appended));
 }
@@ -55,7 +57,8 @@ static void a_fifth_of_the_pops_look_into_the_retry_topic_first(void)
 }
 
 /* Pop up to `most` at a time until nothing is left, and check the messages and their order. */
-static void expect_pops(const cmq_pop_service_options *options, const char *retry_topic, int32_t most, const char *first, const char *second)
+static void expect_pops(const cmq_pop_service_options *options, const char *retry_topic, int32_t most,
+                        const char *first, const char *second)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -111,8 +114,10 @@ static void all_queues_are_asked_from_any_on(void)
     static const char *const queues[] = {"0", "1", "2", "3"};
     uint32_t begun = 0;
     for (int i = 0; i < 4; i++) {
-        const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"}, {"e", queues[i]}, {"f", "0"}, {"g", "1700000000000"},
-                                    {"h", "0"}, {"i", ""}, {"j", "0"}, {"k", "false"}, {"m", "false"}, {NULL, NULL}};
+        const kit_field fields[] = {{"a", "P"},       {"b", "T"}, {"c", "TBW102"},        {"d", "4"},
+                                    {"e", queues[i]}, {"f", "0"}, {"g", "1700000000000"}, {"h", "0"},
+                                    {"i", ""},        {"j", "0"}, {"k", "false"},         {"m", "false"},
+                                    {NULL, NULL}};
         kit_request(client, 310, i, 0, CMQ_HEADER_JSON, fields, "x", 1);
         expect(client, i, OK);
     }
@@ -281,14 +286,16 @@ static void ack_two(int client, int32_t opaque, const batch *b, const char *kind
 {
     char body[256];
     snprintf(body, sizeof body,
-             "{\"acks\":[{\"b\":\"Aw==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"%s\",\"rq\":%" PRId64 ",\"so\":%" PRId64 ",\"t\":\"T\"}],"
+             "{\"acks\":[{\"b\":\"Aw==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64
+             ",\"q\":0,\"r\":\"%s\",\"rq\":%" PRId64 ",\"so\":%" PRId64 ",\"t\":\"T\"}],"
              "\"brokerName\":\"broker-a\"}",
              b->invisible_ms, b->pop_ms, kind, b->revive_queue, b->start_offset);
     kit_request(client, BATCH_ACK, opaque, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, body, strlen(body));
     expect(client, opaque, OK);
 }
 
-static void what_came_back_is_acknowledged_at_once(const cmq_pop_service_options *options, const char *topic, const char *kind)
+static void what_came_back_is_acknowledged_at_once(const cmq_pop_service_options *options, const char *topic,
+                                                   const char *kind)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -315,7 +322,8 @@ static void many_of_a_retry_topic_of_either_kind(void)
 {
     for (int merge = 0; merge < 2; merge++) {
         what_came_back_is_acknowledged_at_once(&(cmq_pop_service_options){.merge = merge == 1}, V1, "1");
-        what_came_back_is_acknowledged_at_once(&(cmq_pop_service_options){.merge = merge == 1, .retry_v2 = true}, V2, "2");
+        what_came_back_is_acknowledged_at_once(&(cmq_pop_service_options){.merge = merge == 1, .retry_v2 = true}, V2,
+                                               "2");
     }
 }
 
@@ -344,8 +352,8 @@ static void many_of_an_ordered_pop(void)
 static const char *foreign_handle_of(const batch *b, int64_t offset)
 {
     static char text[256];
-    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " 0 broker-b 0 %" PRId64, b->start_offset, b->pop_ms, b->invisible_ms,
-             b->revive_queue, offset);
+    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " 0 broker-b 0 %" PRId64,
+             b->start_offset, b->pop_ms, b->invisible_ms, b->revive_queue, offset);
     return text;
 }
 
@@ -368,7 +376,10 @@ static void another_brokers_handle_finishes_nothing_here(const cmq_pop_service_o
 }
 
 static void another_brokers_handle_where_all_is_stored(void) { another_brokers_handle_finishes_nothing_here(NULL); }
-static void another_brokers_handle_where_pops_are_merged(void) { another_brokers_handle_finishes_nothing_here(&(cmq_pop_service_options){.merge = true}); }
+static void another_brokers_handle_where_pops_are_merged(void)
+{
+    another_brokers_handle_finishes_nothing_here(&(cmq_pop_service_options){.merge = true});
+}
 
 /* A list says of which broker its messages are, behind them. */
 static void a_list_of_another_broker_finishes_nothing_here(void)
@@ -377,7 +388,10 @@ static void a_list_of_another_broker_finishes_nothing_here(void)
         const char *broker;
         int32_t code;
         int left;
-    } cases[] = {{",\"brokerName\":\"broker-b\"", OK, 1}, {",\"brokerName\":\"broker-a\"", OK, 0}, {"", OK, 0}, {",\"brokerName\":null", OK, 0}};
+    } cases[] = {{",\"brokerName\":\"broker-b\"", OK, 1},
+                 {",\"brokerName\":\"broker-a\"", OK, 0},
+                 {"", OK, 0},
+                 {",\"brokerName\":null", OK, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char body[512];
         start(&(cmq_pop_service_options){.merge = i % 2 == 0});
@@ -386,8 +400,8 @@ static void a_list_of_another_broker_finishes_nothing_here(void)
         pop(client, 1, all);
         const batch b = batch_of(expect(client, 1, OK), 0);
         snprintf(body, sizeof body,
-                 "{\"acks\":[{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64
-                 ",\"so\":0,\"t\":\"T\"}]%s}",
+                 "{\"acks\":[{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64
+                 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64 ",\"so\":0,\"t\":\"T\"}]%s}",
                  b.invisible_ms, b.pop_ms, b.revive_queue, cases[i].broker);
         kit_request(client, BATCH_ACK, 2, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, body, strlen(body));
         expect(client, 2, cases[i].code);
@@ -441,7 +455,8 @@ static void an_offset_that_the_queue_does_not_have_is_mended(void)
     kit_broker_stop(&kit);
 }
 
-/* A batch of the topic's former life, which a pop left while it was deleted: neither it nor its commit is of the new one. */
+/* A batch of the topic's former life, which a pop left while it was deleted: neither it nor its commit is of the new
+ * one. */
 static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
 {
     const cmq_pop_key key = {.topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .queue_id = 0};
@@ -450,7 +465,8 @@ static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
     for (int settled = 0; settled < 2; settled++) {
         start(&(cmq_pop_service_options){.merge = true});
         const int client = kit_client(&kit);
-        const cmq_pop_batch late = {.pop_ms = kit.now_ms, .invisible_ms = 60000, .next_offset = 41, .offsets = offsets, .count = 1};
+        const cmq_pop_batch late = {
+            .pop_ms = kit.now_ms, .invisible_ms = 60000, .next_offset = 41, .offsets = offsets, .count = 1};
         CHECK_OK(cmq_pop_lane_enter(cmq_pop_service_buffer(kit.pops), &key, &lane));
         CHECK_OK(cmq_pop_lane_add(cmq_pop_service_buffer(kit.pops), lane, &late, kit.now_ms));
         cmq_pop_lane_leave(cmq_pop_service_buffer(kit.pops), lane);
@@ -500,7 +516,9 @@ static void messages_that_have_expired_are_passed_over(void)
     start(NULL);
     const int client = kit_client(&kit);
     for (int i = 0; i < COUNT; i++) {
-        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T")}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = {body, BYTES}}};
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T")},
+                                   .count = 1,
+                                   .bodies = {.kind = CMQ_COLUMN_ONE, .one = {body, BYTES}}};
         cmq_appended appended;
         CHECK_OK(cmq_store_append(kit.store, &append, &appended));
     }
@@ -520,12 +538,15 @@ static void messages_that_have_expired_are_passed_over(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first), CMQ_TEST(queues_come_between_the_two_looks),
-              CMQ_TEST(a_pop_of_one_queue_looks_into_the_retry_topic_too), CMQ_TEST(all_queues_are_asked_from_any_on),
-              CMQ_TEST(retry_topics_of_the_second_kind), CMQ_TEST(messages_of_the_first_kind_are_found_beside_the_second),
-              CMQ_TEST(the_first_kind_may_be_left_alone), CMQ_TEST(each_time_it_comes_back_it_says_so), CMQ_TEST(an_invisible_time_may_grow_with_each_change),
-              CMQ_TEST(many_of_a_retry_topic_of_either_kind), CMQ_TEST(many_of_an_ordered_pop), CMQ_TEST(another_brokers_handle_where_all_is_stored), CMQ_TEST(another_brokers_handle_where_pops_are_merged),
-              CMQ_TEST(a_list_of_another_broker_finishes_nothing_here),
-              CMQ_TEST(a_group_begins_where_it_asks_to), CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
-              CMQ_TEST(a_queue_that_has_begun_anew_is_read_from_its_beginning), CMQ_TEST(a_group_that_was_moved_on_stays_there),
-              CMQ_TEST(messages_that_have_expired_are_passed_over))
+CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first),
+              CMQ_TEST(queues_come_between_the_two_looks), CMQ_TEST(a_pop_of_one_queue_looks_into_the_retry_topic_too),
+              CMQ_TEST(all_queues_are_asked_from_any_on), CMQ_TEST(retry_topics_of_the_second_kind),
+              CMQ_TEST(messages_of_the_first_kind_are_found_beside_the_second),
+              CMQ_TEST(the_first_kind_may_be_left_alone), CMQ_TEST(each_time_it_comes_back_it_says_so),
+              CMQ_TEST(an_invisible_time_may_grow_with_each_change), CMQ_TEST(many_of_a_retry_topic_of_either_kind),
+              CMQ_TEST(many_of_an_ordered_pop), CMQ_TEST(another_brokers_handle_where_all_is_stored),
+              CMQ_TEST(another_brokers_handle_where_pops_are_merged),
+              CMQ_TEST(a_list_of_another_broker_finishes_nothing_here), CMQ_TEST(a_group_begins_where_it_asks_to),
+              CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
+              CMQ_TEST(a_queue_that_has_begun_anew_is_read_from_its_beginning),
+              CMQ_TEST(a_group_that_was_moved_on_stays_there), CMQ_TEST(messages_that_have_expired_are_passed_over))

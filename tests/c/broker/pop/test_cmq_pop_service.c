@@ -1,6 +1,7 @@
-/* Tests csrc/broker/pop/cmq_pop_service.c: everything of pops at once. Members on several loops pop one queue, acknowledge, do so twice, change invisible times, and forget;
- * meanwhile time passes, the buffer gives checkpoints up, the timer turns, and the revive puts back what was forgotten. Every message is consumed in the
- * end, and then nothing is left anywhere. Threads: yes. */
+/* Tests csrc/broker/pop/cmq_pop_service.c: everything of pops at once. Members on several loops pop one queue,
+ * acknowledge, do so twice, change invisible times, and forget; meanwhile time passes, the buffer gives checkpoints up,
+ * the timer turns, and the revive puts back what was forgotten. Every message is consumed in the end, and then nothing
+ * is left anywhere. Threads: yes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -54,7 +55,8 @@ static uint32_t take_messages(const kit_answer *answer, held *out)
     for (size_t at = 0; at < answer->body.bytes; at += view.record_bytes, count++) {
         char number[16];
         cmq_slice handle;
-        CHECK_OK(cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        CHECK_OK(
+            cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
         const bool is_retried = cmq_property_find(view.properties, cmq_slice_of_text("POP_CK"), &handle);
         held *one = &out[count];
         if (is_retried) snprintf(one->handle, sizeof one->handle, "%.*s", (int)handle.bytes, (const char *)handle.data);
@@ -79,8 +81,9 @@ static void extend(member *m, held *one)
 {
     settle_to(m->client, ++m->opaque, CHANGE, one->topic, 0, one->offset, one->handle, 15000);
     const kit_answer *answer = expect(m->client, m->opaque, OK);
-    snprintf(one->handle, sizeof one->handle, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %d broker-a 0 %" PRId64, one->offset, kit_number(answer, "popTime"),
-             kit_number(answer, "invisibleTime"), kit_number(answer, "reviveQid"), strcmp(one->topic, RETRY) == 0, one->offset);
+    snprintf(one->handle, sizeof one->handle, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %d broker-a 0 %" PRId64,
+             one->offset, kit_number(answer, "popTime"), kit_number(answer, "invisibleTime"),
+             kit_number(answer, "reviveQid"), strcmp(one->topic, RETRY) == 0, one->offset);
 }
 
 static void settle(member *m, held *one, bool always)
@@ -149,7 +152,8 @@ static void every_message_is_consumed(bool merge)
     kit_broker_start_pops_threads(&kit, kit_directory(), &(cmq_pop_service_options){.merge = merge}, LOOPS);
     atomic_store(&left, MESSAGES);
     for (int i = 0; i < MESSAGES; i++) atomic_store(&consumed[i], false);
-    for (int i = 0; i < MEMBERS; i++) members[i] = (member){.client = kit_client(&kit), .random_state = cmq_test_random()};
+    for (int i = 0; i < MEMBERS; i++)
+        members[i] = (member){.client = kit_client(&kit), .random_state = cmq_test_random()};
     for (int i = 0; i < MESSAGES; i++) {
         char body[16];
         snprintf(body, sizeof body, "%d", i);

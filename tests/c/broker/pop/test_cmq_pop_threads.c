@@ -1,5 +1,5 @@
-/* Pops over loops that run at the same time, asked through several connections at once: each message is given to one, and the group's offset comes to the end,
- * while another thread keeps the buffer's time. Threads: yes. */
+/* Pops over loops that run at the same time, asked through several connections at once: each message is given to one,
+ * and the group's offset comes to the end, while another thread keeps the buffer's time. Threads: yes. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -132,5 +132,6 @@ static void a_pop_that_is_held_while_its_queue_becomes_free_goes_on(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(when_all_is_stored), CMQ_TEST(when_pops_are_merged), CMQ_TEST(waiting_pops_on_any_loop_get_each_message_once),
+CMQ_TEST_MAIN(CMQ_TEST(when_all_is_stored), CMQ_TEST(when_pops_are_merged),
+              CMQ_TEST(waiting_pops_on_any_loop_get_each_message_once),
               CMQ_TEST(a_pop_that_is_held_while_its_queue_becomes_free_goes_on))

@@ -1,4 +1,5 @@
-/* Tests csrc/broker/send/cmq_recall.c: the handle of a real broker's answer, and every length within the room that is asked for. */
+/* Tests csrc/broker/send/cmq_recall.c: the handle of a real broker's answer, and every length within the room that is
+ * asked for. */
 #include "broker/send/cmq_recall.h"
 
 #include <stdlib.h>
@@ -24,8 +25,10 @@ static const char *handle_of(const char *topic, const char *broker, int64_t out_
 static void handles_are_upstream_s(void)
 {
     /* v1 TimerT broker-a 1795260282001 FD00000000000000000000000000000230835FFD2B276972099009D7, of the golden run */
-    CHECK(strcmp(handle_of("TimerT", "broker-a", 1795260282000, "FD00000000000000000000000000000230835FFD2B276972099009D7"),
-                 "djEgVGltZXJUIGJyb2tlci1hIDE3OTUyNjAyODIwMDEgRkQwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDIzMDgzNUZGRDJCMjc2OTcyMDk5MDA5RDc=") == 0);
+    CHECK(strcmp(handle_of("TimerT", "broker-a", 1795260282000,
+                           "FD00000000000000000000000000000230835FFD2B276972099009D7"),
+                 "djEgVGltZXJUIGJyb2tlci1hIDE3OTUyNjAyODIwMDEgRkQwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDIzMDgzNUZGRDJCM"
+                 "jc2OTcyMDk5MDA5RDc=") == 0);
     CHECK(strcmp(handle_of("a", "b", 0, ""), "djEgYSBiIDEg") == 0);
     CHECK(strcmp(handle_of("a", "b", 0, "?"), "djEgYSBiIDEgPw==") == 0);
     CHECK(strcmp(handle_of("a", "b", 0, "?>"), "djEgYSBiIDEgPz4=") == 0);

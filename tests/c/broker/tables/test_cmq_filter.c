@@ -39,13 +39,16 @@ static void tags_are_trimmed_and_hashed_as_java_does(void)
     CHECK_INT(count, 4);
     for (uint32_t i = 1; i < count; i++) CHECK(hashes[i - 1] < hashes[i]);
     CHECK(!cmq_filter_is_all(filter));
-    CHECK(cmq_filter_kit_passes(filter, code("paid")) && cmq_filter_kit_passes(filter, code("shipped")) && cmq_filter_kit_passes(filter, code("*")));
+    CHECK(cmq_filter_kit_passes(filter, code("paid")) && cmq_filter_kit_passes(filter, code("shipped")) &&
+          cmq_filter_kit_passes(filter, code("*")));
     CHECK(cmq_filter_kit_passes(filter, 3045921));   /* "café".hashCode() */
-    CHECK(!cmq_filter_kit_passes(filter, code(" paid ")) && !cmq_filter_kit_passes(filter, 0) && !cmq_filter_kit_passes(filter, code("open")));
+    CHECK(!cmq_filter_kit_passes(filter, code(" paid ")) && !cmq_filter_kit_passes(filter, 0) &&
+          !cmq_filter_kit_passes(filter, code("open")));
     cmq_filter_release(filter);
 
     filter = parse("a|||b");   /* the first two of three bars divide */
-    CHECK(cmq_filter_kit_passes(filter, code("a")) && cmq_filter_kit_passes(filter, code("|b")) && !cmq_filter_kit_passes(filter, code("b")));
+    CHECK(cmq_filter_kit_passes(filter, code("a")) && cmq_filter_kit_passes(filter, code("|b")) &&
+          !cmq_filter_kit_passes(filter, code("b")));
     cmq_filter_release(filter);
 }
 
@@ -76,11 +79,13 @@ static void many_tags_up_to_the_limit(void)
     uint32_t count;
     cmq_filter_hashes(filter, &count);
     CHECK_INT(count, most);
-    CHECK(cmq_filter_kit_passes(filter, code("tag0000")) && cmq_filter_kit_passes(filter, code("tag0fff")) && !cmq_filter_kit_passes(filter, code("tag1000")));
+    CHECK(cmq_filter_kit_passes(filter, code("tag0000")) && cmq_filter_kit_passes(filter, code("tag0fff")) &&
+          !cmq_filter_kit_passes(filter, code("tag1000")));
     cmq_filter_release(filter);
     CHECK_STATUS(cmq_filter_parse(cmq_slice_of_text(text), &filter), CMQ_ERR_LIMIT);
     memset(text, '|', (size_t)most * PIECE_BYTES);
-    CHECK_STATUS(cmq_filter_parse((cmq_slice){.data = (uint8_t *)text, .bytes = (size_t)most * PIECE_BYTES}, &filter), CMQ_ERR_LIMIT);
+    CHECK_STATUS(cmq_filter_parse((cmq_slice){.data = (uint8_t *)text, .bytes = (size_t)most * PIECE_BYTES}, &filter),
+                 CMQ_ERR_LIMIT);
     free(text);
 }
 
@@ -102,5 +107,5 @@ static void equal_filters(void)
     cmq_filter_release(NULL);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(all_is_a_star_or_nothing), CMQ_TEST(tags_are_trimmed_and_hashed_as_java_does), CMQ_TEST(nothing_passes_a_blank),
-              CMQ_TEST(many_tags_up_to_the_limit), CMQ_TEST(equal_filters))
+CMQ_TEST_MAIN(CMQ_TEST(all_is_a_star_or_nothing), CMQ_TEST(tags_are_trimmed_and_hashed_as_java_does),
+              CMQ_TEST(nothing_passes_a_blank), CMQ_TEST(many_tags_up_to_the_limit), CMQ_TEST(equal_filters))

@@ -1,4 +1,5 @@
-/* Tests csrc/broker/tables/cmq_offsets.c: commits, resets, removal, what changed, limits; random work against a plain model. Threads: yes. */
+/* Tests csrc/broker/tables/cmq_offsets.c: commits, resets, removal, what changed, limits; random work against a plain
+ * model. Threads: yes. */
 #include "broker/tables/cmq_offsets.h"
 
 #include <malloc.h>
@@ -53,9 +54,9 @@ static const char *changes(cmq_offsets *offsets, uint32_t capacity)
     cmq_offsets_take_changes(offsets, &items);
     CHECK(items.count <= capacity);
     for (uint32_t i = 0; i < items.count; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s/%.*s/%d=%lld", i > 0 ? " " : "", (int)list[i].group.bytes,
-                                 (const char *)list[i].group.data, (int)list[i].topic.bytes, (const char *)list[i].topic.data, (int)list[i].queue_id,
-                                 (long long)list[i].offset);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s/%.*s/%d=%lld", i > 0 ? " " : "",
+                                 (int)list[i].group.bytes, (const char *)list[i].group.data, (int)list[i].topic.bytes,
+                                 (const char *)list[i].topic.data, (int)list[i].queue_id, (long long)list[i].offset);
     return text;
 }
 
@@ -160,7 +161,10 @@ static void a_reset_waits_for_the_next_pull(void)
     cmq_offsets_destroy(offsets);
 }
 
-static cmq_offset_asker asker(uint64_t conn, int64_t now_s) { return (cmq_offset_asker){.conn = conn, .now_ns = now_s * INT64_C(1000000000)}; }
+static cmq_offset_asker asker(uint64_t conn, int64_t now_s)
+{
+    return (cmq_offset_asker){.conn = conn, .now_ns = now_s * INT64_C(1000000000)};
+}
 
 /* The member that loses the queue is notified, does not act on it, and commits its old place late. */
 static void former_owner_does_not_undo_a_reset(void)
@@ -358,7 +362,8 @@ static void random_work_as_in_a_model(void)
     memset(m->offset, 0xFF, sizeof m->offset);
     memset(m->written, 0xFF, sizeof m->written);
     for (int i = 0; i < 60000; i++) {
-        const int g = rand_r(&seed) % MODEL_GROUPS, t = rand_r(&seed) % MODEL_TOPICS, q = rand_r(&seed) % MODEL_QUEUES, act = rand_r(&seed) % 100;
+        const int g = rand_r(&seed) % MODEL_GROUPS, t = rand_r(&seed) % MODEL_TOPICS, q = rand_r(&seed) % MODEL_QUEUES,
+                  act = rand_r(&seed) % 100;
         const char group[] = {'g', (char)('0' + g), '\0'}, topic[] = {'t', (char)('0' + t), '\0'};
         const cmq_offset_key of = key(group, topic, q);
         const int64_t offset = rand_r(&seed) % 1000;
@@ -454,12 +459,14 @@ static void no_group_takes_the_shared_room(void)
         snprintf(name, sizeof name, "greedy-%d", group);
         cmq_offset_key key = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T")};
         cmq_status status = CMQ_OK;
-        for (key.queue_id = 0; key.queue_id < 65536 && status == CMQ_OK; key.queue_id++) status = cmq_offsets_begin(offsets, &key, 0, (cmq_offset_asker){0});
+        for (key.queue_id = 0; key.queue_id < 65536 && status == CMQ_OK; key.queue_id++)
+            status = cmq_offsets_begin(offsets, &key, 0, (cmq_offset_asker){0});
         CHECK_STATUS(status, CMQ_ERR_LIMIT);
         /* Other groups have room. */
         for (int small = 0; small < 4; small++) {
             snprintf(name, sizeof name, "small-%d-%d", group, small);
-            const cmq_offset_key own = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = small};
+            const cmq_offset_key own = {
+                .group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = small};
             CHECK_OK(cmq_offsets_commit(offsets, &own, 5));
         }
     }
@@ -485,7 +492,8 @@ static uint32_t take_all(cmq_offsets *offsets, uint32_t first_group, cmq_offset_
     char name[32];
     for (uint32_t count = 0;; count++) {
         snprintf(name, sizeof name, "many-%u", first_group + count / 64);
-        const cmq_offset_key key = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = (int32_t)(count % 64)};
+        const cmq_offset_key key = {
+            .group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = (int32_t)(count % 64)};
         const cmq_status status = cmq_offsets_commit_of(offsets, &key, 1, asker);
         if (status == CMQ_OK) continue;
         CHECK_STATUS(status, CMQ_ERR_LIMIT);
@@ -498,7 +506,8 @@ static void no_client_takes_what_all_share(void)
 {
     enum { ENTRIES = 400000 };
     cmq_offsets *offsets;
-    cmq_offset_asker greedy = {.conn = 3, .network = 0x1234567890ABCDEF, .now_ns = 1}, other = {.conn = 4, .network = 0xFEDCBA0987654321, .now_ns = 1};
+    cmq_offset_asker greedy = {.conn = 3, .network = 0x1234567890ABCDEF, .now_ns = 1},
+                     other = {.conn = 4, .network = 0xFEDCBA0987654321, .now_ns = 1};
     const cmq_offset_key key = {.group = cmq_slice_of_text("g"), .topic = cmq_slice_of_text("U")};
     CHECK_OK(cmq_offsets_create(&offsets, ENTRIES));
     cmq_offsets_share_out(offsets);
@@ -518,9 +527,12 @@ static void no_client_takes_what_all_share(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(no_client_takes_what_all_share),
-              CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
-              CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(former_owner_does_not_undo_a_reset),
-              CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere), CMQ_TEST(resets_beyond_the_fences_end_with_the_first_pull_that_gets_one),
+              CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together),
+              CMQ_TEST(wrong_keys_are_refused), CMQ_TEST(a_reset_waits_for_the_next_pull),
+              CMQ_TEST(former_owner_does_not_undo_a_reset),
+              CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere),
+              CMQ_TEST(resets_beyond_the_fences_end_with_the_first_pull_that_gets_one),
               CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
-              CMQ_TEST(removals_are_listed_before_later_changes), CMQ_TEST(the_version_steps_every_500_commits), CMQ_TEST(entries_are_limited),
-              CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(random_work_as_in_a_model), CMQ_TEST(loops_beside_the_control_thread))
+              CMQ_TEST(removals_are_listed_before_later_changes), CMQ_TEST(the_version_steps_every_500_commits),
+              CMQ_TEST(entries_are_limited), CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(random_work_as_in_a_model),
+              CMQ_TEST(loops_beside_the_control_thread))

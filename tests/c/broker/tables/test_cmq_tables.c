@@ -35,7 +35,8 @@ static void free_tables(cmq_tables *tables, cmq_tables_reader *reader)
 
 static void put_topic(cmq_tables *tables, const char *name, int32_t queues)
 {
-    const cmq_topic_entry topic = {.name = cmq_slice_of_text(name), .read_queues = queues, .write_queues = queues + 1, .perm = 6};
+    const cmq_topic_entry topic = {
+        .name = cmq_slice_of_text(name), .read_queues = queues, .write_queues = queues + 1, .perm = 6};
     CHECK_OK(cmq_tables_put_topic(tables, &topic));
 }
 
@@ -51,10 +52,23 @@ static void topics_and_groups(void)
     cmq_tables_reader *reader;
     cmq_tables *tables = make_tables(&reader);
     char name[] = "orders";
-    const cmq_topic_entry topic = {.name = cmq_slice_of_text(name), .read_queues = 4, .write_queues = 8, .perm = 6, .sys_flag = 3, .order = true,
-                                   .kind = CMQ_TOPIC_BATCH, .message_type = CMQ_MESSAGE_FIFO};
-    const cmq_group_entry group = {.name = cmq_slice_of_text("g"), .consume_enable = true, .consume_from_min = true, .notify = true,
-                                   .retry_queues = 2, .retry_max = 16, .sys_flag = 5, .broker_id = 0, .which_broker_when_slow = 1};
+    const cmq_topic_entry topic = {.name = cmq_slice_of_text(name),
+                                   .read_queues = 4,
+                                   .write_queues = 8,
+                                   .perm = 6,
+                                   .sys_flag = 3,
+                                   .order = true,
+                                   .kind = CMQ_TOPIC_BATCH,
+                                   .message_type = CMQ_MESSAGE_FIFO};
+    const cmq_group_entry group = {.name = cmq_slice_of_text("g"),
+                                   .consume_enable = true,
+                                   .consume_from_min = true,
+                                   .notify = true,
+                                   .retry_queues = 2,
+                                   .retry_max = 16,
+                                   .sys_flag = 5,
+                                   .broker_id = 0,
+                                   .which_broker_when_slow = 1};
     CHECK_OK(cmq_tables_put_topic(tables, &topic));
     CHECK_OK(cmq_tables_put_group(tables, &group));
     name[0] = 'x';   /* it was copied */
@@ -69,13 +83,18 @@ static void topics_and_groups(void)
     CHECK(of_group != NULL && of_group->consume_enable && !of_group->consume_broadcast_enable && of_group->notify);
     CHECK_INT(of_group->retry_max, 16);
     CHECK_INT(of_group->which_broker_when_slow, 1);
-    CHECK(cmq_tables_topic(reader, cmq_slice_of_text("g")) == NULL && cmq_tables_group(reader, cmq_slice_of_text("orders")) == NULL);
-    CHECK(cmq_tables_consumer(reader, cmq_slice_of_text("g")) == NULL && cmq_tables_topic(reader, CMQ_SLICE_NONE) == NULL);
+    CHECK(cmq_tables_topic(reader, cmq_slice_of_text("g")) == NULL &&
+          cmq_tables_group(reader, cmq_slice_of_text("orders")) == NULL);
+    CHECK(cmq_tables_consumer(reader, cmq_slice_of_text("g")) == NULL &&
+          cmq_tables_topic(reader, CMQ_SLICE_NONE) == NULL);
     cmq_tables_leave(reader);
-    CHECK(cmq_tables_remove_topic(tables, cmq_slice_of_text("orders")) && !cmq_tables_remove_topic(tables, cmq_slice_of_text("orders")));
-    CHECK(cmq_tables_remove_group(tables, cmq_slice_of_text("g")) && !cmq_tables_remove_group(tables, cmq_slice_of_text("g")));
+    CHECK(cmq_tables_remove_topic(tables, cmq_slice_of_text("orders")) &&
+          !cmq_tables_remove_topic(tables, cmq_slice_of_text("orders")));
+    CHECK(cmq_tables_remove_group(tables, cmq_slice_of_text("g")) &&
+          !cmq_tables_remove_group(tables, cmq_slice_of_text("g")));
     cmq_tables_enter(reader);
-    CHECK(cmq_tables_topic(reader, cmq_slice_of_text("orders")) == NULL && cmq_tables_group(reader, cmq_slice_of_text("g")) == NULL);
+    CHECK(cmq_tables_topic(reader, cmq_slice_of_text("orders")) == NULL &&
+          cmq_tables_group(reader, cmq_slice_of_text("g")) == NULL);
     cmq_tables_leave(reader);
     free_tables(tables, reader);
 }
@@ -146,8 +165,11 @@ static void put_consumer(cmq_tables *tables, const char *a, const char *longer, 
         {.topic = cmq_slice_of_text("Longer"), .filter = filters[1], .sub_version = version},
         {.topic = cmq_slice_of_text("A"), .filter = filters[0], .sub_version = version, .read_forbidden = true},
     };
-    const cmq_consumer_entry consumer = {.group = cmq_slice_of_text("g"), .model = CMQ_MODEL_BROADCASTING, .type = CMQ_CONSUME_PASSIVELY,
-                                         .subscription_count = 2, .subscriptions = subscriptions};
+    const cmq_consumer_entry consumer = {.group = cmq_slice_of_text("g"),
+                                         .model = CMQ_MODEL_BROADCASTING,
+                                         .type = CMQ_CONSUME_PASSIVELY,
+                                         .subscription_count = 2,
+                                         .subscriptions = subscriptions};
     CHECK_OK(cmq_tables_put_consumer(tables, &consumer));
     cmq_filter_release(filters[0]);
     cmq_filter_release(filters[1]);
@@ -167,9 +189,11 @@ static void a_serial_follows_the_filter(void)
     cmq_tables_enter(reader);
     const cmq_subscription *first = subscription(reader, "A"), *other = subscription(reader, "Longer");
     CHECK(first != NULL && other != NULL && subscription(reader, "B") == NULL && subscription(reader, "") == NULL);
-    CHECK(first->read_forbidden && !other->read_forbidden && first->serial != other->serial && first->serial != 0 && other->serial != 0);
+    CHECK(first->read_forbidden && !other->read_forbidden && first->serial != other->serial && first->serial != 0 &&
+          other->serial != 0);
     CHECK(cmq_tables_consumer(reader, cmq_slice_of_text("g"))->model == CMQ_MODEL_BROADCASTING);
-    CHECK(cmq_filter_is_all(other->filter) && cmq_filter_kit_passes(first->filter, (int32_t)cmq_jhash(cmq_slice_of_text("y"))));
+    CHECK(cmq_filter_is_all(other->filter) &&
+          cmq_filter_kit_passes(first->filter, (int32_t)cmq_jhash(cmq_slice_of_text("y"))));
     put_consumer(tables, "y || x", "*", 2);   /* the same, written otherwise, and newer */
     const cmq_subscription *second = subscription(reader, "A");
     CHECK_INT(second->sub_version, 2);
@@ -194,7 +218,8 @@ static void another_type_is_another_filter(void)
     cmq_tables_reader *reader;
     cmq_tables *tables = make_tables(&reader);
     cmq_subscription subscriptions[] = {{.topic = cmq_slice_of_text("T")}};   /* filter NULL: all */
-    const cmq_consumer_entry consumer = {.group = cmq_slice_of_text("g"), .subscription_count = 1, .subscriptions = subscriptions};
+    const cmq_consumer_entry consumer = {
+        .group = cmq_slice_of_text("g"), .subscription_count = 1, .subscriptions = subscriptions};
     CHECK_OK(cmq_tables_put_consumer(tables, &consumer));
     cmq_tables_enter(reader);
     const uint64_t before = subscription(reader, "T")->serial;
@@ -217,7 +242,8 @@ static void wrong_input_is_refused(void)
     CHECK_OK(cmq_tables_put_topic(tables, &(cmq_topic_entry){.name = longest}));
     CHECK_STATUS(cmq_tables_put_topic(tables, &(cmq_topic_entry){.name = longer}), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_tables_put_group(tables, &(cmq_group_entry){.name = CMQ_SLICE_NONE}), CMQ_ERR_ARGUMENT);
-    const cmq_subscription twice[] = {{.topic = cmq_slice_of_text("T")}, {.topic = cmq_slice_of_text("U")}, {.topic = cmq_slice_of_text("T")}};
+    const cmq_subscription twice[] = {
+        {.topic = cmq_slice_of_text("T")}, {.topic = cmq_slice_of_text("U")}, {.topic = cmq_slice_of_text("T")}};
     cmq_consumer_entry consumer = {.group = cmq_slice_of_text("g"), .subscription_count = 3, .subscriptions = twice};
     CHECK_STATUS(cmq_tables_put_consumer(tables, &consumer), CMQ_ERR_ARGUMENT);
     consumer.subscription_count = CMQ_TABLES_SUBSCRIPTIONS_MAX + 1;
@@ -305,7 +331,8 @@ static void *read_all_the_time(void *argument)
             if (seen[k] != NULL) CHECK_BYTES(seen[k]->name.data, seen[k]->name.bytes, name, strlen(name));
         }
         const cmq_consumer_entry *consumer = cmq_tables_consumer(reader, cmq_slice_of_text("g"));
-        const cmq_subscription *a = consumer != NULL ? cmq_consumer_subscription(consumer, cmq_slice_of_text("A")) : NULL;
+        const cmq_subscription *a =
+            consumer != NULL ? cmq_consumer_subscription(consumer, cmq_slice_of_text("A")) : NULL;
         if (a != NULL) CHECK(cmq_filter_kit_passes(a->filter, (int32_t)cmq_jhash(cmq_slice_of_text("x"))));
         for (int k = 0; k < 8; k++)
             if (seen[k] != NULL) CHECK_INT(seen[k]->write_queues, seen[k]->read_queues + 1);
@@ -337,6 +364,7 @@ static void readers_beside_a_writer(void)
     cmq_tables_destroy(r.tables);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(topics_and_groups), CMQ_TEST(perm_of_the_broker), CMQ_TEST(found_entries_stay), CMQ_TEST(readers_up_to_the_limit),
-              CMQ_TEST(a_serial_follows_the_filter), CMQ_TEST(another_type_is_another_filter), CMQ_TEST(wrong_input_is_refused),
+CMQ_TEST_MAIN(CMQ_TEST(topics_and_groups), CMQ_TEST(perm_of_the_broker), CMQ_TEST(found_entries_stay),
+              CMQ_TEST(readers_up_to_the_limit), CMQ_TEST(a_serial_follows_the_filter),
+              CMQ_TEST(another_type_is_another_filter), CMQ_TEST(wrong_input_is_refused),
               CMQ_TEST(fifty_thousand_topics), CMQ_TEST(names_come_and_go), CMQ_TEST(readers_beside_a_writer))

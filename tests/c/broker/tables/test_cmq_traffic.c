@@ -12,7 +12,10 @@
 
 enum { TOPICS = 300, GROUPS = 3 };
 
-static void name_of(char *name, size_t bytes, const char *kind, int number) { snprintf(name, bytes, "%s-%d", kind, number); }
+static void name_of(char *name, size_t bytes, const char *kind, int number)
+{
+    snprintf(name, bytes, "%s-%d", kind, number);
+}
 
 static void count_all(cmq_traffic *traffic)
 {

@@ -90,7 +90,8 @@ static cmq_timer_counters counters_of(cmq_timer *timer)
     return counters;
 }
 
-static void append_to(cmq_store *store, cmq_slice topic, int32_t queue_id, const char *properties, cmq_slice more, const char *body)
+static void append_to(cmq_store *store, cmq_slice topic, int32_t queue_id, const char *properties, cmq_slice more,
+                      const char *body)
 {
     cmq_appended appended;
     const cmq_append append = {.common = {.topic = topic, .queue_id = queue_id},
@@ -102,8 +103,8 @@ static void append_to(cmq_store *store, cmq_slice topic, int32_t queue_id, const
 }
 
 /* Send a message as the broker does. */
-static void send_with(cmq_store *store, const cmq_timer_options *options, const char *topic, int32_t queue_id, int64_t deliver_ms, const char *body,
-                      const char *properties)
+static void send_with(cmq_store *store, const cmq_timer_options *options, const char *topic, int32_t queue_id,
+                      int64_t deliver_ms, const char *body, const char *properties)
 {
     cmq_timer_parked parked;
     CHECK_OK(cmq_timer_park(options, kit_slice(topic), queue_id, deliver_ms, now(), &parked));
@@ -152,8 +153,8 @@ static const char *pairs(cmq_slice properties)
     cmq_slice name, value;
     text[0] = '\0';
     while (cmq_property_next(&properties, &name, &value))
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s=%.*s", used > 0 ? " " : "", (int)name.bytes, (const char *)name.data,
-                                 (int)value.bytes, (const char *)value.data);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s=%.*s", used > 0 ? " " : "", (int)name.bytes,
+                                 (const char *)name.data, (int)value.bytes, (const char *)value.data);
     return text;
 }
 
@@ -171,16 +172,19 @@ static void parking_by_time(void)
     CHECK_INT(parked.out_ms, 1700000005000);
     CHECK_OK(cmq_timer_park(&fine, kit_slice("orders"), 7, 1700000005000, 1700000000000, &parked));
     CHECK_INT(parked.out_ms, 1700000004999);
-    CHECK_STATUS(cmq_timer_park(&fine, kit_slice("orders"), 7, 1700000005001, 1700000000000, &parked), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(cmq_timer_park(&fine, kit_slice("orders"), 7, 1700000005001, 1700000000000, &parked),
+                 CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_timer_park(&options, kit_slice("orders"), 0, 1700000000000, 1700000000000, &parked), CMQ_END);
     CHECK_STATUS(cmq_timer_park(&options, kit_slice("orders"), 0, INT64_MIN, 1700000000000, &parked), CMQ_END);
     CHECK_OK(cmq_timer_park(&options, kit_slice("orders"), 0, 1700000000000 + 259200000, 1700000000000, &parked));
     CHECK_STATUS(cmq_timer_park(&options, kit_slice("orders"), 0, INT64_MAX, 1700000000000, &parked), CMQ_ERR_ARGUMENT);
-    CHECK_TEXT(cmq_last_error()->text, "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; or if set del msg, the delay "
+    CHECK_TEXT(cmq_last_error()->text, "timer message illegal, the delay time should not be bigger than the max delay "
+                                       "259200000ms; or if set del msg, the delay "
                                        "time should be bigger than the current time");
     char topic[257];
     memset(topic, 't', sizeof topic);
-    const cmq_slice longest = {.data = (uint8_t *)topic, .bytes = 255}, longer = {.data = (uint8_t *)topic, .bytes = 256};
+    const cmq_slice longest = {.data = (uint8_t *)topic, .bytes = 255},
+                    longer = {.data = (uint8_t *)topic, .bytes = 256};
     CHECK_OK(cmq_timer_park(&options, longest, INT32_MAX, 1700000005000, 1700000000000, &parked));
     CHECK(parked.extra.bytes <= sizeof parked.bytes);
     CHECK_STATUS(cmq_timer_park(&options, longer, 0, 1700000005000, 1700000000000, &parked), CMQ_ERR_TOPIC);
@@ -239,7 +243,8 @@ static void a_congested_slot_refuses(void)
     CHECK_OK(cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked));
     for (int i = 0; i < 5; i++) send_at(store, now() + 5000, "x");
     step(timer);
-    for (int i = 0; i < 1000; i++) refused += cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked) == CMQ_ERR_LIMIT;
+    for (int i = 0; i < 1000; i++)
+        refused += cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked) == CMQ_ERR_LIMIT;
     CHECK(refused > 300 && refused < 700);
     for (int i = 0; i < 5; i++) send_at(store, now() + 5000, "x");
     step(timer);
@@ -286,12 +291,19 @@ static void everything_of_the_record_is_kept(void)
     const cmq_timer_options plain = {0};
     const cmq_record_host born = {.address = {0x20, 1, 0xd, 0xb8, [15] = 1}, .port = 1234, .ipv6 = true};
     CHECK_OK(cmq_timer_park(&plain, kit_slice("T"), 3, began + 2500, began, &parked));
-    const cmq_append append = {.common = {.topic = parked.topic, .queue_id = 0, .flag = 77, .sys_flag = CMQ_SYS_COMPRESSED | CMQ_SYS_COMPRESSION_ZLIB,
-                                          .born_timestamp_ms = 123456, .born_host = born, .reconsume_times = 4},
-                               .count = 1,
-                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("body")},
-                               .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("KEYS\001k\002TAGS\001paid\002TIMER_DELAY_MS\0012500\002")},
-                               .properties_more = {.kind = CMQ_COLUMN_ONE, .one = parked.extra}};
+    const cmq_append append = {
+        .common = {.topic = parked.topic,
+                   .queue_id = 0,
+                   .flag = 77,
+                   .sys_flag = CMQ_SYS_COMPRESSED | CMQ_SYS_COMPRESSION_ZLIB,
+                   .born_timestamp_ms = 123456,
+                   .born_host = born,
+                   .reconsume_times = 4},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("body")},
+        .properties = {.kind = CMQ_COLUMN_ONE,
+                       .one = kit_slice("KEYS\001k\002TAGS\001paid\002TIMER_DELAY_MS\0012500\002")},
+        .properties_more = {.kind = CMQ_COLUMN_ONE, .one = parked.extra}};
     CHECK_OK(cmq_store_append(store, &append, &appended));
     step(timer);
     pass(3021);
@@ -307,7 +319,8 @@ static void everything_of_the_record_is_kept(void)
     const cmq_record_view view = kit_view(&found->items[0]);
     char expected[512];
     snprintf(expected, sizeof expected,
-             "KEYS=k TAGS=paid TIMER_DELAY_MS=2500 TIMER_OUT_MS=%lld REAL_TOPIC=T REAL_QID=3 TIMER_ENQUEUE_MS=%lld TIMER_DEQUEUE_MS=%lld",
+             "KEYS=k TAGS=paid TIMER_DELAY_MS=2500 TIMER_OUT_MS=%lld REAL_TOPIC=T REAL_QID=3 TIMER_ENQUEUE_MS=%lld "
+             "TIMER_DEQUEUE_MS=%lld",
              (long long)began + 2000, (long long)began, (long long)began + 3021);
     CHECK_TEXT(pairs(view.properties), expected);
     CHECK_INT(view.queue_id, 3);
@@ -513,7 +526,8 @@ static void timers_outlive_everything(void)
     CHECK_INT(counters_of(timer).pending, 21);
     pass(20000);
     step(timer);
-    CHECK_TEXT(delivered(store), "0 5 10 15 20 25 30 1 6 11 16 21 26 31 2 7 12 17 22 27 32 3 8 13 18 23 28 33 4 9 14 19 24 29 34");
+    CHECK_TEXT(delivered(store),
+               "0 5 10 15 20 25 30 1 6 11 16 21 26 31 2 7 12 17 22 27 32 3 8 13 18 23 28 33 4 9 14 19 24 29 34");
     CHECK_INT(counters_of(timer).late, 0);
     finish(timer, store);
 }
@@ -669,8 +683,8 @@ static void copy_wheel(const char *name)
     if (name == NULL) CHECK(unlink(kept) == 0);
 }
 
-/* A clock three weeks ahead put timers into slots that lie further ahead of the true time than the wheel turns. They make way for those of the true time,
- * are delivered when they are due, and once. */
+/* A clock three weeks ahead put timers into slots that lie further ahead of the true time than the wheel turns. They
+ * make way for those of the true time, are delivered when they are due, and once. */
 static void a_clock_weeks_ahead_that_is_set_back(void)
 {
     for (int restarted = 0; restarted < 2; restarted++) {
@@ -778,7 +792,8 @@ static void undeliverable_timers(void)
     const long long out = (long long)now() + 2000;
     append_to(store, kit_slice(CMQ_TOPIC_TIMER), 0, "", CMQ_SLICE_NONE, "no properties");
     append_to(store, kit_slice(CMQ_TOPIC_TIMER), 0, "TIMER_OUT_MS\001soon\002", CMQ_SLICE_NONE, "no number");
-    static const char *const targets[] = {"", "REAL_TOPIC\001T\002", "REAL_TOPIC\001T\002REAL_QID\001-1\002", "REAL_TOPIC\001rmq_sys_wheel_timer\002REAL_QID\0010\002",
+    static const char *const targets[] = {"", "REAL_TOPIC\001T\002", "REAL_TOPIC\001T\002REAL_QID\001-1\002",
+                                          "REAL_TOPIC\001rmq_sys_wheel_timer\002REAL_QID\0010\002",
                                           "REAL_TOPIC\001RMQ_SYS_TRANS_HALF_TOPIC\002REAL_QID\0010\002"};
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         snprintf(bad, sizeof bad, "TIMER_OUT_MS\001%lld\002%s", out, targets[i]);
@@ -796,7 +811,8 @@ static void undeliverable_timers(void)
 
 /* ---- damage ---- */
 
-/* A unit that reads as zeros, one that names none before it, and one that names another slot's: the others of the slot are delivered, once each. */
+/* A unit that reads as zeros, one that names none before it, and one that names another slot's: the others of the slot
+ * are delivered, once each. */
 static void a_damaged_unit_hides_no_others(void)
 {
     static const int64_t places[] = {0, 4, 4};   /* the whole unit; the position of the one before */
@@ -815,7 +831,8 @@ static void a_damaged_unit_hides_no_others(void)
         pass(2000);
         step(timer);   /* written */
         cmq_store_i64(bytes, values[way]);
-        kit_write_bytes(kit_path(root, "timerlog/00000000000000000000"), 4 * CMQ_TIMER_UNIT_BYTES + places[way], bytes, sizeof bytes);
+        kit_write_bytes(kit_path(root, "timerlog/00000000000000000000"), 4 * CMQ_TIMER_UNIT_BYTES + places[way], bytes,
+                        sizeof bytes);
         pass(3000);
         step(timer);
         CHECK_TEXT(delivered(store), expected[way]);
@@ -832,9 +849,11 @@ static void a_slot_beyond_all_time(void)
     cmq_store *store = open_store();
     cmq_timer *timer = make_timer(store);
     send_at(store, now() + 5000, "a");
-    for (int i = 0; i < 40; i++) send_at(store, now() + 6000, "b");   /* several files of the log: the wheel is believed about the first */
+    for (int i = 0; i < 40; i++) send_at(store, now() + 6000, "b");   /* several files of the log: the wheel is believed
+                                                                       * about the first */
     step(timer);
-    const int64_t number = (now() + 4999) / 1000, beyond = number + INT64_C(12000000000000000) / CMQ_TIMER_SLOTS * CMQ_TIMER_SLOTS;
+    const int64_t number = (now() + 4999) / 1000,
+                  beyond = number + INT64_C(12000000000000000) / CMQ_TIMER_SLOTS * CMQ_TIMER_SLOTS;
     stop(timer);
     kit_close(store);
     uint8_t bytes[8];
@@ -851,10 +870,12 @@ static void a_slot_beyond_all_time(void)
     finish(timer, store);
 }
 
-/* Files of random damage: it opens and goes on, or says what is wrong; it never hangs, nor delivers what nobody sent. */
+/* Files of random damage: it opens and goes on, or says what is wrong; it never hangs, nor delivers what nobody
+ * sent. */
 static void damaged_files(void)
 {
-    static const char *const files[] = {"timerwheel", "timerlog/00000000000000000000", "timerlog/00000000000000000543", "config/timercheck"};
+    static const char *const files[] = {"timerwheel", "timerlog/00000000000000000000", "timerlog/00000000000000000543",
+                                        "config/timercheck"};
     const char *directory = kit_directory();
     const uint64_t rounds = kit_amount("CMQ_DAMAGE_ROUNDS", 60, 5000);
     for (uint64_t round = 0; round < rounds; round++) {
@@ -867,9 +888,11 @@ static void damaged_files(void)
         kit_close(store);
         for (uint64_t damages = 1 + cmq_test_random_below(4); damages > 0; damages--) {
             const char *path = kit_path(root, files[cmq_test_random_below(4)]);
-            const int64_t bytes = kit_file_bytes(path), at = strstr(path, "wheel") != NULL ? (now() / 1000 + 2) % CMQ_TIMER_SLOTS * 32 : 0;
+            const int64_t bytes = kit_file_bytes(path),
+                          at = strstr(path, "wheel") != NULL ? (now() / 1000 + 2) % CMQ_TIMER_SLOTS * 32 : 0;
             const int64_t flipped = at + (int64_t)cmq_test_random_below(at > 0 ? 96 : 600);
-            if (bytes > 0 && cmq_test_random_below(8) == 0) kit_resize(path, (int64_t)cmq_test_random_below((uint64_t)bytes + 1));
+            if (bytes > 0 && cmq_test_random_below(8) == 0)
+                kit_resize(path, (int64_t)cmq_test_random_below((uint64_t)bytes + 1));
             else if (flipped < bytes) kit_flip(path, flipped, (uint8_t)(1u << cmq_test_random_below(8)));
         }
         store = open_again();
@@ -917,11 +940,14 @@ static void the_thread_delivers(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST(a_congested_slot_refuses), CMQ_TEST(delivered_when_its_slot_is_over),
-              CMQ_TEST(everything_of_the_record_is_kept), CMQ_TEST(a_slot_keeps_the_order_of_parking), CMQ_TEST(late_messages_go_at_once),
+CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST(a_congested_slot_refuses),
+              CMQ_TEST(delivered_when_its_slot_is_over), CMQ_TEST(everything_of_the_record_is_kept),
+              CMQ_TEST(a_slot_keeps_the_order_of_parking), CMQ_TEST(late_messages_go_at_once),
               CMQ_TEST(late_messages_overtake_nothing), CMQ_TEST(a_slot_that_the_clock_is_set_back_into),
               CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
-              CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
-              CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
-              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back), CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers),
-              CMQ_TEST(a_damaged_unit_hides_no_others), CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
+              CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it),
+              CMQ_TEST(timers_outlive_everything), CMQ_TEST(down_for_a_month),
+              CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
+              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back),
+              CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers), CMQ_TEST(a_damaged_unit_hides_no_others),
+              CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))

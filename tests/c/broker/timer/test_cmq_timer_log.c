@@ -1,4 +1,5 @@
-/* Tests csrc/broker/timer/cmq_timer_log.c: units as upstream's, files and their ends, recovery, reading both ways, expiry. */
+/* Tests csrc/broker/timer/cmq_timer_log.c: units as upstream's, files and their ends, recovery, reading both ways,
+ * expiry. */
 #include "broker/timer/cmq_timer_log.h"
 
 #include <string.h>
@@ -10,23 +11,29 @@ enum { UNITS = 10, FILE_BYTES = 16 + UNITS * CMQ_TIMER_UNIT_BYTES + 7 };
 
 static cmq_timer_unit unit_of(int64_t previous, int64_t phy)
 {
-    return (cmq_timer_unit){.previous = previous, .magic = CMQ_TIMER_UNIT_DEFAULT, .write_ms = 1700000000000, .delay_ms = 5000, .phy = phy, .bytes = 182,
+    return (cmq_timer_unit){.previous = previous,
+                            .magic = CMQ_TIMER_UNIT_DEFAULT,
+                            .write_ms = 1700000000000,
+                            .delay_ms = 5000,
+                            .phy = phy,
+                            .bytes = 182,
                             .topic_hash = 7};
 }
 
 /* By fields: padding between them holds anything. */
 static bool same_unit(const cmq_timer_unit *a, const cmq_timer_unit *b)
 {
-    return a->previous == b->previous && a->magic == b->magic && a->write_ms == b->write_ms && a->delay_ms == b->delay_ms && a->phy == b->phy &&
-           a->bytes == b->bytes && a->topic_hash == b->topic_hash;
+    return a->previous == b->previous && a->magic == b->magic && a->write_ms == b->write_ms &&
+           a->delay_ms == b->delay_ms && a->phy == b->phy && a->bytes == b->bytes && a->topic_hash == b->topic_hash;
 }
 
 /* The sample of specification 14.4. */
 static void units_are_upstream_s(void)
 {
-    static const uint8_t expected[] = {0x00, 0x00, 0x00, 0x34, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00,
-                                       0x01, 0x8b, 0xcf, 0xe5, 0x68, 0x00, 0x00, 0x00, 0x13, 0x88, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x23, 0x45,
-                                       0x00, 0x00, 0x00, 0xb6, 0x8e, 0x98, 0x76, 0x41, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
+    static const uint8_t expected[] = {0x00, 0x00, 0x00, 0x34, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00,
+                                       0x00, 0x00, 0x01, 0x00, 0x00, 0x01, 0x8b, 0xcf, 0xe5, 0x68, 0x00, 0x00, 0x00,
+                                       0x13, 0x88, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x23, 0x45, 0x00, 0x00, 0x00,
+                                       0xb6, 0x8e, 0x98, 0x76, 0x41, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
     cmq_timer_unit unit = unit_of(-1, 0x12345), read;
     uint8_t bytes[CMQ_TIMER_UNIT_BYTES];
     unit.topic_hash = (int32_t)0x8e987641;
@@ -58,12 +65,16 @@ static int64_t add(cmq_timer_log *log, int64_t previous, int64_t phy)
     return position;
 }
 
-static int64_t position_of(int unit) { return (int64_t)(unit / UNITS) * FILE_BYTES + unit % UNITS * CMQ_TIMER_UNIT_BYTES; }
+static int64_t position_of(int unit)
+{
+    return (int64_t)(unit / UNITS) * FILE_BYTES + unit % UNITS * CMQ_TIMER_UNIT_BYTES;
+}
 
 static cmq_timer_log *filled(const char *root, int units)
 {
     cmq_timer_log *log = open_log(root);
-    for (int i = 0; i < units; i++) CHECK_INT(add(log, i > 0 ? position_of(i - 1) : -1, 1000 + i * 200), position_of(i));
+    for (int i = 0; i < units; i++)
+        CHECK_INT(add(log, i > 0 ? position_of(i - 1) : -1, 1000 + i * 200), position_of(i));
     return log;
 }
 
@@ -179,7 +190,8 @@ static void files_expire_by_their_last_unit(void)
     cmq_timer_log_close(log);
 }
 
-/* Pages that the disk does not give, which a load from the mapping would be SIGBUS for without cmq_map_guard: here of a file that somebody cut. */
+/* Pages that the disk does not give, which a load from the mapping would be SIGBUS for without cmq_map_guard: here of a
+ * file that somebody cut. */
 static void pages_that_cannot_be_read(void)
 {
     enum { MANY = 40000, LARGE = 16 + MANY * CMQ_TIMER_UNIT_BYTES };
@@ -197,5 +209,6 @@ static void pages_that_cannot_be_read(void)
     cmq_timer_log_close(log);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(pages_that_cannot_be_read), CMQ_TEST(units_are_upstream_s), CMQ_TEST(units_run_over_files), CMQ_TEST(a_file_ends_with_a_blank), CMQ_TEST(an_invalid_log_is_cut),
+CMQ_TEST_MAIN(CMQ_TEST(pages_that_cannot_be_read), CMQ_TEST(units_are_upstream_s), CMQ_TEST(units_run_over_files),
+              CMQ_TEST(a_file_ends_with_a_blank), CMQ_TEST(an_invalid_log_is_cut),
               CMQ_TEST(files_that_do_not_fit_are_refused), CMQ_TEST(files_expire_by_their_last_unit))

@@ -1,4 +1,5 @@
-/* Tests csrc/broker/timer/cmq_timer_wheel.c: slots and their places, what is pending, the file: sparse, whole, of another length, on a full disk. */
+/* Tests csrc/broker/timer/cmq_timer_wheel.c: slots and their places, what is pending, the file: sparse, whole, of
+ * another length, on a full disk. */
 #include "broker/timer/cmq_timer_wheel.h"
 
 #include <errno.h>
@@ -126,4 +127,5 @@ static void a_flush_that_failed_is_made_up_for(void)
     cmq_timer_wheel_close(wheel);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(slots_are_kept), CMQ_TEST(pending_slots_are_found), CMQ_TEST(another_length_is_refused), CMQ_TEST(a_flush_that_failed_is_made_up_for))
+CMQ_TEST_MAIN(CMQ_TEST(slots_are_kept), CMQ_TEST(pending_slots_are_found), CMQ_TEST(another_length_is_refused),
+              CMQ_TEST(a_flush_that_failed_is_made_up_for))

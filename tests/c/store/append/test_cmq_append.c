@@ -1,4 +1,5 @@
-/* Tests csrc/store/append/cmq_append.c: every way to give values, limits, what is refused, batches, light queues, inner batches, failures part way. */
+/* Tests csrc/store/append/cmq_append.c: every way to give values, limits, what is refused, batches, light queues, inner
+ * batches, failures part way. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,8 @@ static void every_kind_of_column(void)
         {.kind = CMQ_COLUMN_OFFSETS32, .data = joined, .offsets32 = offsets32},
         {.kind = CMQ_COLUMN_OFFSETS64, .data = joined, .offsets64 = offsets64},
     };
-    static const char *const expected[][3] = {{"same", "same", "same"}, {"s0", "", "s2"}, {"aa", "bb", "cc"}, {"a", "bb", "ccc"}, {"a", "bb", "ccc"}};
+    static const char *const expected[][3] = {
+        {"same", "same", "same"}, {"s0", "", "s2"}, {"aa", "bb", "cc"}, {"a", "bb", "ccc"}, {"a", "bb", "ccc"}};
     cmq_store *store = open_store();
     kit_found *found = kit_found_make(1);
     int64_t queue_offsets[3], physical[3], offset = 0;
@@ -126,8 +128,10 @@ static void arrow_offsets_from_outside(void)
     cmq_store *store = open_store();
     cmq_appended appended;
     const cmq_column bad[] = {
-        {.kind = CMQ_COLUMN_OFFSETS32, .data = data, .offsets32 = falling},   {.kind = CMQ_COLUMN_OFFSETS32, .data = data, .offsets32 = negative},
-        {.kind = CMQ_COLUMN_OFFSETS64, .data = data, .offsets64 = falling64}, {.kind = CMQ_COLUMN_OFFSETS64, .data = data, .offsets64 = negative64},
+        {.kind = CMQ_COLUMN_OFFSETS32, .data = data, .offsets32 = falling},
+        {.kind = CMQ_COLUMN_OFFSETS32, .data = data, .offsets32 = negative},
+        {.kind = CMQ_COLUMN_OFFSETS64, .data = data, .offsets64 = falling64},
+        {.kind = CMQ_COLUMN_OFFSETS64, .data = data, .offsets64 = negative64},
     };
     for (size_t i = 0; i < 4; i++) {
         cmq_append append = append_of("T", 2, bad[i]);
@@ -174,7 +178,8 @@ static void fields_arrive(void)
     CHECK_INT(view.born_timestamp_ms, 12345);
     CHECK_INT(view.store_timestamp_ms, atomic_load(&kit_now_ms));
     CHECK_INT(appended.store_timestamp_ms, view.store_timestamp_ms);
-    CHECK(view.born_host.ipv6 && view.born_host.port == 65535 && view.born_host.address[15] == 1 && !view.store_host.ipv6);
+    CHECK(view.born_host.ipv6 && view.born_host.port == 65535 && view.born_host.address[15] == 1 &&
+          !view.store_host.ipv6);
     check_property(&view, "TAGS", "tag");
     check_property(&view, "color", "red");
     check_property(&view, "batch", "yes");
@@ -247,7 +252,8 @@ static void property_crc_is_kept(void)
 /* Prepared and rolled-back messages are in no queue; prepared ones are found by their keys. */
 static void transactions(void)
 {
-    static const int32_t types[] = {CMQ_SYS_TRANSACTION_PREPARED, CMQ_SYS_TRANSACTION_COMMIT, CMQ_SYS_TRANSACTION_ROLLBACK, 0};
+    static const int32_t types[] = {CMQ_SYS_TRANSACTION_PREPARED, CMQ_SYS_TRANSACTION_COMMIT,
+                                    CMQ_SYS_TRANSACTION_ROLLBACK, 0};
     cmq_store *store = open_store();
     kit_found *found = kit_found_make(10);
     for (int i = 0; i < 4; i++) {
@@ -281,7 +287,8 @@ static void refused(cmq_store *store, cmq_append append, cmq_status expected, co
     cmq_appended appended;
     const int64_t before = cmq_store_confirmed(store);
     CHECK_STATUS(cmq_store_append(store, &append, &appended), expected);
-    if (strstr(cmq_last_error()->text, text) == NULL) cmq_test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", cmq_last_error()->text, text);
+    if (strstr(cmq_last_error()->text, text) == NULL)
+        cmq_test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", cmq_last_error()->text, text);
     CHECK_INT(appended.count, 0);
     CHECK_INT(cmq_store_confirmed(store), before);
 }
@@ -291,7 +298,8 @@ static void topics_that_are_refused(void)
     cmq_store *store = open_store();
     char name[260];
     static const char *const bad[] = {"", "a/b", "..", "a b", "a\nb", "t\xc3\xa4", "a+b", "a\001"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) refused(store, append_of(bad[i], 1, one("b")), CMQ_ERR_TOPIC, "topic");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        refused(store, append_of(bad[i], 1, one("b")), CMQ_ERR_TOPIC, "topic");
     cmq_append nul = append_of("T", 1, one("b"));
     nul.common.topic = (cmq_slice){.data = (const uint8_t *)"a\0b", .bytes = 3};
     refused(store, nul, CMQ_ERR_TOPIC, "byte 1");
@@ -369,7 +377,8 @@ static void batch_in_one_segment(void)
         cmq_store *store = open_with((cmq_store_options){.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC});
         for (int round = 0; round < 30; round++) {
             int64_t physical[7];
-            cmq_append append = append_of("T", 7, one("0123456789012345678901234567890123456789012345678901234567890123456789"));
+            cmq_append append =
+                append_of("T", 7, one("0123456789012345678901234567890123456789012345678901234567890123456789"));
             cmq_appended appended;
             append.common.queue_id = round % 2;
             append.one_segment = true;
@@ -404,7 +413,8 @@ static void large_batch_in_one_segment(void)
     static char body[16000];
     memset(body, 'x', sizeof body - 1);
     for (int mode = 0; mode < 2; mode++) {
-        cmq_store *store = open_with((cmq_store_options){.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC, .segment_bytes = 32 << 20});
+        cmq_store *store = open_with(
+            (cmq_store_options){.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC, .segment_bytes = 32 << 20});
         kit_append(store, "T", 0, "first", NULL, NULL);
         int64_t *physical = calloc(1000, sizeof *physical);
         cmq_append append = append_of("T", 1000, one(body));
@@ -426,7 +436,8 @@ static void large_batch_in_one_segment(void)
 static void many_messages_in_one_call(void)
 {
     for (int mode = 0; mode < 2; mode++) {
-        cmq_store *store = open_with((cmq_store_options){.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC, .segment_bytes = 1 << 20});
+        cmq_store *store = open_with(
+            (cmq_store_options){.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC, .segment_bytes = 1 << 20});
         cmq_append append = append_of("T", 30000, one("some body of a message"));
         cmq_appended appended;
         append.keys = one("key");
@@ -490,7 +501,8 @@ static void light_queues(void)
 static void inner_batches(void)
 {
     static const char *const batch_topics[] = {"B"};
-    cmq_store *store = open_with((cmq_store_options){.batch_topics = batch_topics, .batch_topic_count = 1, .lmq_enabled = true});
+    cmq_store *store =
+        open_with((cmq_store_options){.batch_topics = batch_topics, .batch_topic_count = 1, .lmq_enabled = true});
     char path[CMQ_PATH_BYTES];
     strcpy(path, store_root());
     cmq_append append = append_of("B", 1, one("three in one"));
@@ -575,7 +587,9 @@ static void full_disk(void)
         for (int i = 0; i < 300; i++) {
             char body[100];
             snprintf(body, sizeof body, "m%d-with-some-more-bytes-so-that-segments-and-queue-files-fill", i);
-            if (i % 10 == 5) cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RESERVE, .nth = 1, .times = 3, .sys_errno = ENOSPC});
+            if (i % 10 == 5)
+                cmq_file_twin_fail(
+                    twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RESERVE, .nth = 1, .times = 3, .sys_errno = ENOSPC});
             cmq_status status = kit_try_append(store, "T", 0, body, NULL, "k", &appended);
             while (status == CMQ_ERR_DISK_FULL) {
                 CHECK_OK(cmq_store_info_of(store, &info));
@@ -649,7 +663,9 @@ static void never_wait_is_obeyed(void)
     CHECK_OK(cmq_store_close(store));
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(never_wait_is_obeyed), CMQ_TEST(every_kind_of_column), CMQ_TEST(arrow_offsets_from_outside), CMQ_TEST(fields_arrive), CMQ_TEST(born_when_stored),
-              CMQ_TEST(property_crc_is_kept), CMQ_TEST(transactions), CMQ_TEST(topics_that_are_refused), CMQ_TEST(values_that_are_refused),
-              CMQ_TEST(failure_part_way), CMQ_TEST(batch_in_one_segment), CMQ_TEST(large_batch_in_one_segment), CMQ_TEST(many_messages_in_one_call),
-              CMQ_TEST(light_queues), CMQ_TEST(inner_batches), CMQ_TEST(clock_going_back), CMQ_TEST(full_disk), CMQ_TEST(failed_sync_fences))
+CMQ_TEST_MAIN(CMQ_TEST(never_wait_is_obeyed), CMQ_TEST(every_kind_of_column), CMQ_TEST(arrow_offsets_from_outside),
+              CMQ_TEST(fields_arrive), CMQ_TEST(born_when_stored), CMQ_TEST(property_crc_is_kept),
+              CMQ_TEST(transactions), CMQ_TEST(topics_that_are_refused), CMQ_TEST(values_that_are_refused),
+              CMQ_TEST(failure_part_way), CMQ_TEST(batch_in_one_segment), CMQ_TEST(large_batch_in_one_segment),
+              CMQ_TEST(many_messages_in_one_call), CMQ_TEST(light_queues), CMQ_TEST(inner_batches),
+              CMQ_TEST(clock_going_back), CMQ_TEST(full_disk), CMQ_TEST(failed_sync_fences))

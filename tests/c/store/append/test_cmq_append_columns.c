@@ -1,4 +1,5 @@
-/* Tests csrc/store/append/cmq_append.c: each column of a batch gives every message its own value, whatever the others do. */
+/* Tests csrc/store/append/cmq_append.c: each column of a batch gives every message its own value, whatever the others
+ * do. */
 #include <string.h>
 
 #include "support/cmq_store_kit.h"
@@ -60,7 +61,8 @@ static void both_columns_of_properties_vary(void)
     kit_close(store);
 }
 
-/* A zero byte in the properties makes a record's end unproven without their CRC, so that record has one; its neighbours do not. */
+/* A zero byte in the properties makes a record's end unproven without their CRC, so that record has one; its neighbours
+ * do not. */
 static void check_crc_of_zeros(cmq_store *store, kit_found *found, const cmq_append *batch)
 {
     cmq_appended appended;

@@ -1,4 +1,5 @@
-/* Tests of messages appended many at a time (cmq_append_run.c, moulds in cmq_record.c): the same bytes, the same refusals as one by one. */
+/* Tests of messages appended many at a time (cmq_append_run.c, moulds in cmq_record.c): the same bytes, the same
+ * refusals as one by one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static void test_a_cast_equals_the_encoded_record(void)
             CHECK_INT(fields.topic.bytes, 0);
             continue;
         }
-        cmq_record_cast cast = {.body = random_text(body, cmq_test_random_below(2) == 0 ? 70 : sizeof body), .keys = random_text(keys, 40)};
+        cmq_record_cast cast = {.body = random_text(body, cmq_test_random_below(2) == 0 ? 70 : sizeof body),
+                                .keys = random_text(keys, 40)};
         if (tags_vary) fields.tags = cast.tags = random_text(more_tags, 30);
         fields.body = cast.body;
         fields.keys = cast.keys;
@@ -102,7 +104,8 @@ static void test_messages_without_a_mould(void)
 typedef struct messages {
     uint8_t bytes[MESSAGES][BODY_BYTES_MAX + 2 * TEXT_BYTES_MAX];
     cmq_slice bodies[MESSAGES], tags[MESSAGES], keys[MESSAGES];
-    int32_t queue_ids[MESSAGES];     /* a few small ones, and one beyond those that a hold of the writer lock remembers */
+    int32_t queue_ids[MESSAGES];     /* a few small ones, and one beyond those that a hold of the writer lock
+                                      * remembers */
 } messages;
 
 /* Keys of every kind: none, one, short, long, several, with spaces to spare. */
@@ -154,7 +157,8 @@ static void append_all(cmq_store *store, const messages *all, uint32_t most, boo
         CHECK_INT(appended.count, append.count);
         CHECK_INT(appended.first_queue_offset, queue_offsets[0]);
         CHECK_INT(appended.first_physical_offset, phys[0]);
-        for (uint32_t i = 0; i < append.count; i++) CHECK_INT(queue_offsets[i], next[dealt ? append.queue_ids[i] : 2]++);
+        for (uint32_t i = 0; i < append.count; i++)
+            CHECK_INT(queue_offsets[i], next[dealt ? append.queue_ids[i] : 2]++);
         from += append.count;
     }
 }
@@ -166,7 +170,9 @@ static void compare_file(void *context, const char *path, int64_t bytes)
 {
     const char *root = context;
     const char *name = path + strlen(root);
-    if (strncmp(name, "/commitlog/", 11) != 0 && strncmp(name, "/consumequeue/", 14) != 0 && strncmp(name, "/index/", 7) != 0) return;
+    if (strncmp(name, "/commitlog/", 11) != 0 && strncmp(name, "/consumequeue/", 14) != 0 &&
+        strncmp(name, "/index/", 7) != 0)
+        return;
     const char *other = kit_path(compared_root, name + 1);
     CHECK_INT(kit_file_bytes(other), bytes);
     uint8_t *a = malloc((size_t)bytes + 1), *b = malloc((size_t)bytes + 1);
@@ -235,7 +241,8 @@ static void test_a_wrong_message_among_many(void)
     free(all);
 }
 
-/* A disk that fills up: as many messages as there is room for, and those are whole; all of them when there is room again. */
+/* A disk that fills up: as many messages as there is room for, and those are whole; all of them when there is room
+ * again. */
 static void test_a_full_disk_takes_messages_that_fit(void)
 {
     const char *root = kit_directory();
@@ -266,5 +273,6 @@ static void test_a_full_disk_takes_messages_that_fit(void)
     free(all);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_a_cast_equals_the_encoded_record), CMQ_TEST(test_messages_without_a_mould), CMQ_TEST(test_batches_leave_the_same_as_single_calls),
-              CMQ_TEST(test_a_wrong_message_among_many), CMQ_TEST(test_a_full_disk_takes_messages_that_fit))
+CMQ_TEST_MAIN(CMQ_TEST(test_a_cast_equals_the_encoded_record), CMQ_TEST(test_messages_without_a_mould),
+              CMQ_TEST(test_batches_leave_the_same_as_single_calls), CMQ_TEST(test_a_wrong_message_among_many),
+              CMQ_TEST(test_a_full_disk_takes_messages_that_fit))

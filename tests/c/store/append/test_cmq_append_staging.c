@@ -22,10 +22,12 @@
 
 static cmq_append append_of(cmq_slice body, uint32_t count)
 {
-    return (cmq_append){.common = {.topic = cmq_slice_of_text("T")}, .count = count, .bodies = {.kind = CMQ_COLUMN_ONE, .one = body}};
+    return (cmq_append){
+        .common = {.topic = cmq_slice_of_text("T")}, .count = count, .bodies = {.kind = CMQ_COLUMN_ONE, .one = body}};
 }
 
-/* A blank at a segment's end is staged as well: a record larger than what a hold stages then finds the staging in use. */
+/* A blank at a segment's end is staged as well: a record larger than what a hold stages then finds the staging in
+ * use. */
 static void test_large_bodies_roll(cmq_flush_mode flush, bool one_segment)
 {
     cmq_store_options options = kit_options(kit_directory());
@@ -139,5 +141,6 @@ static void test_pages_that_cannot_be_made(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_large_bodies_roll_async), CMQ_TEST(test_large_batches_roll_async), CMQ_TEST(test_large_bodies_roll_sync),
-              CMQ_TEST(test_a_fence_is_not_passed), CMQ_TEST(test_pages_that_cannot_be_made))
+CMQ_TEST_MAIN(CMQ_TEST(test_large_bodies_roll_async), CMQ_TEST(test_large_batches_roll_async),
+              CMQ_TEST(test_large_bodies_roll_sync), CMQ_TEST(test_a_fence_is_not_passed),
+              CMQ_TEST(test_pages_that_cannot_be_made))

@@ -1,8 +1,8 @@
 /* Tests csrc/store/append/cmq_commit.c, and what threads share in cmq_append.c and cmq_maintain.c.
  *
  * Threads: yes
- * Appenders on tiny segments with every flush; readers beside them; upkeep meanwhile; waiters. Each appender checks for each of its messages that it is
- * readable as soon as it was acknowledged, and that its offsets rise.
+ * Appenders on tiny segments with every flush; readers beside them; upkeep meanwhile; waiters. Each appender checks for
+ * each of its messages that it is readable as soon as it was acknowledged, and that its offsets rise.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -49,7 +49,8 @@ static void *append_messages(void *argument)
     int64_t last_phy = -1, last_offset = -1;
     for (int i = 0; i < EACH && self->status == CMQ_OK; i++) {
         char body[120], key[16];
-        snprintf(body, sizeof body, "appender-%d-message-%d-with-some-bytes-so-that-segments-are-used-up", self->number, i);
+        snprintf(body, sizeof body, "appender-%d-message-%d-with-some-bytes-so-that-segments-are-used-up", self->number,
+                 i);
         snprintf(key, sizeof key, "a%d", self->number);
         const cmq_append append = {
             .common = {.topic = kit_slice("T")},
@@ -127,7 +128,8 @@ static void *keep_up(void *argument)
     for (uint32_t i = 0; !atomic_load(&stop); i++) {
         const cmq_status status = cmq_store_maintain(store, i % 4 == 0);
         /* Files of its own may be the first whose sync fails; that fences nothing. */
-        if (status != CMQ_OK && !(atomic_load(&syncs_fail) && status == CMQ_ERR_IO)) CHECK_STATUS(status, CMQ_ERR_FENCED);
+        if (status != CMQ_OK && !(atomic_load(&syncs_fail) && status == CMQ_ERR_IO))
+            CHECK_STATUS(status, CMQ_ERR_FENCED);
         sched_yield();
     }
     return NULL;
@@ -141,7 +143,8 @@ static int64_t run_threads(appender *appenders, cmq_status allowed)
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&readers[i], NULL, read_messages, NULL) == 0);
     CHECK(pthread_create(&waiter, NULL, wait_for_messages, NULL) == 0);
     CHECK(pthread_create(&keeper, NULL, keep_up, NULL) == 0);
-    for (int i = 0; i < APPENDERS; i++) CHECK(pthread_create(&appenders[i].thread, NULL, append_messages, &appenders[i]) == 0);
+    for (int i = 0; i < APPENDERS; i++)
+        CHECK(pthread_create(&appenders[i].thread, NULL, append_messages, &appenders[i]) == 0);
     for (int i = 0; i < APPENDERS; i++) {
         CHECK(pthread_join(appenders[i].thread, NULL) == 0);
         /* The name of a new segment may be the first whose sync fails; that fences nothing, and appends nothing. */
@@ -241,11 +244,13 @@ static void *append_and_append(void *argument)
         cmq_appended appended;
         cmq_store_info info;
         CHECK_OK(cmq_store_info_of(store, &info));
-        if (info.log_end - info.log_min > 40 * KIT_SEGMENT_BYTES) {   /* let retention come along: a segment is a descriptor */
+        if (info.log_end - info.log_min > 40 * KIT_SEGMENT_BYTES) {   /* let retention come along: a segment is a
+                                                                       * descriptor */
             sched_yield();
             continue;
         }
-        const cmq_status status = kit_try_append(store, topics[(i + number) % 3], i % 2, body, i % 2 == 0 ? "red" : NULL, key, &appended);
+        const cmq_status status =
+            kit_try_append(store, topics[(i + number) % 3], i % 2, body, i % 2 == 0 ? "red" : NULL, key, &appended);
         CHECK_OK(status);
     }
     return NULL;
@@ -281,8 +286,12 @@ static void *read_in_every_way(void *argument)
     while (!atomic_load(&stop)) {
         cmq_reader *reader;
         bool end = false;
-        const cmq_read_options options = {.topics = topics, .topic_count = number % 2 == 0 ? 3 : 0, .backwards = number / 2 % 2 != 0, .tags = &tag,
-                                          .tag_count = number % 3 == 0 ? 1 : 0, .may_be_missing = true};
+        const cmq_read_options options = {.topics = topics,
+                                          .topic_count = number % 2 == 0 ? 3 : 0,
+                                          .backwards = number / 2 % 2 != 0,
+                                          .tags = &tag,
+                                          .tag_count = number % 3 == 0 ? 1 : 0,
+                                          .may_be_missing = true};
         CHECK_OK(cmq_reader_open(store, &options, &reader));
         for (int i = 0; i < 30 && !end; i++) {
             CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
@@ -292,9 +301,12 @@ static void *read_in_every_way(void *argument)
         }
         cmq_reader_close(reader);
         check_there_or_gone(cmq_store_find_key(store, topics[0], kit_slice("k3"), 0, INT64_MAX, &found->batch), found);
-        check_there_or_gone(cmq_store_read_offset(store, topics[1], 0, kit_max(store, "U", 0) / 2, &found->batch), found);
+        check_there_or_gone(cmq_store_read_offset(store, topics[1], 0, kit_max(store, "U", 0) / 2, &found->batch),
+                            found);
         int64_t offset;
-        check_there_or_gone(cmq_store_offset_at(store, topics[number % 3], 0, atomic_load(&kit_now_ms) - 50, CMQ_BOUNDARY_UPPER, &offset), found);
+        check_there_or_gone(cmq_store_offset_at(store, topics[number % 3], 0, atomic_load(&kit_now_ms) - 50,
+                                                CMQ_BOUNDARY_UPPER, &offset),
+                            found);
         atomic_fetch_add(&rounds_read, 1);
         atomic_fetch_add(&kit_now_ms, 1);
     }
@@ -313,9 +325,11 @@ static void readers_beside_retention(void)
         store = kit_open(&options);
         atomic_store(&stop, false);
         atomic_store(&rounds_read, 0);
-        for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, append_and_append, (void *)(uintptr_t)&numbers[i]) == 0);
+        for (int i = 0; i < 2; i++)
+            CHECK(pthread_create(&threads[i], NULL, append_and_append, (void *)(uintptr_t)&numbers[i]) == 0);
         CHECK(pthread_create(&threads[2], NULL, expire_and_delete, NULL) == 0);
-        for (int i = 0; i < 5; i++) CHECK(pthread_create(&threads[3 + i], NULL, read_in_every_way, (void *)(uintptr_t)&numbers[i]) == 0);
+        for (int i = 0; i < 5; i++)
+            CHECK(pthread_create(&threads[3 + i], NULL, read_in_every_way, (void *)(uintptr_t)&numbers[i]) == 0);
         for (cmq_store_info info = {0}; info.log_min < 20 * KIT_SEGMENT_BYTES || atomic_load(&rounds_read) < 60;) {
             CHECK_OK(cmq_store_info_of(store, &info));
             sched_yield();

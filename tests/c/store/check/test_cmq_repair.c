@@ -100,7 +100,8 @@ static void add_file(void *context, const char *path, int64_t bytes)
     free(content);
     const char *name = path + tree->root_bytes;
     if (strcmp(name, "/lock") == 0) return;
-    const int length = snprintf(tree->text + tree->used, sizeof tree->text - tree->used, "%s %" PRId64 " %" PRIx64 "\n", name, bytes, sum);
+    const int length = snprintf(tree->text + tree->used, sizeof tree->text - tree->used, "%s %" PRId64 " %" PRIx64 "\n",
+                                name, bytes, sum);
     CHECK(length > 0 && tree->used + (size_t)length < sizeof tree->text);
     tree->used += (size_t)length;
 }
@@ -243,8 +244,10 @@ static void append_light(cmq_store *store, int offset)
     char number[16];
     cmq_appended appended;
     snprintf(number, sizeof number, "%d", offset);
-    CHECK_OK(cmq_property_append(properties, sizeof properties, &used, kit_slice("INNER_MULTI_DISPATCH"), kit_slice("%LMQ%light")));
-    CHECK_OK(cmq_property_append(properties, sizeof properties, &used, kit_slice("INNER_MULTI_QUEUE_OFFSET"), kit_slice(number)));
+    CHECK_OK(cmq_property_append(properties, sizeof properties, &used, kit_slice("INNER_MULTI_DISPATCH"),
+                                 kit_slice("%LMQ%light")));
+    CHECK_OK(cmq_property_append(properties, sizeof properties, &used, kit_slice("INNER_MULTI_QUEUE_OFFSET"),
+                                 kit_slice(number)));
     const cmq_append append = {
         .common = {.topic = kit_slice("a"), .queue_id = 1},
         .count = 1,
@@ -271,7 +274,8 @@ static void test_batch_light_and_extended_queues(void)
     kit_check_healthy(root);
     char *queues = strdup(folder_text(root, "batchconsumequeue")), *ext = strdup(folder_text(root, "consumequeue_ext"));
     kit_remove_tree(kit_path(root, "consumequeue/a"));
-    const cmq_store_options only_path = {.path = root, .clock = kit_clock()};   /* kinds, extensions and light queues are seen in the files */
+    /* kinds, extensions and light queues are seen in the files */
+    const cmq_store_options only_path = {.path = root, .clock = kit_clock()};
     CHECK_OK(kit_try_repair(root, (cmq_repair_options){.store = &only_path}));
     CHECK_TEXT(folder_text(root, "batchconsumequeue"), queues);
     CHECK_TEXT(folder_text(root, "consumequeue_ext"), ext);
@@ -369,7 +373,8 @@ static void test_damage_is_passed_over(void)
         log = strdup(folder_text(root, "commitlog"));
         cmq_store *store;
         if (n == 1) {
-            kit_remove_tree(kit_path(root, "cometmq"));   /* without our point, opening reads the newest segment, and refuses */
+            kit_remove_tree(kit_path(root, "cometmq"));   /* without our point, opening reads the newest segment, and
+                                                           * refuses */
             const cmq_store_options options = kit_options(root);
             CHECK_STATUS(cmq_store_open(&store, &options), CMQ_ERR_CORRUPT);
         }
@@ -410,7 +415,8 @@ static void test_a_cut_keeps_the_removed_bytes(void)
         CHECK_INT(kit_report.cut_at, at);
         CHECK_INT(kit_report.log_end, at);
         CHECK_INT(kit_report.messages + kit_report.cut_messages, MESSAGES + (MESSAGES + 3) / 4 - 1);
-        CHECK_INT(kit_report.cut_files, n == 0 ? kit_placed[MESSAGES - 1].end / KIT_SEGMENT_BYTES - at / KIT_SEGMENT_BYTES : 0);
+        CHECK_INT(kit_report.cut_files,
+                  n == 0 ? kit_placed[MESSAGES - 1].end / KIT_SEGMENT_BYTES - at / KIT_SEGMENT_BYTES : 0);
         char name[64];
         snprintf(name, sizeof name, "commitlog/%020" PRId64 ".cut", at);
         const int64_t bytes = kit_file_bytes(kit_path(kit_report.kept, name));
@@ -535,7 +541,8 @@ static void test_a_dry_run_writes_nothing(void)
     CHECK_OK(kit_try_repair(root, (cmq_repair_options){.dry_run = true, .cut_damage = true, .cut_tail = true}));
     CHECK(kit_report.complete);
     CHECK_INT(kit_report.cut_at, kit_placed[60].first_physical_offset);
-    const int64_t cut_messages = kit_report.cut_messages, messages = kit_report.messages, bytes = kit_report.cut_bytes, files = kit_report.cut_files, keys = kit_report.keys;
+    const int64_t cut_messages = kit_report.cut_messages, messages = kit_report.messages, bytes = kit_report.cut_bytes,
+                  files = kit_report.cut_files, keys = kit_report.keys;
     CHECK(cut_messages > 0 && messages > 0 && bytes > 0 && files > 0);
     CHECK_TEXT(kit_report.kept, "");
     check_same_tree(before, root);
@@ -657,7 +664,8 @@ static void crash_at_any_call(treatment damage)
     snprintf(image, sizeof image, "%s/image%d", base, damage);
     make_sick_store(sick);
     const int64_t max = damage == CUT ? MESSAGES + 40 : 2 * MESSAGES;
-    crash_plan plan = {.twin = cmq_file_twin_create(sick, cmq_test_random()), .image = image, .damage = damage, .max = max};
+    crash_plan plan = {
+        .twin = cmq_file_twin_create(sick, cmq_test_random()), .image = image, .damage = damage, .max = max};
     cmq_file_twin_on_call(plan.twin, 0, crash_here, &plan);
     cmq_store_options options = kit_options(sick);
     options.fs = cmq_file_twin_fs(plan.twin);
@@ -689,7 +697,9 @@ static void fail_at_any_call(treatment damage, int sys_errno)
     for (uint64_t nth = 1; failed; nth += getenv("CMQ_LONG") == NULL ? 1 + cmq_test_random_below(12) : 1) {
         kit_copy_tree(sick, root);
         cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
-        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .times = 1, .sys_errno = sys_errno, .halfway = true});
+        cmq_file_twin_fail(
+            twin, &(cmq_twin_fault){
+                      .kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .times = 1, .sys_errno = sys_errno, .halfway = true});
         cmq_store_options options = kit_options(root);
         options.fs = cmq_file_twin_fs(twin);
         cmq_repair_options asked = options_of(damage);
@@ -777,7 +787,8 @@ static void damage_somewhere(const char *root, const char *folder)
     if (choice == 0) CHECK_INT(remove(plan.path), 0);
     else if (choice == 1) kit_resize(plan.path, (int64_t)cmq_test_random_below((uint64_t)plan.bytes));
     else for (uint64_t flips = 1 + cmq_test_random_below(20); flips > 0; flips--)
-        kit_flip(plan.path, (int64_t)cmq_test_random_below((uint64_t)plan.bytes), (uint8_t)(1u << cmq_test_random_below(8)));
+            kit_flip(plan.path, (int64_t)cmq_test_random_below((uint64_t)plan.bytes),
+                     (uint8_t)(1u << cmq_test_random_below(8)));
 }
 
 static void test_any_damage_of_derived_files_is_mended(void)
@@ -809,8 +820,9 @@ static void test_any_damage_of_derived_files_is_mended(void)
     }
 }
 
-/* The durable point names the last record, too, by which an opening trusts it; where the log once reached it says also when that record is another now. A time that
- * was made later (no CRC covers it) must not make what follows look like bytes of before a cut. */
+/* The durable point names the last record, too, by which an opening trusts it; where the log once reached it says also
+ * when that record is another now. A time that was made later (no CRC covers it) must not make what follows look like
+ * bytes of before a cut. */
 static void test_where_the_log_ended_is_known_without_its_last_record(void)
 {
     const char *root = kit_make_store();
@@ -867,15 +879,19 @@ static void test_a_damaged_journal_is_named(void)
     check_opens_and_goes_on(root);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_stays_as_it_is), CMQ_TEST(test_lost_and_damaged_files_come_back), CMQ_TEST(test_all_derived_files_may_be_gone),
-              CMQ_TEST(test_files_of_odd_lengths_are_outvoted), CMQ_TEST(test_a_crashed_store_is_clean_afterwards),
-              CMQ_TEST(test_an_empty_store_can_be_repaired), CMQ_TEST(test_batch_light_and_extended_queues), CMQ_TEST(test_deleted_topics_stay_deleted),
-              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_a_cut_keeps_the_removed_bytes),
-              CMQ_TEST(test_a_torn_tail_stays_unless_asked), CMQ_TEST(test_whole_records_in_an_unflushed_tail_are_a_tail),
-              CMQ_TEST(test_a_store_in_use_is_refused), CMQ_TEST(test_other_directories_are_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
-              CMQ_TEST(test_a_dry_run_writes_nothing), CMQ_TEST(test_stopping_leaves_the_store_alone), CMQ_TEST(test_power_loss_at_any_call),
-              CMQ_TEST(test_power_loss_at_any_call_of_a_cut), CMQ_TEST(test_power_loss_at_any_call_of_a_filling),
-              CMQ_TEST(test_failures_at_any_call),
-              CMQ_TEST(test_any_damage_of_derived_files_is_mended), CMQ_TEST(test_where_the_log_ended_is_known_without_its_last_record),
+CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_stays_as_it_is), CMQ_TEST(test_lost_and_damaged_files_come_back),
+              CMQ_TEST(test_all_derived_files_may_be_gone), CMQ_TEST(test_files_of_odd_lengths_are_outvoted),
+              CMQ_TEST(test_a_crashed_store_is_clean_afterwards), CMQ_TEST(test_an_empty_store_can_be_repaired),
+              CMQ_TEST(test_batch_light_and_extended_queues), CMQ_TEST(test_deleted_topics_stay_deleted),
+              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over),
+              CMQ_TEST(test_a_cut_keeps_the_removed_bytes), CMQ_TEST(test_a_torn_tail_stays_unless_asked),
+              CMQ_TEST(test_whole_records_in_an_unflushed_tail_are_a_tail), CMQ_TEST(test_a_store_in_use_is_refused),
+              CMQ_TEST(test_other_directories_are_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
+              CMQ_TEST(test_a_dry_run_writes_nothing), CMQ_TEST(test_stopping_leaves_the_store_alone),
+              CMQ_TEST(test_power_loss_at_any_call), CMQ_TEST(test_power_loss_at_any_call_of_a_cut),
+              CMQ_TEST(test_power_loss_at_any_call_of_a_filling), CMQ_TEST(test_failures_at_any_call),
+              CMQ_TEST(test_any_damage_of_derived_files_is_mended),
+              CMQ_TEST(test_where_the_log_ended_is_known_without_its_last_record),
               CMQ_TEST(test_any_damage_of_the_log_can_be_lived_with),
-              CMQ_TEST(test_an_interrupted_repair_is_dropped_after_another_program), CMQ_TEST(test_a_damaged_journal_is_named))
+              CMQ_TEST(test_an_interrupted_repair_is_dropped_after_another_program),
+              CMQ_TEST(test_a_damaged_journal_is_named))

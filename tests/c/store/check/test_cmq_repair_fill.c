@@ -36,7 +36,8 @@ static void check_kept(int64_t from, int64_t end, const uint8_t *before, int64_t
     static uint8_t kept[KIT_SEGMENT_BYTES];
     for (int64_t at = from; at < end;) {
         char name[80];
-        const int64_t segment_end = (at / KIT_SEGMENT_BYTES + 1) * KIT_SEGMENT_BYTES, bytes = (end < segment_end ? end : segment_end) - at;
+        const int64_t segment_end = (at / KIT_SEGMENT_BYTES + 1) * KIT_SEGMENT_BYTES,
+                      bytes = (end < segment_end ? end : segment_end) - at;
         snprintf(name, sizeof name, "commitlog/%020" PRId64 "-%" PRId64 ".damaged", at, store_ms);
         CHECK_INT(kit_file_bytes(kit_path(kit_report.kept, name)), bytes);
         kit_read_bytes(kit_path(kit_report.kept, name), 0, kept, (size_t)bytes);
@@ -45,17 +46,20 @@ static void check_kept(int64_t from, int64_t end, const uint8_t *before, int64_t
     }
 }
 
-/* One record, several, up to the end of a segment, and whole segments: fillers take their place, and nothing else changes. */
+/* One record, several, up to the end of a segment, and whole segments: fillers take their place, and nothing else
+ * changes. */
 static void test_damage_is_filled(void)
 {
     const int ranges[][2] = {{5, 6}, {MESSAGES - 4, MESSAGES - 3}, {10, 30}, {3, MESSAGES - 2}, {0, 1}};
     static uint8_t before[1 << 20];
     for (size_t n = 0; n < sizeof ranges / sizeof ranges[0]; n++) {
         const char *root = kit_make_store();
-        const int64_t from = kit_placed[ranges[n][0]].first_physical_offset, end = kit_placed[ranges[n][1]].first_physical_offset;
+        const int64_t from = kit_placed[ranges[n][0]].first_physical_offset,
+                      end = kit_placed[ranges[n][1]].first_physical_offset;
         if (n == 0) kit_damage_record(root, from);
         else zero_log(root, from, end);
-        const int64_t bytes = n == 0 ? kit_placed[5].end - from : end - from;   /* a message of b may lie between two of a */
+        /* a message of b may lie between two of a */
+        const int64_t bytes = n == 0 ? kit_placed[5].end - from : end - from;
         CHECK(bytes <= (int64_t)sizeof before);
         read_log(root, from, before, bytes);
         CHECK_OK(kit_try_repair(root, (cmq_repair_options){.fill_damage = true}));
@@ -63,7 +67,8 @@ static void test_damage_is_filled(void)
         CHECK_INT(kit_report.damaged_bytes, bytes);
         CHECK_INT(kit_report.filled_bytes, bytes);
         CHECK_INT(kit_report.log_end, kit_placed[MESSAGES - 1].end);
-        check_kept(from, from + bytes, before, from > 0 ? kit_placed[ranges[n][0]].store_timestamp_ms - 7 : kit_placed[1].store_timestamp_ms);
+        check_kept(from, from + bytes, before,
+                   from > 0 ? kit_placed[ranges[n][0]].store_timestamp_ms - 7 : kit_placed[1].store_timestamp_ms);
         cmq_verified verified;
         const int *counts = kit_verify(root, &verified);
         CHECK_INT(verified.verdict, CMQ_SEVERITY_NOTE);
@@ -78,10 +83,12 @@ static void test_damage_is_filled(void)
         CHECK_INT(kit_report.messages, messages + 1);
         kit_remove_tree(root);
     }
-    CHECK_STATUS(kit_try_repair("nowhere", (cmq_repair_options){.fill_damage = true, .cut_damage = true}), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(kit_try_repair("nowhere", (cmq_repair_options){.fill_damage = true, .cut_damage = true}),
+                 CMQ_ERR_ARGUMENT);
 }
 
-/* A gap names the record behind it: a broker that meets a unit it cannot read passes over what follows in the log's first file. */
+/* A gap names the record behind it: a broker that meets a unit it cannot read passes over what follows in the log's
+ * first file. */
 static void test_a_gap_names_the_record_behind_it(void)
 {
     const char *root = kit_make_store();

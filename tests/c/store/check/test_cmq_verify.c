@@ -1,4 +1,5 @@
-/* test_cmq_verify: every kind of problem made on purpose and named with its place; a healthy store has none, also beside its writer.
+/* test_cmq_verify: every kind of problem made on purpose and named with its place; a healthy store has none, also
+ * beside its writer.
  *
  * Threads: yes
  */
@@ -77,9 +78,10 @@ static findings *verify(const char *root)
     for (uint32_t i = 0; i < found.count; i++) {
         const cmq_problem *problem = &found.problems[i];
         if (getenv("CMQ_SHOW") != NULL)
-            printf("%s severity %d at %" PRId64 ", %s/%d@%" PRId64 " x %" PRId64 ": %s\n", cmq_problem_name(problem->kind), (int)problem->severity,
-                   problem->physical_offset, problem->topic == NULL ? "-" : problem->topic, problem->queue_id, problem->queue_offset, problem->count,
-                   problem->text);
+            printf("%s severity %d at %" PRId64 ", %s/%d@%" PRId64 " x %" PRId64 ": %s\n",
+                   cmq_problem_name(problem->kind), (int)problem->severity, problem->physical_offset,
+                   problem->topic == NULL ? "-" : problem->topic, problem->queue_id, problem->queue_offset,
+                   problem->count, problem->text);
         CHECK(problem->count >= 1 && problem->text[0] != '\0');
     }
     return &found;
@@ -148,7 +150,8 @@ static const char *queue_file_of(const char *root, const char *topic, int id, in
 {
     char name[128];
     const int64_t file_bytes = KIT_QUEUE_UNITS * CMQ_UNIT_BYTES;
-    snprintf(name, sizeof name, "consumequeue/%s/%d/%020" PRId64, topic, id, offset * CMQ_UNIT_BYTES / file_bytes * file_bytes);
+    snprintf(name, sizeof name, "consumequeue/%s/%d/%020" PRId64, topic, id,
+             offset * CMQ_UNIT_BYTES / file_bytes * file_bytes);
     *at_out = offset * CMQ_UNIT_BYTES % file_bytes;
     return kit_path(root, name);
 }
@@ -182,7 +185,10 @@ static const char *index_file_of(const char *root, int number)
     return nth.path;
 }
 
-static int64_t entry_at(int32_t entry) { return CMQ_INDEX_HEADER_BYTES + CMQ_INDEX_SLOT_BYTES * KIT_INDEX_SLOTS + CMQ_INDEX_ENTRY_BYTES * (int64_t)entry; }
+static int64_t entry_at(int32_t entry)
+{
+    return CMQ_INDEX_HEADER_BYTES + CMQ_INDEX_SLOT_BYTES * KIT_INDEX_SLOTS + CMQ_INDEX_ENTRY_BYTES * (int64_t)entry;
+}
 
 /* ---- healthy ---- */
 
@@ -536,7 +542,8 @@ static void test_batch_units_are_checked(void)
     const findings *found = verify(path);
     CHECK_INT(found->count, 0);
     CHECK_INT(found->verified.units, 60);
-    const char *file = kit_path(path, "batchconsumequeue/batch/0/00000000000000000920");   /* 20 units of 46 bytes: the second file */
+    /* 20 units of 46 bytes: the second file */
+    const char *file = kit_path(path, "batchconsumequeue/batch/0/00000000000000000920");
     kit_flip(file, 5 * CMQ_BATCH_UNIT_BYTES + 11, 1);                                    /* the size in unit 25 */
     const cmq_problem *problem = only(verify(path));
     CHECK_INT(problem->kind, CMQ_PROBLEM_UNIT_WRONG);
@@ -608,7 +615,8 @@ static void test_missing_keys_are_a_note(void)
     CHECK_INT(problem->physical_offset, 0);
 }
 
-/* A number between the last entry and the file's end, which a writer's slot has for a moment, and a closed file's has not. */
+/* A number between the last entry and the file's end, which a writer's slot has for a moment, and a closed file's has
+ * not. */
 static void test_a_slot_behind_the_last_entry_is_named(void)
 {
     cmq_store_options options = kit_options(make_store());
@@ -627,7 +635,8 @@ static void test_a_broken_chain_is_named(void)
     const char *root = make_store();
     const uint8_t zeros[4] = {0};
     const char *path = index_file_of(root, 1);
-    for (int slot = 0; slot < KIT_INDEX_SLOTS; slot++) kit_write_bytes(path, CMQ_INDEX_HEADER_BYTES + 4 * slot, zeros, sizeof zeros);
+    for (int slot = 0; slot < KIT_INDEX_SLOTS; slot++)
+        kit_write_bytes(path, CMQ_INDEX_HEADER_BYTES + 4 * slot, zeros, sizeof zeros);
     const cmq_problem *problem = only(verify(root));
     CHECK_INT(problem->kind, CMQ_PROBLEM_INDEX_CHAIN);
     CHECK_INT(problem->severity, CMQ_SEVERITY_REPAIRABLE);
@@ -661,18 +670,24 @@ static void test_a_callback_ends_it(void)
 
 static void test_every_kind_has_a_name(void)
 {
-    for (int kind = 0; kind <= CMQ_PROBLEM_TIME; kind++) CHECK(strcmp(cmq_problem_name((cmq_problem_kind)kind), "unknown") != 0);
+    for (int kind = 0; kind <= CMQ_PROBLEM_TIME; kind++)
+        CHECK(strcmp(cmq_problem_name((cmq_problem_kind)kind), "unknown") != 0);
     CHECK_TEXT(cmq_problem_name((cmq_problem_kind)(CMQ_PROBLEM_TIME + 1)), "unknown");
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_empty_store_is_healthy), CMQ_TEST(test_the_writer_itself_may_verify),
-              CMQ_TEST(test_beside_a_live_writer_nothing_is_wrong), CMQ_TEST(test_a_damaged_record_is_named),
-              CMQ_TEST(test_damage_in_the_newest_segment_is_no_tail), CMQ_TEST(test_damage_over_a_segments_border_is_passed),
-              CMQ_TEST(test_a_lost_newest_segment_is_damage), CMQ_TEST(test_a_damaged_last_record_is_no_tail),
-              CMQ_TEST(test_a_torn_tail_can_be_repaired), CMQ_TEST(test_places_that_opening_completes_are_notes), CMQ_TEST(test_a_time_that_falls_back_is_a_note),
+CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_empty_store_is_healthy),
+              CMQ_TEST(test_the_writer_itself_may_verify), CMQ_TEST(test_beside_a_live_writer_nothing_is_wrong),
+              CMQ_TEST(test_a_damaged_record_is_named), CMQ_TEST(test_damage_in_the_newest_segment_is_no_tail),
+              CMQ_TEST(test_damage_over_a_segments_border_is_passed), CMQ_TEST(test_a_lost_newest_segment_is_damage),
+              CMQ_TEST(test_a_damaged_last_record_is_no_tail), CMQ_TEST(test_a_torn_tail_can_be_repaired),
+              CMQ_TEST(test_places_that_opening_completes_are_notes), CMQ_TEST(test_a_time_that_falls_back_is_a_note),
               CMQ_TEST(test_a_unit_that_is_zeroed_is_missing), CMQ_TEST(test_a_lost_queue_file_is_one_problem),
-              CMQ_TEST(test_each_field_of_a_unit_is_checked), CMQ_TEST(test_a_unit_of_another_record_of_the_queue_is_wrong),
-              CMQ_TEST(test_a_unit_without_a_record_is_dangling), CMQ_TEST(test_a_lost_queue_is_missing), CMQ_TEST(test_fillers_are_a_gap),
-              CMQ_TEST(test_a_topic_that_was_made_again_is_a_note), CMQ_TEST(test_batch_units_are_checked), CMQ_TEST(test_lost_extensions_are_one_problem),
-              CMQ_TEST(test_a_damaged_index_entry_is_named), CMQ_TEST(test_an_entry_out_of_order_hides_nothing), CMQ_TEST(test_missing_keys_are_a_note),
-              CMQ_TEST(test_a_slot_behind_the_last_entry_is_named), CMQ_TEST(test_a_broken_chain_is_named), CMQ_TEST(test_a_callback_ends_it), CMQ_TEST(test_every_kind_has_a_name))
+              CMQ_TEST(test_each_field_of_a_unit_is_checked),
+              CMQ_TEST(test_a_unit_of_another_record_of_the_queue_is_wrong),
+              CMQ_TEST(test_a_unit_without_a_record_is_dangling), CMQ_TEST(test_a_lost_queue_is_missing),
+              CMQ_TEST(test_fillers_are_a_gap), CMQ_TEST(test_a_topic_that_was_made_again_is_a_note),
+              CMQ_TEST(test_batch_units_are_checked), CMQ_TEST(test_lost_extensions_are_one_problem),
+              CMQ_TEST(test_a_damaged_index_entry_is_named), CMQ_TEST(test_an_entry_out_of_order_hides_nothing),
+              CMQ_TEST(test_missing_keys_are_a_note), CMQ_TEST(test_a_slot_behind_the_last_entry_is_named),
+              CMQ_TEST(test_a_broken_chain_is_named), CMQ_TEST(test_a_callback_ends_it),
+              CMQ_TEST(test_every_kind_has_a_name))

@@ -229,7 +229,16 @@ static void patch(const char *root, uint64_t at, const void *bytes, size_t count
     cmq_file_close(file);
 }
 
-enum { AT_GENERATION = 16, AT_CONFIRMED = 64, AT_END_AGAIN = 88, AT_WRITER = 384, AT_BEAT = 424, AT_FLAGS = 432, AT_WRITER_CRC = 436, WRITER_BYTES = 56 };
+enum {
+    AT_GENERATION = 16,
+    AT_CONFIRMED = 64,
+    AT_END_AGAIN = 88,
+    AT_WRITER = 384,
+    AT_BEAT = 424,
+    AT_FLAGS = 432,
+    AT_WRITER_CRC = 436,
+    WRITER_BYTES = 56
+};
 
 /* Let the page be of another boot, with the checksum that it would have. */
 static void reboot(const char *root)
@@ -278,8 +287,8 @@ static void acknowledged_ends(void)
     CHECK_OK(cmq_follow_forget(cmq_fs_posix(), cmq_test_directory()));   /* there is none */
 }
 
-/* No CRC covers the end, which changes with every append: a flipped bit of it must neither move it, which would keep a healthy store from being opened, nor
- * lose it. */
+/* No CRC covers the end, which changes with every append: a flipped bit of it must neither move it, which would keep a
+ * healthy store from being opened, nor lose it. */
 static void damaged_end_is_outvoted(void)
 {
     static const uint64_t places[] = {AT_CONFIRMED, AT_END_AGAIN, AT_END_AGAIN + 8};
@@ -496,6 +505,7 @@ static void snapshots_do_not_mix(void)
     cmq_follow_destroy(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ping_between_processes), CMQ_TEST(life), CMQ_TEST(acknowledged_ends), CMQ_TEST(damaged_end_is_outvoted), CMQ_TEST(copies_and_damaged_pages_prove_nothing), CMQ_TEST(lives), CMQ_TEST(generations), CMQ_TEST(polling),
-              CMQ_TEST(pages_of_another_kind), CMQ_TEST(ping_between_threads), CMQ_TEST(all_are_woken),
-              CMQ_TEST(snapshots_do_not_mix))
+CMQ_TEST_MAIN(CMQ_TEST(ping_between_processes), CMQ_TEST(life), CMQ_TEST(acknowledged_ends),
+              CMQ_TEST(damaged_end_is_outvoted), CMQ_TEST(copies_and_damaged_pages_prove_nothing), CMQ_TEST(lives),
+              CMQ_TEST(generations), CMQ_TEST(polling), CMQ_TEST(pages_of_another_kind), CMQ_TEST(ping_between_threads),
+              CMQ_TEST(all_are_woken), CMQ_TEST(snapshots_do_not_mix))

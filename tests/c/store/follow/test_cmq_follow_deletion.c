@@ -191,7 +191,8 @@ static void too_many_to_catch_up(void)
     end();
 }
 
-/* Deletions, appends and looks at once: a look sees either life, never the old one's messages at the new one's offsets. */
+/* Deletions, appends and looks at once: a look sees either life, never the old one's messages at the new one's
+ * offsets. */
 static _Atomic bool over;
 
 static void *delete_again_and_again(void *argument)
@@ -220,7 +221,8 @@ static void beside_each_other(void)
         last = atomic_load(&over);
         cmq_reader *reader;
         bool ended;
-        CHECK_OK(cmq_reader_open(view, &(cmq_read_options){.topics = &topic, .topic_count = 1, .may_be_missing = true}, &reader));
+        CHECK_OK(cmq_reader_open(view, &(cmq_read_options){.topics = &topic, .topic_count = 1, .may_be_missing = true},
+                                 &reader));
         CHECK_OK(cmq_reader_next(reader, &found->batch, &ended));
         for (uint32_t i = 0; i < found->batch.count; i++) {
             const cmq_slice body = kit_view(&found->items[i]).body;
@@ -238,5 +240,6 @@ static void beside_each_other(void)
     end();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_topic_goes_and_comes_back), CMQ_TEST(noticed_late), CMQ_TEST(a_reader_goes_on), CMQ_TEST(expired_queues),
-              CMQ_TEST(deletions_of_before), CMQ_TEST(too_many_to_catch_up), CMQ_TEST(beside_each_other))
+CMQ_TEST_MAIN(CMQ_TEST(a_topic_goes_and_comes_back), CMQ_TEST(noticed_late), CMQ_TEST(a_reader_goes_on),
+              CMQ_TEST(expired_queues), CMQ_TEST(deletions_of_before), CMQ_TEST(too_many_to_catch_up),
+              CMQ_TEST(beside_each_other))

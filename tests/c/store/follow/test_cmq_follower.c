@@ -2,8 +2,8 @@
  * after writers died.
  *
  * Threads: yes
- * A foreign writer is simulated: a child process holds the lock, and the test copies bytes of records and units, in any order and by halves,
- * from a store that was written before.
+ * A foreign writer is simulated: a child process holds the lock, and the test copies bytes of records and units, in any
+ * order and by halves, from a store that was written before.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -73,7 +73,8 @@ static void alone(void)
         cmq_store *writer = kit_open_at(root);
         ledger_init(&book, cmq_test_random());
         for (int i = 0; i < 20; i++) {
-            CHECK_OK(ledger_append(&book, writer, 1 + (uint32_t)cmq_test_random_below(ledger_group_left(&book)), &(ledger_call){0}, &appended));
+            CHECK_OK(ledger_append(&book, writer, 1 + (uint32_t)cmq_test_random_below(ledger_group_left(&book)),
+                                   &(ledger_call){0}, &appended));
             if (i == 10) CHECK_OK(cmq_store_maintain(writer, true));
         }
         if (way % 2 == 0) kit_close(writer);
@@ -83,7 +84,8 @@ static void alone(void)
         kit_each_file(root, add_to_sum, &before);
         cmq_store *follower = follow();
         const ledger_expected expected = {.acknowledged = book.count, .index_may_lack = true};
-        if (!ledger_check(&book, follower, &expected, &found, why)) cmq_test_fail(__FILE__, __LINE__, "way %d: %s", way, why);
+        if (!ledger_check(&book, follower, &expected, &found, why))
+            cmq_test_fail(__FILE__, __LINE__, "way %d: %s", way, why);
         cmq_store_info info;
         CHECK_OK(cmq_store_info_of(follower, &info));
         CHECK(info.read_only && !info.writer_alive);
@@ -248,7 +250,8 @@ static void cut_below_the_view(void)
     static const uint8_t zeros[8];
     kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), b.first_physical_offset, zeros, sizeof zeros);
     CHECK_OK(cmq_store_refresh(follower));
-    CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));   /* it proves that "b" was acknowledged; a repair that cuts does this */
+    CHECK_OK(cmq_follow_forget(cmq_fs_posix(),
+                               root)); /* it proves that "b" was acknowledged; a repair that cuts does this */
     cmq_reader *reader;
     bool end;
     kit_found *found = kit_found_make(8);
@@ -348,7 +351,8 @@ static cmq_status observed_remove(cmq_fs *fs, const char *path)
     return status;
 }
 
-/* The queue's files have everything; the durable point is behind the first messages (way 0), or of before them (way 1). */
+/* The queue's files have everything; the durable point is behind the first messages (way 0), or of before them (way
+ * 1). */
 static void a_view_stays_whole_while_a_writer_recovers(void)
 {
     for (int way = 0; way < 2; way++) {
@@ -424,7 +428,8 @@ static void find_all_keys(void)
     kit_found_free(found);
 }
 
-/* The last durable point lies in the middle (way 0), or there is none (way 1). The view followed the writer that was killed. */
+/* The last durable point lies in the middle (way 0), or there is none (way 1). The view followed the writer that was
+ * killed. */
 static void a_view_finds_keys_while_a_writer_recovers(void)
 {
     for (int way = 0; way < 2; way++) {
@@ -593,7 +598,8 @@ static void hold_lock(void)
 
 static void release_lock(void) { CHECK(kill(holder, SIGKILL) == 0 && waitpid(holder, NULL, 0) == holder); }
 
-/* `other` gets `count` messages m0, m1, … in T/0, one second apart from `first_ms` on; `root` gets a store of the same sizes with empty files. */
+/* `other` gets `count` messages m0, m1, … in T/0, one second apart from `first_ms` on; `root` gets a store of the same
+ * sizes with empty files. */
 static void prepare(int count, int64_t first_ms)
 {
     atomic_store(&kit_now_ms, first_ms);
@@ -602,7 +608,8 @@ static void prepare(int count, int64_t first_ms)
         char body[40];
         snprintf(body, sizeof body, "m%d", i);
         const cmq_appended appended = kit_append(store, "T", 0, body, NULL, NULL);
-        pieces[i] = (piece){.phy = appended.first_physical_offset, .bytes = appended.end - appended.first_physical_offset, .offset = i};
+        pieces[i] = (piece){
+            .phy = appended.first_physical_offset, .bytes = appended.end - appended.first_physical_offset, .offset = i};
         atomic_fetch_add(&kit_now_ms, 1000);
     }
     kit_close(store);
@@ -610,7 +617,8 @@ static void prepare(int count, int64_t first_ms)
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(root, "consumequeue/T/0")));
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(root, "index")));
     kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), KIT_SEGMENT_BYTES - 1, "", 1);
-    kit_write_bytes(kit_path(root, "consumequeue/T/0/00000000000000000000"), KIT_QUEUE_UNITS * CMQ_UNIT_BYTES - 1, "", 1);
+    kit_write_bytes(kit_path(root, "consumequeue/T/0/00000000000000000000"), KIT_QUEUE_UNITS * CMQ_UNIT_BYTES - 1, "",
+                    1);
 }
 
 static void copy_bytes(const char *file, int64_t from, int64_t bytes)
@@ -622,7 +630,10 @@ static void copy_bytes(const char *file, int64_t from, int64_t bytes)
 }
 
 static void write_record(int i) { copy_bytes("commitlog/00000000000000000000", pieces[i].phy, pieces[i].bytes); }
-static void write_unit(int i) { copy_bytes("consumequeue/T/0/00000000000000000000", pieces[i].offset * CMQ_UNIT_BYTES, CMQ_UNIT_BYTES); }
+static void write_unit(int i)
+{
+    copy_bytes("consumequeue/T/0/00000000000000000000", pieces[i].offset * CMQ_UNIT_BYTES, CMQ_UNIT_BYTES);
+}
 
 /* Records that a broker has written but not dispatched are not confirmed; half a record does not count. */
 static void a_foreign_writer_stops_half_way(void)
@@ -651,7 +662,8 @@ static void a_foreign_writer_stops_half_way(void)
     write_record(5);
     write_record(6);
     check_sees(follower, "m0 m1 m2 m3 m4");
-    write_unit(6);                               /* units come in the order of the log: this one speaks for the record before it */
+    write_unit(6);                               /* units come in the order of the log: this one speaks for the record
+                                                  * before it */
     CHECK_OK(cmq_store_refresh(follower));
     CHECK_TEXT(kit_read_all(follower), "m0 m1 m2 m3 m4 m5 m6");
     CHECK_STATUS(cmq_store_wait_more(follower, cmq_store_confirmed(follower), 3), CMQ_AGAIN);
@@ -664,7 +676,8 @@ static void a_foreign_writer_stops_half_way(void)
     kit_close(follower);
 }
 
-/* A broker that was recovered does not clear what lies behind its cut. Older records there are never taken, by followers old and new. */
+/* A broker that was recovered does not clear what lies behind its cut. Older records there are never taken, by
+ * followers old and new. */
 static void stale_bytes_behind_a_cut(void)
 {
     start();
@@ -738,7 +751,8 @@ static int64_t append_half_and_die(cmq_store *writer)
     CHECK_INT(kit_append(writer, "T", 0, "b", NULL, key).first_physical_offset, confirmed);
     const int64_t end = cmq_store_confirmed(writer);
     cmq_store_abandon(writer);
-    for (int i = 0; i < 3; i++) kit_write_bytes(kit_path(root, "cometmq/follow"), (int64_t)ends_in_page[i], &confirmed, sizeof confirmed);
+    for (int i = 0; i < 3; i++)
+        kit_write_bytes(kit_path(root, "cometmq/follow"), (int64_t)ends_in_page[i], &confirmed, sizeof confirmed);
     kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), end - TORN_BYTES, zeros, sizeof zeros);
     return confirmed;
 }
@@ -775,7 +789,8 @@ static void torn_record_of_a_killed_writer_is_not_shown(void)
     cmq_store *follower = follow();
     check_sees(follower, "a");
     const int64_t confirmed = append_half_and_die(writer);
-    for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_store_wait_more(follower, confirmed, 5), CMQ_AGAIN);   /* the first look finds that the writer is gone */
+    /* the first look finds that the writer is gone */
+    for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_store_wait_more(follower, confirmed, 5), CMQ_AGAIN);
     check_sees(follower, "a");
     writer = kit_open_at(root);
     kit_append(writer, "T", 0, "c", NULL, NULL);
@@ -814,7 +829,11 @@ static void opening_writer_is_no_foreign_one(void)
     kit_close(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(torn_record_of_a_killed_writer_is_not_shown),
-              CMQ_TEST(torn_record_is_not_shown_while_a_writer_opens), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
-              CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(a_view_finds_keys_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
+CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one),
+              CMQ_TEST(torn_record_of_a_killed_writer_is_not_shown),
+              CMQ_TEST(torn_record_is_not_shown_while_a_writer_opens), CMQ_TEST(a_topic_that_cannot_be),
+              CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life),
+              CMQ_TEST(from_writer_to_writer), CMQ_TEST(cut_below_the_view),
+              CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(a_view_finds_keys_while_a_writer_recovers),
+              CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))

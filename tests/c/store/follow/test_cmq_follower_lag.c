@@ -68,4 +68,5 @@ static void test_a_wait_of_any_length(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_a_view_that_retention_overtook), CMQ_TEST(test_a_clock_that_stepped_back), CMQ_TEST(test_a_wait_of_any_length))
+CMQ_TEST_MAIN(CMQ_TEST(test_a_view_that_retention_overtook), CMQ_TEST(test_a_clock_that_stepped_back),
+              CMQ_TEST(test_a_wait_of_any_length))

@@ -61,8 +61,8 @@ static const char *taken(cmq_watcher *watcher, uint32_t capacity)
     const uint32_t count = cmq_watcher_take(watcher, queues, capacity);
     CHECK(count <= capacity);
     for (uint32_t i = 0; i < count; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s/%d", i > 0 ? " " : "", cmq_queue_topic(queues[i]),
-                                 (int)cmq_queue_id(queues[i]));
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s/%d", i > 0 ? " " : "",
+                                 cmq_queue_topic(queues[i]), (int)cmq_queue_id(queues[i]));
     return text;
 }
 
@@ -71,7 +71,8 @@ static const char *taken(cmq_watcher *watcher, uint32_t capacity)
 /* One message that nobody waits for the disk with. */
 static void append_unwaited(cmq_store *store, const char *topic, int32_t queue_id)
 {
-    const cmq_append append = {.common = {.topic = kit_slice(topic), .queue_id = queue_id}, .count = 1, .no_wait = true};
+    const cmq_append append = {
+        .common = {.topic = kit_slice(topic), .queue_id = queue_id}, .count = 1, .no_wait = true};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
 }
@@ -129,11 +130,16 @@ static void one_signal_per_batch(void)
     CHECK_INT(signals, 1);   /* though it took two holds of the writer lock */
     CHECK_TAKEN(watcher, "T/0 T/1 T/2 T/3");
     /* A client's batch, one by one messages and tags that differ take other ways through the code. */
-    const cmq_slice tags[] = {kit_slice("a"), kit_slice("b")}, properties[] = {kit_slice("k\001v\002"), kit_slice("k\001w\002")};
+    const cmq_slice tags[] = {kit_slice("a"), kit_slice("b")},
+                    properties[] = {kit_slice("k\001v\002"), kit_slice("k\001w\002")};
     const cmq_append ways[] = {
         {.common = {.topic = kit_slice("T"), .queue_id = 2}, .count = 2, .one_segment = true},
-        {.common = {.topic = kit_slice("T"), .queue_id = 2}, .count = 2, .tags = {.kind = CMQ_COLUMN_SLICES, .slices = tags}},
-        {.common = {.topic = kit_slice("T"), .queue_id = 2}, .count = 2, .properties = {.kind = CMQ_COLUMN_SLICES, .slices = properties}},
+        {.common = {.topic = kit_slice("T"), .queue_id = 2},
+         .count = 2,
+         .tags = {.kind = CMQ_COLUMN_SLICES, .slices = tags}},
+        {.common = {.topic = kit_slice("T"), .queue_id = 2},
+         .count = 2,
+         .properties = {.kind = CMQ_COLUMN_SLICES, .slices = properties}},
     };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         add(watcher, queue_of(store, "T", 2));
@@ -232,7 +238,9 @@ static void new_queues_notify_all_watchers(void)
     CHECK_TAKEN(watcher, "New/3");
     CHECK_TAKEN(other, "New/3");
     const char light[] = "INNER_MULTI_DISPATCH\001%LMQ%a,%LMQ%b\002";
-    const cmq_append append = {.common = {.topic = kit_slice("Before")}, .count = 1, .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(light)}};
+    const cmq_append append = {.common = {.topic = kit_slice("Before")},
+                               .count = 1,
+                               .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(light)}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
     CHECK_TAKEN(watcher, "%LMQ%a/0 %LMQ%b/0");
@@ -355,10 +363,12 @@ static void a_hundred_thousand_queues(void)
     int32_t *ids = malloc(QUEUES * sizeof *ids);
     cmq_queue **queues = malloc(LOT * sizeof *queues);
     bool *seen = calloc(QUEUES, sizeof *seen);
-    int64_t *born = calloc(QUEUES, sizeof *born);   /* given one by one, messages are appended so: no queue gets room for 64 */
+    int64_t *born = calloc(QUEUES, sizeof *born);   /* given one by one, messages are appended so: no queue gets room
+                                                     * for 64 */
     CHECK(ids != NULL && queues != NULL && seen != NULL && born != NULL);
     for (int i = 0; i < QUEUES; i++) ids[i] = i;
-    const cmq_append append = {.common = {.topic = kit_slice("T")}, .count = QUEUES, .queue_ids = ids, .born_timestamps = born};
+    const cmq_append append = {
+        .common = {.topic = kit_slice("T")}, .count = QUEUES, .queue_ids = ids, .born_timestamps = born};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
     cmq_watcher *watcher = make_watcher(store, &signals);
@@ -457,7 +467,8 @@ static void adds_against_appends(void)
     for (size_t m = 0; m < 2; m++) {
         pthread_t appenders[RACE_APPENDERS], consumers[RACE_LOOPS];
         race_loop loops[RACE_LOOPS];
-        race r = {.store = open_sized(modes[m], 1 << 20), .per_queue = SANITIZED ? 2000 : 10000, .seed = cmq_test_seed()};
+        race r = {
+            .store = open_sized(modes[m], 1 << 20), .per_queue = SANITIZED ? 2000 : 10000, .seed = cmq_test_seed()};
         for (int i = 0; i < RACE_LOOPS; i++) {
             loops[i].of = &r;
             CHECK(sem_init(&loops[i].wake, 0, 0) == 0);
@@ -477,6 +488,7 @@ static void adds_against_appends(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_watch_is_for_one_arrival), CMQ_TEST(one_signal_per_batch), CMQ_TEST(unsynced_messages_wait),
-              CMQ_TEST(a_take_between_two_confirmations), CMQ_TEST(taken_in_steps), CMQ_TEST(new_queues_notify_all_watchers),
-              CMQ_TEST(a_deleted_queue_is_notified), CMQ_TEST(an_expired_queue_is_notified), CMQ_TEST(watchers_up_to_the_limit), CMQ_TEST(a_reader_has_none),
+              CMQ_TEST(a_take_between_two_confirmations), CMQ_TEST(taken_in_steps),
+              CMQ_TEST(new_queues_notify_all_watchers), CMQ_TEST(a_deleted_queue_is_notified),
+              CMQ_TEST(an_expired_queue_is_notified), CMQ_TEST(watchers_up_to_the_limit), CMQ_TEST(a_reader_has_none),
               CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(adds_against_appends))

@@ -664,7 +664,8 @@ static void *flush_beside(void *context)
         pthread_mutex_unlock(&writing);
         CHECK_OK(cmq_index_flush(index, &full_end_ms));
         CHECK(full_end_ms >= full);
-        if (position.count > 1) CHECK_INT(position.end_phy % PUT_TOGETHER, PUT_TOGETHER - 1);   /* no put is half in, where a file ends either */
+        /* no put is half in, where a file ends either */
+        if (position.count > 1) CHECK_INT(position.end_phy % PUT_TOGETHER, PUT_TOGETHER - 1);
         full = full_end_ms;
         if (position.count > 1) CHECK_INT(position.end_ms, BEGIN_MS + position.end_phy);   /* one moment's values */
         const int64_t keep = position.end_phy - 500;

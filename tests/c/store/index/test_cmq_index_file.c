@@ -281,7 +281,8 @@ static cmq_status open_counting(cmq_fs *self, const char *path, cmq_open_mode mo
     return status;
 }
 
-/* A new key in a slot that was empty: no older entry of it is searched for in millions. An untouched file is only asked for its header. */
+/* A new key in a slot that was empty: no older entry of it is searched for in millions. An untouched file is only asked
+ * for its header. */
 static void rewind_reads_only_needed_files(void)
 {
     enum { MANY_SLOTS = 100000, MANY = 150000 };
@@ -289,7 +290,8 @@ static void rewind_reads_only_needed_files(void)
     counting_ops.read = count_read;
     counting_ops.open = open_counting;
     cmq_index_file *file;
-    CHECK_OK(cmq_index_file_create(&counting_fs, path_in(cmq_test_directory()), 20260101000000000, MANY_SLOTS, MANY + 10, &file));
+    CHECK_OK(cmq_index_file_create(&counting_fs, path_in(cmq_test_directory()), 20260101000000000, MANY_SLOTS,
+                                   MANY + 10, &file));
     for (uint32_t i = 0; i < MANY - 1; i++) put(file, i * 100, 1000000 + i, i % (MANY_SLOTS / 2));
     cmq_index_position position;
     bool is_at;
@@ -307,10 +309,12 @@ static void rewind_reads_only_needed_files(void)
     read_bytes = 0;
     CHECK_OK(cmq_index_file_rewind(file, &position));
     CHECK(read_bytes < CMQ_INDEX_SLOT_BYTES * MANY_SLOTS + CMQ_INDEX_ENTRY_BYTES * 70000);
-    CHECK_INT(cmq_load_i32(file->map + CMQ_INDEX_HEADER_BYTES + CMQ_INDEX_SLOT_BYTES * 7), 2 * (MANY_SLOTS / 2) + 7 + 1);
+    CHECK_INT(cmq_load_i32(file->map + CMQ_INDEX_HEADER_BYTES + CMQ_INDEX_SLOT_BYTES * 7),
+              2 * (MANY_SLOTS / 2) + 7 + 1);
     cmq_index_file_release(file);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(rewind_reads_only_needed_files), CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped),
-              CMQ_TEST(slots_left_behind_are_ignored), CMQ_TEST(entries_behind_the_count_are_passed_over),
-              CMQ_TEST(lengths_are_checked), CMQ_TEST(rewind_from_any_mixture), CMQ_TEST(hostile_bytes))
+CMQ_TEST_MAIN(CMQ_TEST(rewind_reads_only_needed_files), CMQ_TEST(worked_example), CMQ_TEST(rolled_header),
+              CMQ_TEST(times_are_clamped), CMQ_TEST(slots_left_behind_are_ignored),
+              CMQ_TEST(entries_behind_the_count_are_passed_over), CMQ_TEST(lengths_are_checked),
+              CMQ_TEST(rewind_from_any_mixture), CMQ_TEST(hostile_bytes))

@@ -20,8 +20,13 @@ static bool staged;
 static cmq_log *make_log(int64_t segment_bytes, bool read_only)
 {
     const char *paths[] = {root};
-    const cmq_log_options options = {.fs = fs, .paths = paths, .path_count = 1, .segment_bytes = segment_bytes, .read_only = read_only,
-                                     .staged = staged && !read_only, .record_bytes_max = 1 << 20};
+    const cmq_log_options options = {.fs = fs,
+                                     .paths = paths,
+                                     .path_count = 1,
+                                     .segment_bytes = segment_bytes,
+                                     .read_only = read_only,
+                                     .staged = staged && !read_only,
+                                     .record_bytes_max = 1 << 20};
     cmq_log *log;
     CHECK_OK(cmq_log_create(&log, &options));
     return log;
@@ -400,7 +405,8 @@ static void full_disk(void)
         put(log, 3000, 'a');
         write_out(log);
         const int64_t end = cmq_log_end(log);
-        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RESERVE, .nth = 1, .times = 2, .sys_errno = ENOSPC});
+        cmq_file_twin_fail(twin,
+                           &(cmq_twin_fault){.kind = CMQ_TWIN_RESERVE, .nth = 1, .times = 2, .sys_errno = ENOSPC});
         for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_log_claim(log, 3000, &into, &phy), CMQ_ERR_DISK_FULL);
         CHECK(cmq_log_end(log) == end || cmq_log_end(log) == SEGMENT);   /* the roll itself may be done */
         CHECK_INT(put(log, 3000, 'b'), SEGMENT);
@@ -412,7 +418,8 @@ static void full_disk(void)
     }
 }
 
-/* A roll that found no room for the next segment leaves the end where no file is: the helper must not make the one behind it. */
+/* A roll that found no room for the next segment leaves the end where no file is: the helper must not make the one
+ * behind it. */
 static void made_ahead_without_a_gap(void)
 {
     uint8_t *into;
@@ -456,7 +463,8 @@ static void overtake(void *context, const cmq_twin_call *call)
     CHECK(pthread_create(&of->writer, NULL, fill_the_segment_ahead, of->log) == 0);
 }
 
-/* Tiny segments, and a helper that does not get a core: it still has the file in its hand when the writer wants to enter. */
+/* Tiny segments, and a helper that does not get a core: it still has the file in its hand when the writer wants to
+ * enter. */
 static void overtaken_while_made_ahead(void)
 {
     for (int with_staging = 0; with_staging < 2; with_staging++) {
@@ -497,9 +505,11 @@ static void zeros_keep_off_the_writers_segment(void)
     cmq_log_close(log, true);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(claims_and_rolls_mapped), CMQ_TEST(claims_and_rolls_staged), CMQ_TEST(blank_takes_the_rest), CMQ_TEST(staging_over_segments),
-              CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once), CMQ_TEST(loads_existing_files), CMQ_TEST(strange_folders_are_refused),
-              CMQ_TEST(empty_last_file_is_forgiven), CMQ_TEST(cut_mapped), CMQ_TEST(cut_staged), CMQ_TEST(first_file_stays), CMQ_TEST(deletion_under_pins),
-              CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk), CMQ_TEST(made_ahead_without_a_gap),
-              CMQ_TEST(zeros_keep_off_the_writers_segment),
+CMQ_TEST_MAIN(CMQ_TEST(claims_and_rolls_mapped), CMQ_TEST(claims_and_rolls_staged), CMQ_TEST(blank_takes_the_rest),
+              CMQ_TEST(staging_over_segments), CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once),
+              CMQ_TEST(loads_existing_files), CMQ_TEST(strange_folders_are_refused),
+              CMQ_TEST(empty_last_file_is_forgiven), CMQ_TEST(cut_mapped), CMQ_TEST(cut_staged),
+              CMQ_TEST(first_file_stays), CMQ_TEST(deletion_under_pins), CMQ_TEST(table_grows_and_forgets),
+              CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk),
+              CMQ_TEST(made_ahead_without_a_gap), CMQ_TEST(zeros_keep_off_the_writers_segment),
               CMQ_TEST(overtaken_while_made_ahead))

@@ -66,7 +66,8 @@ static cmq_status walk_all(cmq_store *store, int64_t *records_out, int64_t *end_
         for (uint32_t i = 0; i < lot.count; i++) {
             const cmq_walked *record = &lot.records[i];
             const cmq_slice body = cmq_record_body(cmq_walklot_bytes(&lot, record), (uint32_t)record->unit.bytes);
-            if (record->unit.phy != expected) CHECK_INT(record->unit.phy, expected - expected % bytes + bytes);   /* a blank between */
+            /* a blank between */
+            if (record->unit.phy != expected) CHECK_INT(record->unit.phy, expected - expected % bytes + bytes);
             CHECK_INT(body.data[0], *records_out % 256);
             CHECK_INT(body.data[body.bytes - 1], *records_out % 256);
             CHECK_INT(record->unit.count, 1);
@@ -102,7 +103,9 @@ static const char *topic_name(int topic)
 {
     static char name[160];
     snprintf(name, sizeof name, "%s%.*s%d", topic < 10 ? "" : "Topic-", topic % 50 == 49 ? 110 : topic % 7,
-             "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn", topic);
+             "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+             "nnnnnnnnnnnnnnn",
+             topic);
     return name;
 }
 
@@ -124,7 +127,8 @@ static void topics_keep_their_numbers(void)
         CHECK_OK(cmq_store_append(store, &append, &appended));
         if (i == TOPIC_COUNT) keys_behind = appended.first_physical_offset;
     }
-    CHECK_OK(cmq_log_walk_open(store, &(cmq_log_walk_options){.keys_behind = keys_behind, .checks = CMQ_RECORD_CHECK_BODY_CRC}, &walk));
+    CHECK_OK(cmq_log_walk_open(
+        store, &(cmq_log_walk_options){.keys_behind = keys_behind, .checks = CMQ_RECORD_CHECK_BODY_CRC}, &walk));
     while (cmq_log_walk_next(walk, &lot) == CMQ_OK) {
         for (uint32_t i = 0; i < lot.count; i++, at++) {
             const uint32_t number = lot.records[i].topic;
@@ -181,4 +185,5 @@ static void unreadable_pages(void)
     cmq_store_abandon(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(every_record_in_order), CMQ_TEST(topics_keep_their_numbers), CMQ_TEST(an_empty_log), CMQ_TEST(a_walk_that_is_given_up), CMQ_TEST(unreadable_pages))
+CMQ_TEST_MAIN(CMQ_TEST(every_record_in_order), CMQ_TEST(topics_keep_their_numbers), CMQ_TEST(an_empty_log),
+              CMQ_TEST(a_walk_that_is_given_up), CMQ_TEST(unreadable_pages))

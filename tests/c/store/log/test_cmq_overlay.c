@@ -1,5 +1,6 @@
-/* Tests csrc/store/log/cmq_log.c and cmq_queue_file.c on overlayfs, as containers have it. Such a file, opened for reading while it lies in the lower
- * layer, goes on showing the lower layer's bytes after somebody has opened it for writing, which copies it up.
+/* Tests csrc/store/log/cmq_log.c and cmq_queue_file.c on overlayfs, as containers have it. Such a file, opened for
+ * reading while it lies in the lower layer, goes on showing the lower layer's bytes after somebody has opened it for
+ * writing, which copies it up.
  *
  * Skipped where this process may not mount.
  */
@@ -46,13 +47,15 @@ static const char *start(cmq_flush_mode flush, bool clean)
     static const char *const names[] = {"lower", "upper", "work", "merged"};
     base = kit_directory();
     kit_set_clock();
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(base, names[i])));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(base, names[i])));
     const cmq_store_options options = options_of(kit_path(base, "lower/store"), flush);
     cmq_store *store = kit_open(&options);
     append(store, UNITS, "old", "a");
     if (clean) kit_close(store);
     else cmq_store_abandon(store);
-    snprintf(layers, sizeof layers, "lowerdir=%s,upperdir=%s,workdir=%s", kit_path(base, "lower"), kit_path(base, "upper"), kit_path(base, "work"));
+    snprintf(layers, sizeof layers, "lowerdir=%s,upperdir=%s,workdir=%s", kit_path(base, "lower"),
+             kit_path(base, "upper"), kit_path(base, "work"));
     may_mount = mount("overlay", kit_path(base, "merged"), "overlay", 0, layers) == 0;
     if (!may_mount) printf("skipped: no overlay can be mounted here (%s)\n", strerror(errno));
     CHECK_OK(cmq_path_join(root, base, "merged/store"));
@@ -89,7 +92,8 @@ static int64_t scanned(cmq_store *store, const char *tag)
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(store), kit_slice("T"), 0);
     uint32_t count;
     int64_t next;
-    CHECK_OK(cmq_queue_scan(queue, 0, cmq_store_confirmed(store), &hash, 1, UINT64_MAX, units, 2 * UNITS, &count, &next));
+    CHECK_OK(
+        cmq_queue_scan(queue, 0, cmq_store_confirmed(store), &hash, 1, UINT64_MAX, units, 2 * UNITS, &count, &next));
     CHECK_INT(next, kit_max(store, "T", 0));
     return count;
 }
@@ -125,7 +129,8 @@ static void recovered_writer_reads_its_appends(void)
 
 int main(int argc, char **argv)
 {
-    static const cmq_test_case cases[] = {CMQ_TEST(sync_writer_reads_its_appends), CMQ_TEST(async_writer_reads_its_appends),
+    static const cmq_test_case cases[] = {CMQ_TEST(sync_writer_reads_its_appends),
+                                          CMQ_TEST(async_writer_reads_its_appends),
                                           CMQ_TEST(recovered_writer_reads_its_appends)};
     /* A namespace of its own: no mount outlives the process. */
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {

@@ -58,13 +58,18 @@ static void wrong_files_are_refused(void)
 {
     cmq_segment *segment;
     start();
-    CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "none"), 0, BYTES, CMQ_SEGMENT_READ, &segment), CMQ_ERR_NOT_FOUND);
+    CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "none"), 0, BYTES, CMQ_SEGMENT_READ, &segment),
+                 CMQ_ERR_NOT_FOUND);
     kit_write_bytes(kit_path(root, "short"), BYTES - 2, "x", 1);
-    CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "short"), 0, BYTES, CMQ_SEGMENT_READ, &segment), CMQ_ERR_SETTING);
+    CHECK_STATUS(
+        cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "short"), 0, BYTES, CMQ_SEGMENT_READ, &segment),
+        CMQ_ERR_SETTING);
     CHECK(strstr(cmq_last_error()->text, "mappedFileSizeCommitLog") != NULL);
     /* Creating a file over one with data is our own mistake: nothing is destroyed. */
     kit_write_bytes(kit_path(root, "full"), BYTES - 1, "x", 1);
-    CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "full"), 0, BYTES, CMQ_SEGMENT_STAGED, &segment), CMQ_ERR_NOT_STORE);
+    CHECK_STATUS(
+        cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "full"), 0, BYTES, CMQ_SEGMENT_STAGED, &segment),
+        CMQ_ERR_NOT_STORE);
     uint8_t byte;
     kit_read_bytes(kit_path(root, "full"), BYTES - 1, &byte, 1);
     CHECK_INT(byte, 'x');
@@ -83,8 +88,11 @@ static void failed_creation_is_made_anew(void)
         cmq_file_twin *twin = cmq_file_twin_create(directory, cmq_test_random());
         cmq_segment *segment;
         cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = kinds[i], .nth = 1, .times = 1, .sys_errno = EIO});
-        CHECK_STATUS(cmq_segment_open(family, cmq_file_twin_fs(twin), kit_path(directory, "s"), 0, BYTES, CMQ_SEGMENT_STAGED, &segment), CMQ_ERR_IO);
-        CHECK_OK(cmq_segment_open(family, cmq_file_twin_fs(twin), kit_path(directory, "s"), 0, BYTES, CMQ_SEGMENT_STAGED, &segment));
+        CHECK_STATUS(cmq_segment_open(family, cmq_file_twin_fs(twin), kit_path(directory, "s"), 0, BYTES,
+                                      CMQ_SEGMENT_STAGED, &segment),
+                     CMQ_ERR_IO);
+        CHECK_OK(cmq_segment_open(family, cmq_file_twin_fs(twin), kit_path(directory, "s"), 0, BYTES,
+                                  CMQ_SEGMENT_STAGED, &segment));
         cmq_file_twin_crash_image_of(twin, image, CMQ_TWIN_NOTHING);
         CHECK_INT(kit_file_bytes(kit_path(image, "s")), BYTES);
         cmq_segment_unpin(segment);
@@ -150,7 +158,8 @@ static void pinned_while_dropped(void)
         cmq_segment *segment = open_segment(name, (int64_t)i * BYTES, CMQ_SEGMENT_MAPPED);
         cmq_segment_data(segment)[5] = 5;
         atomic_store(&race.shown, segment);
-        for (uint64_t until = atomic_load(&race.pinned) + cmq_test_random_below(3); atomic_load(&race.pinned) < until;) sched_yield();
+        for (uint64_t until = atomic_load(&race.pinned) + cmq_test_random_below(3); atomic_load(&race.pinned) < until;)
+            sched_yield();
         cmq_segment_unpin(segment);   /* readers still see the pointer */
     }
     atomic_store(&race.stop, true);
@@ -158,5 +167,6 @@ static void pinned_while_dropped(void)
     cmq_segment_family_release(family);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(made_with_full_length), CMQ_TEST(wrong_files_are_refused), CMQ_TEST(failed_creation_is_made_anew), CMQ_TEST(pins_outlive_the_log),
+CMQ_TEST_MAIN(CMQ_TEST(made_with_full_length), CMQ_TEST(wrong_files_are_refused),
+              CMQ_TEST(failed_creation_is_made_anew), CMQ_TEST(pins_outlive_the_log),
               CMQ_TEST(a_dropped_segment_is_not_pinned), CMQ_TEST(pinned_while_dropped))

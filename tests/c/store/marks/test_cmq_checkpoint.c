@@ -66,7 +66,8 @@ static void bytes(void)
     cmq_checkpoint again;
     CHECK_OK(cmq_checkpoint_load(cmq_fs_posix(), root, &again));
     CHECK(again.present && again.file_bytes == checkpoint.file_bytes);
-    CHECK(again.physic_ms == checkpoint.physic_ms && again.logics_ms == checkpoint.logics_ms && again.index_ms == checkpoint.index_ms);
+    CHECK(again.physic_ms == checkpoint.physic_ms && again.logics_ms == checkpoint.logics_ms &&
+          again.index_ms == checkpoint.index_ms);
     CHECK(again.master_flushed == checkpoint.master_flushed && again.confirm_phy == checkpoint.confirm_phy);
     CHECK_BYTES(again.unknown, sizeof again.unknown, checkpoint.unknown, sizeof checkpoint.unknown);
 }

@@ -40,24 +40,26 @@ static cmq_durable_point some(void)
 /* By fields: padding between them holds anything. */
 static bool same_index(const cmq_durable_point *a, const cmq_durable_point *b)
 {
-    return a->index.file_name == b->index.file_name && a->index.count == b->index.count && a->index.slots_used == b->index.slots_used &&
-           a->index.begin_ms == b->index.begin_ms && a->index.end_ms == b->index.end_ms && a->index.begin_phy == b->index.begin_phy &&
+    return a->index.file_name == b->index.file_name && a->index.count == b->index.count &&
+           a->index.slots_used == b->index.slots_used && a->index.begin_ms == b->index.begin_ms &&
+           a->index.end_ms == b->index.end_ms && a->index.begin_phy == b->index.begin_phy &&
            a->index.end_phy == b->index.end_phy;
 }
 
 static bool same_sizes(const cmq_layout_sizes *a, const cmq_layout_sizes *b)
 {
-    return a->segment_bytes == b->segment_bytes && a->queue_file_bytes == b->queue_file_bytes && a->batch_file_bytes == b->batch_file_bytes &&
-           a->ext_file_bytes == b->ext_file_bytes && a->index_slots == b->index_slots && a->index_entries == b->index_entries;
+    return a->segment_bytes == b->segment_bytes && a->queue_file_bytes == b->queue_file_bytes &&
+           a->batch_file_bytes == b->batch_file_bytes && a->ext_file_bytes == b->ext_file_bytes &&
+           a->index_slots == b->index_slots && a->index_entries == b->index_entries;
 }
 
 static bool equal(const cmq_durable_point *a, const cmq_durable_point *b)
 {
-    return a->log_end == b->log_end && a->store_ms == b->store_ms &&
-           same_index(a, b) && a->checkpoint_crc == b->checkpoint_crc &&
-           a->queues == b->queues && a->queues_also == b->queues_also && a->has_also == b->has_also && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
-           a->last_crc == b->last_crc && same_sizes(&a->sizes, &b->sizes) && a->index_missing_from == b->index_missing_from &&
-           a->index_missing_end == b->index_missing_end;
+    return a->log_end == b->log_end && a->store_ms == b->store_ms && same_index(a, b) &&
+           a->checkpoint_crc == b->checkpoint_crc && a->queues == b->queues && a->queues_also == b->queues_also &&
+           a->has_also == b->has_also && a->clean == b->clean && a->last_phy == b->last_phy &&
+           a->last_bytes == b->last_bytes && a->last_crc == b->last_crc && same_sizes(&a->sizes, &b->sizes) &&
+           a->index_missing_from == b->index_missing_from && a->index_missing_end == b->index_missing_end;
 }
 
 static void check_loads(const char *root, const cmq_durable_point *expected)
@@ -161,8 +163,10 @@ static void files_of_other_lengths(void)
     check_loads(root, &first);
 }
 
-/* Make the point's only slot one of another version, which ends with its checksum at `crc_at`; `flags` are kept, and `more` set. */
-static const char *store_as(const cmq_durable_point *point, uint32_t version, size_t crc_at, uint32_t flags, uint32_t more)
+/* Make the point's only slot one of another version, which ends with its checksum at `crc_at`; `flags` are kept, and
+ * `more` set. */
+static const char *store_as(const cmq_durable_point *point, uint32_t version, size_t crc_at, uint32_t flags,
+                            uint32_t more)
 {
     const char *root = cmq_test_directory();
     cmq_durable_point_file *point_file;
@@ -214,4 +218,5 @@ static void newer_versions(void)
     CHECK_OK(cmq_durable_point_refuse_newer(cmq_fs_posix(), root));
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths), CMQ_TEST(older_versions), CMQ_TEST(newer_versions))
+CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths), CMQ_TEST(older_versions),
+              CMQ_TEST(newer_versions))

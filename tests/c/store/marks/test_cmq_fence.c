@@ -52,7 +52,8 @@ static void fail_syncs(cmq_twin_kind kind)
     cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = kind, .nth = 1, .times = 1, .sys_errno = EIO});
 }
 
-/* The bytes of the refused group are in the page cache, and whole: they are read as messages, and what follows them is acknowledged. */
+/* The bytes of the refused group are in the page cache, and whole: they are read as messages, and what follows them is
+ * acknowledged. */
 static void bytes_of_a_failed_sync_are_written_anew(void)
 {
     for (int async = 0; async < 2; async++) {
@@ -120,7 +121,8 @@ static void derived_files_are_written_anew(void)
             }
             kit_append_many(store, "T", "m", 20);
             CHECK_OK(cmq_store_flush(store));
-            cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .times = 1, .sys_errno = EIO});
+            cmq_file_twin_fail(
+                twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .times = 1, .sys_errno = EIO});
             (void)!cmq_store_maintain(store, true);
             cmq_file_twin_clear_faults(twin);
             cmq_store_abandon(store);
@@ -134,4 +136,5 @@ static void derived_files_are_written_anew(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(derived_files_are_written_anew), CMQ_TEST(bytes_of_a_failed_sync_are_written_anew), CMQ_TEST(a_refused_recovery_is_remembered))
+CMQ_TEST_MAIN(CMQ_TEST(derived_files_are_written_anew), CMQ_TEST(bytes_of_a_failed_sync_are_written_anew),
+              CMQ_TEST(a_refused_recovery_is_remembered))

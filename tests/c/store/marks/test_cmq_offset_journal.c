@@ -1,4 +1,5 @@
-/* test_cmq_offset_journal: commits come back whole and in order, up to the first that is torn, and only over the JSON that they continue. Threads: yes */
+/* test_cmq_offset_journal: commits come back whole and in order, up to the first that is torn, and only over the JSON
+ * that they continue. Threads: yes */
 #include "store/marks/cmq_offset_journal.h"
 
 #include <errno.h>
@@ -11,7 +12,8 @@
 
 #define COMMITS_MAX 40000
 
-static const cmq_offset_journal_basis FIRST = {.crc = 7, .bytes = 100}, SECOND = {.crc = 8, .bytes = 100}, NO_JSON = {0};
+static const cmq_offset_journal_basis FIRST = {.crc = 7, .bytes = 100}, SECOND = {.crc = 8, .bytes = 100},
+                                      NO_JSON = {0};
 
 typedef struct seen {
     uint32_t count;
@@ -26,12 +28,13 @@ static cmq_status note(void *context, cmq_slice group, const cmq_offset_journal_
     seen *into = context;
     CHECK(into->count < COMMITS_MAX);
     into->offsets[into->count++] = entry->offset;
-    snprintf(into->last, sizeof into->last, "%.*s/%.*s/%d", (int)group.bytes, (const char *)group.data, (int)entry->topic.bytes,
-             (const char *)entry->topic.data, entry->queue_id);
+    snprintf(into->last, sizeof into->last, "%.*s/%.*s/%d", (int)group.bytes, (const char *)group.data,
+             (int)entry->topic.bytes, (const char *)entry->topic.data, entry->queue_id);
     return CMQ_OK;
 }
 
-static cmq_offset_journal_found read_from(const char *root, cmq_offset_journal_basis basis, cmq_offset_journal_cursor *cursor)
+static cmq_offset_journal_found read_from(const char *root, cmq_offset_journal_basis basis,
+                                          cmq_offset_journal_cursor *cursor)
 {
     cmq_offset_journal_found state;
     found.count = 0;
@@ -74,7 +77,8 @@ static void commits_come_back(void)
         CHECK_INT(read_all(root, FIRST), CMQ_OFFSETLOG_READ);
         CHECK_INT(found.count, 0);
         CHECK_OK(cmq_offset_journal_wait(log, commit(log, 10)));
-        const cmq_offset_journal_entry both[] = {{.topic = kit_slice("a"), .queue_id = 0, .offset = 11}, {.topic = kit_slice("b"), .queue_id = 5, .offset = 12}};
+        const cmq_offset_journal_entry both[] = {{.topic = kit_slice("a"), .queue_id = 0, .offset = 11},
+                                                 {.topic = kit_slice("b"), .queue_id = 5, .offset = 12}};
         uint64_t end;
         CHECK_OK(cmq_offset_journal_append(log, kit_slice("g"), both, 2, &end));
         CHECK_INT(read_all(root, FIRST), CMQ_OFFSETLOG_READ);
@@ -149,7 +153,8 @@ static void damage_leaves_a_prefix(void)
             const cmq_offset_journal_found state = read_all(root, FIRST);
             for (uint32_t i = 0; i < found.count; i++) CHECK_INT(found.offsets[i], 100 + (int64_t)i);
             CHECK(state == CMQ_OFFSETLOG_READ || found.count == 0);
-            if (at >= 512) CHECK(state == CMQ_OFFSETLOG_READ && found.count == (uint32_t)((at - 512) / ((bytes - 512) / 6)));
+            if (at >= 512)
+                CHECK(state == CMQ_OFFSETLOG_READ && found.count == (uint32_t)((at - 512) / ((bytes - 512) / 6)));
             kit_resize(path, bytes);
             kit_write_bytes(path, 0, whole, (size_t)bytes);
         }
@@ -233,6 +238,7 @@ static void one_sync_covers_all_before_it(void)
     cmq_file_twin_close(twin);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(commits_come_back), CMQ_TEST(only_over_the_json_that_they_continue), CMQ_TEST(a_follower_reads_on), CMQ_TEST(damage_leaves_a_prefix),
-              CMQ_TEST(a_full_journal_takes_nothing_more), CMQ_TEST(after_a_failed_sync_nothing_is_taken), CMQ_TEST(threads_share_syncs),
-              CMQ_TEST(one_sync_covers_all_before_it))
+CMQ_TEST_MAIN(CMQ_TEST(commits_come_back), CMQ_TEST(only_over_the_json_that_they_continue),
+              CMQ_TEST(a_follower_reads_on), CMQ_TEST(damage_leaves_a_prefix),
+              CMQ_TEST(a_full_journal_takes_nothing_more), CMQ_TEST(after_a_failed_sync_nothing_is_taken),
+              CMQ_TEST(threads_share_syncs), CMQ_TEST(one_sync_covers_all_before_it))

@@ -211,7 +211,8 @@ static void recovery_believes_whole_units_only(void)
     }
 }
 
-/* A power loss takes a file out of the middle: nothing in the files behind tells, so a queue ends before the hole, wherever holes may begin. */
+/* A power loss takes a file out of the middle: nothing in the files behind tells, so a queue ends before the hole,
+ * wherever holes may begin. */
 static void holes_are_behind_whole_units(void)
 {
     for (int64_t whole = 0; whole <= FILE_UNITS; whole += FILE_UNITS / 2) {
@@ -230,7 +231,8 @@ static void holes_are_behind_whole_units(void)
         CHECK_INT(end, FILE_UNITS * RECORD_BYTES);
         check_units(require(queues), 0, FILE_UNITS);
         for (int64_t i = 0; i < 4 * FILE_UNITS; i++)
-            CHECK_OK(cmq_queue_reput(require(queues), base_of(i), i * RECORD_BYTES, RECORD_BYTES, i, 5000 + i, count_of(i)));
+            CHECK_OK(
+                cmq_queue_reput(require(queues), base_of(i), i * RECORD_BYTES, RECORD_BYTES, i, 5000 + i, count_of(i)));
         check_units(require(queues), 0, 4 * FILE_UNITS);
         cmq_queues_destroy(queues);
     }

@@ -41,7 +41,8 @@ static void end(cmq_store *store)
 
 static uint64_t syncs(void)
 {
-    return cmq_file_twin_calls(twin, CMQ_TWIN_SYNC) + cmq_file_twin_calls(twin, CMQ_TWIN_SYNC_DIRECTORY) + cmq_file_twin_calls(twin, CMQ_TWIN_SYNC_ALL);
+    return cmq_file_twin_calls(twin, CMQ_TWIN_SYNC) + cmq_file_twin_calls(twin, CMQ_TWIN_SYNC_DIRECTORY) +
+           cmq_file_twin_calls(twin, CMQ_TWIN_SYNC_ALL);
 }
 
 static void count_file(void *context, const char *path, int64_t bytes)
@@ -111,7 +112,9 @@ static void a_part_of_a_topic(void)
 {
     cmq_store *store = start(3);
     uint32_t deleted;
-    for (int i = 0; i < 300; i++) kit_append(store, i % 2 == 0 ? "T" : "Other", 2, "so that segments are used up, with some more bytes", NULL, NULL);
+    for (int i = 0; i < 300; i++)
+        kit_append(store, i % 2 == 0 ? "T" : "Other", 2, "so that segments are used up, with some more bytes", NULL,
+                   NULL);
     CHECK_OK(cmq_store_maintain(store, true));
     CHECK_OK(cmq_store_expire(store, true, &deleted));
     CHECK(deleted > 0);
@@ -128,7 +131,8 @@ static void a_part_of_a_topic(void)
 static void another_file_system(void)
 {
     cmq_store *store = start(20);
-    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RENAME, .nth = 1, .times = 1, .sys_errno = 18});   /* EXDEV */
+    /* EXDEV */
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RENAME, .nth = 1, .times = 1, .sys_errno = 18});
     CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
     CHECK(!kit_exists(kit_path(root, "consumequeue/T")));
     CHECK_INT(files_below("cometmq/deleted"), 0);
@@ -140,10 +144,12 @@ static int renames_until_kill;
 
 static void kill_here(void *context, const cmq_twin_call *call)
 {
-    if (call->kind == CMQ_TWIN_RENAME && renames_until_kill-- == 0) cmq_file_twin_crash_image_of(twin, context, CMQ_TWIN_EVERYTHING);
+    if (call->kind == CMQ_TWIN_RENAME && renames_until_kill-- == 0)
+        cmq_file_twin_crash_image_of(twin, context, CMQ_TWIN_EVERYTHING);
 }
 
-/* Expired queues go topic by topic. Killed in between, the next opening must not read the whole log, which still has what was deleted before. */
+/* Expired queues go topic by topic. Killed in between, the next opening must not read the whole log, which still has
+ * what was deleted before. */
 static void killed_among_expired_queues(void)
 {
     for (int kill_at = 0; kill_at < 4; kill_at++) {
@@ -152,7 +158,9 @@ static void killed_among_expired_queues(void)
         char image[CMQ_PATH_BYTES];
         strcpy(image, kit_path(kit_directory(), "image"));
         kit_append(store, "Old", 0, "x", NULL, NULL);
-        for (int i = 0; i < 300; i++) kit_append(store, i % 2 == 0 ? "Deleted" : "Stays", 0, "so that segments are used up, with some more bytes", NULL, NULL);
+        for (int i = 0; i < 300; i++)
+            kit_append(store, i % 2 == 0 ? "Deleted" : "Stays", 0, "so that segments are used up, with some more bytes",
+                       NULL, NULL);
         CHECK_OK(cmq_store_delete_topic(store, kit_slice("Deleted")));
         CHECK_OK(cmq_store_expire(store, true, &deleted));
         CHECK(deleted > 0);
@@ -171,5 +179,5 @@ static void killed_among_expired_queues(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(many_queues), CMQ_TEST(a_foreign_folder_stays), CMQ_TEST(a_part_of_a_topic), CMQ_TEST(another_file_system),
-              CMQ_TEST(killed_among_expired_queues))
+CMQ_TEST_MAIN(CMQ_TEST(many_queues), CMQ_TEST(a_foreign_folder_stays), CMQ_TEST(a_part_of_a_topic),
+              CMQ_TEST(another_file_system), CMQ_TEST(killed_among_expired_queues))

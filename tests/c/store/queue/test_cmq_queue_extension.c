@@ -1,5 +1,5 @@
-/* test_cmq_queue_extension: the extension of simple queues: its bytes, addresses, the seam of two files, files that are gone,
- * recovery. */
+/* test_cmq_queue_extension: the extension of simple queues: its bytes, addresses, the seam of two files, files that are
+ * gone, recovery. */
 #include "store/queue/cmq_queue_extension.h"
 
 #include <string.h>
@@ -187,7 +187,8 @@ static void units_never_cross_files(void)
     }
     queues = open_queues(root, true);
     int64_t end;
-    CHECK_OK(cmq_queues_recover(queues, 0, 160 * RECORD_BYTES, 160 * RECORD_BYTES, &end));   /* a cut: extension and queue agree again */
+    /* a cut: extension and queue agree again */
+    CHECK_OK(cmq_queues_recover(queues, 0, 160 * RECORD_BYTES, 160 * RECORD_BYTES, &end));
     queue = require(queues, "T");
     check_units(queue, 0, 160);
     put(queue, 40);

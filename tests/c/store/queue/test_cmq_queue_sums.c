@@ -66,14 +66,16 @@ static void start(void)
 static const char *unit_file(int64_t unit)
 {
     static char name[128];
-    snprintf(name, sizeof name, "consumequeue/T/0/%020lld", (long long)(unit / FILE_UNITS * FILE_UNITS * CMQ_UNIT_BYTES));
+    snprintf(name, sizeof name, "consumequeue/T/0/%020lld",
+             (long long)(unit / FILE_UNITS * FILE_UNITS * CMQ_UNIT_BYTES));
     return kit_path(root, name);
 }
 
 static const char *sums_file(int64_t unit)
 {
     static char name[128];
-    snprintf(name, sizeof name, "cometmq/sums/T/0-%020lld", (long long)(unit / FILE_UNITS * FILE_UNITS * CMQ_UNIT_BYTES));
+    snprintf(name, sizeof name, "cometmq/sums/T/0-%020lld",
+             (long long)(unit / FILE_UNITS * FILE_UNITS * CMQ_UNIT_BYTES));
     return kit_path(root, name);
 }
 
@@ -99,7 +101,8 @@ static void read_tag(cmq_store *store, const char *topic_name, const char *tag, 
     kit_found *found = kit_found_make(KIT_FOUND_MAX);
     bool end = false;
     memset(out, 0, sizeof *out);
-    CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .tags = &wanted, .tag_count = 1}, &reader));
+    CHECK_OK(cmq_reader_open(
+        store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .tags = &wanted, .tag_count = 1}, &reader));
     for (int idle = 0; !end && idle < 2;) {
         const cmq_status status = cmq_reader_next(reader, &found->batch, &end);
         idle = status == CMQ_OK && found->batch.count == 0 ? idle + 1 : 0;
@@ -124,7 +127,8 @@ static void check_nothing_is_skipped(bool read_only, int64_t messages)
         read_tag(store, "T", "rare", &all);
         for (int64_t i = 0; i < messages; i++)
             if (is_rare(i) ? all.at[i] == 0 : (all.at[i] & 1) != 0)
-                cmq_test_fail(__FILE__, __LINE__, "message %lld is %s", (long long)i, is_rare(i) ? "skipped" : "found by a tag that it has not");
+                cmq_test_fail(__FILE__, __LINE__, "message %lld is %s", (long long)i,
+                              is_rare(i) ? "skipped" : "found by a tag that it has not");
     }
     kit_close(store);
 }
@@ -148,7 +152,8 @@ static void complete_blocks_have_sums(void)
 /* One bit in the lower half of a hash: nothing about the unit is impossible. */
 static void a_flipped_tag_is_found_by_its_record(void)
 {
-    static const int64_t units[] = {3, 3 + 33 * RARE, 3276, 3277, FILE_UNITS - 1, FILE_UNITS, 3 + 120 * RARE, SEALED - 1};
+    static const int64_t units[] = {3,          3 + 33 * RARE,  3276,      3277, FILE_UNITS - 1,
+                                    FILE_UNITS, 3 + 120 * RARE, SEALED - 1};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         for (int read_only = 0; read_only < 2; read_only++) {
             start();
@@ -182,8 +187,8 @@ static void a_zeroed_page_is_reported(void)
     }
 }
 
-/* Blocks that have no sum: a page of zeros shows itself. In a read (few units), and in a map. An opening mends what it meets at a queue's end: this comes
- * later. */
+/* Blocks that have no sum: a page of zeros shows itself. In a read (few units), and in a map. An opening mends what it
+ * meets at a queue's end: this comes later. */
 static void zeros_without_a_sum_are_reported(void)
 {
     static uint8_t zeros[300];
@@ -215,7 +220,8 @@ static void random_damage_skips_nothing(void)
         start();
         for (uint64_t i = cmq_test_random_below(6) + 1; i > 0; i--) {
             const int64_t unit = (int64_t)cmq_test_random_below(SEALED);
-            kit_flip(unit_file(unit), byte_of(unit) + (int64_t)cmq_test_random_below(CMQ_UNIT_BYTES), (uint8_t)(1u << cmq_test_random_below(8)));
+            kit_flip(unit_file(unit), byte_of(unit) + (int64_t)cmq_test_random_below(CMQ_UNIT_BYTES),
+                     (uint8_t)(1u << cmq_test_random_below(8)));
         }
         check_nothing_is_skipped(cmq_test_random_below(2) == 0, MESSAGES);
         kit_remove_tree(root);
@@ -370,7 +376,9 @@ static void threads_share_learnt_facts(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_found_by_its_record), CMQ_TEST(a_usual_message_does_not_turn_rare),
-              CMQ_TEST(a_zeroed_page_is_reported), CMQ_TEST(zeros_without_a_sum_are_reported), CMQ_TEST(random_damage_skips_nothing), CMQ_TEST(wrong_sums_change_nothing),
-              CMQ_TEST(growing_queues_are_checked), CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(recovered_queues_are_read_whole),
+CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_found_by_its_record),
+              CMQ_TEST(a_usual_message_does_not_turn_rare), CMQ_TEST(a_zeroed_page_is_reported),
+              CMQ_TEST(zeros_without_a_sum_are_reported), CMQ_TEST(random_damage_skips_nothing),
+              CMQ_TEST(wrong_sums_change_nothing), CMQ_TEST(growing_queues_are_checked),
+              CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(recovered_queues_are_read_whole),
               CMQ_TEST(threads_share_learnt_facts), CMQ_TEST(verify_names_them_and_repair_mends_them))

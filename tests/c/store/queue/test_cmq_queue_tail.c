@@ -146,8 +146,8 @@ static void *put_and_swap(void *unused)
         const int64_t next = cmq_queue_tail_next(tail);
         atomic_store_explicit(&tail->flushed, next, memory_order_release);
         if (atomic_load(&tail->ring) == NULL || random % 32 == 0)
-            cmq_tail_pool_give(pool,
-                              cmq_queue_tail_replace(tail, random % 64 == 0 ? NULL : cmq_tail_pool_take(pool, WORDS, 4)));
+            cmq_tail_pool_give(
+                pool, cmq_queue_tail_replace(tail, random % 64 == 0 ? NULL : cmq_tail_pool_take(pool, WORDS, 4)));
         if (atomic_load(&tail->ring) == NULL) continue;
         uint32_t words[WORDS];
         for (uint32_t w = 0; w < WORDS; w++) words[w] = word_of(t, next, w);

@@ -550,7 +550,8 @@ static void gap_in_the_names(void)
         CHECK_OK(cmq_path_join(path, m.root, "consumequeue/t/0/00000000000000000800"));
         CHECK_OK(cmq_fs_remove(cmq_fs_posix(), path));
         open_set();
-        CHECK_OK(cmq_queues_recover(m.queues, pass == 0 ? 0 : 2 * FILE_UNITS * 100, 4 * FILE_UNITS * 100, 4 * FILE_UNITS * 100, &end));
+        CHECK_OK(cmq_queues_recover(m.queues, pass == 0 ? 0 : 2 * FILE_UNITS * 100, 4 * FILE_UNITS * 100,
+                                    4 * FILE_UNITS * 100, &end));
         queue = cmq_queues_find(m.queues, cmq_slice_of_text("t"), 0);
         CHECK_INT(cmq_queue_min(queue), pass == 0 ? 0 : 2 * FILE_UNITS);
         CHECK_INT(cmq_queue_max(queue, ALL), pass == 0 ? FILE_UNITS : 4 * FILE_UNITS);
@@ -680,7 +681,8 @@ static void recovery_keeps_a_cut_queue_for_readers(void)
     make_live_files(0);
     cmq_queue *queue = recover_live(LIVE_UNITS);
     reput_live(queue, 0, FILE_UNITS + 5);
-    CHECK_OK(cmq_queue_reput(queue, FILE_UNITS + 5, (FILE_UNITS + 5) * 100, 99, 7, 0, 1));   /* another record than the file's */
+    /* another record than the file's */
+    CHECK_OK(cmq_queue_reput(queue, FILE_UNITS + 5, (FILE_UNITS + 5) * 100, 99, 7, 0, 1));
     CHECK_INT(cmq_queue_max(queue, ALL), FILE_UNITS + 6);
     check_live_units(FILE_UNITS + 6, LIVE_UNITS);
     end_live(queue, FILE_UNITS + 6);
@@ -723,7 +725,9 @@ static void recovery_removes_files_of_a_queue_that_begins_elsewhere(void)
     cmq_queues_destroy(m.queues);
     make_live_files(0);
     queue = recover_live(0);
-    for (int i = 6 * FILE_UNITS; i < 6 * FILE_UNITS + 3; i++) CHECK_OK(cmq_queue_reput(queue, i, i * 100, 100, i, 0, 1));   /* behind them */
+    /* behind them */
+    for (int i = 6 * FILE_UNITS; i < 6 * FILE_UNITS + 3; i++)
+        CHECK_OK(cmq_queue_reput(queue, i, i * 100, 100, i, 0, 1));
     check_live_units(0, LIVE_UNITS);
     end_live(queue, 6 * FILE_UNITS + 3);
     for (int file = 0; file < 4; file++) CHECK(!is_there(live_path(file * FILE_UNITS)));
@@ -882,9 +886,10 @@ static void follower_sees_files_and_its_own_tail(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses),
-              CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_entries_are_reported),
-              CMQ_TEST(gap_in_the_names), CMQ_TEST(recovery_keeps_files_behind_a_gap_for_readers),
-              CMQ_TEST(gap_is_remembered_until_it_is_filled), CMQ_TEST(recovery_keeps_a_cut_queue_for_readers),
+              CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table),
+              CMQ_TEST(foreign_entries_are_reported), CMQ_TEST(gap_in_the_names),
+              CMQ_TEST(recovery_keeps_files_behind_a_gap_for_readers), CMQ_TEST(gap_is_remembered_until_it_is_filled),
+              CMQ_TEST(recovery_keeps_a_cut_queue_for_readers),
               CMQ_TEST(recovery_keeps_a_queue_that_begins_anew_for_readers),
-              CMQ_TEST(recovery_removes_files_of_a_queue_that_begins_elsewhere), CMQ_TEST(hole_in_a_file), CMQ_TEST(recovery_of_long_files),
-              CMQ_TEST(follower_sees_files_and_its_own_tail))
+              CMQ_TEST(recovery_removes_files_of_a_queue_that_begins_elsewhere), CMQ_TEST(hole_in_a_file),
+              CMQ_TEST(recovery_of_long_files), CMQ_TEST(follower_sees_files_and_its_own_tail))

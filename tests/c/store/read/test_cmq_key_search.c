@@ -43,7 +43,8 @@ static cmq_store *start(void)
 static cmq_key_search *search(cmq_store *store, uint64_t limit)
 {
     cmq_key_search *opened;
-    const cmq_key_search_options options = {.topic = kit_slice("T"), .key = kit_slice("k"), .end_ms = INT64_MAX, .limit = limit};
+    const cmq_key_search_options options = {
+        .topic = kit_slice("T"), .key = kit_slice("k"), .end_ms = INT64_MAX, .limit = limit};
     CHECK_OK(cmq_key_search_open(store, &options, &opened));
     return opened;
 }
@@ -55,7 +56,8 @@ static int step(cmq_key_search *of, int newest)
     for (uint32_t i = 0; i < found->batch.count; i++, newest--) {
         char body[16];
         snprintf(body, sizeof body, "m%d", newest);
-        if (!kit_body_is(&found->items[i], body)) cmq_test_fail(__FILE__, __LINE__, "%s is missing, or comes at another place", body);
+        if (!kit_body_is(&found->items[i], body))
+            cmq_test_fail(__FILE__, __LINE__, "%s is missing, or comes at another place", body);
     }
     return newest;
 }
@@ -113,7 +115,9 @@ static void over_many_segments(void)
     for (int i = 0; i < 3 * CMQ_FOUND_PINS_MAX; i++) {
         char body[3000];
         snprintf(body, sizeof body, "m%d", i);
-        const cmq_append one = {.common = {.topic = kit_slice("T")}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(body)},
+        const cmq_append one = {.common = {.topic = kit_slice("T")},
+                                .count = 1,
+                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(body)},
                                 .keys = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("k")},
                                 .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("")}};
         cmq_appended appended;
@@ -248,5 +252,5 @@ static void keys_are_found_while_a_writer_recovers(void)
     cmq_file_twin_close(twin);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(everything_in_steps), CMQ_TEST(a_limit_ends_it), CMQ_TEST(over_many_segments), CMQ_TEST(beside_retention), CMQ_TEST(after_a_crash),
-              CMQ_TEST(keys_are_found_while_a_writer_recovers))
+CMQ_TEST_MAIN(CMQ_TEST(everything_in_steps), CMQ_TEST(a_limit_ends_it), CMQ_TEST(over_many_segments),
+              CMQ_TEST(beside_retention), CMQ_TEST(after_a_crash), CMQ_TEST(keys_are_found_while_a_writer_recovers))

@@ -1,4 +1,5 @@
-/* Tests csrc/store/read/cmq_lookup.c: single messages by physical offset, message id, queue offset and key; queue offsets by time (spec store 8.3). */
+/* Tests csrc/store/read/cmq_lookup.c: single messages by physical offset, message id, queue offset and key; queue
+ * offsets by time (spec store 8.3). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,8 @@ static void by_physical_offset_and_id(void)
     release();
     static const int64_t no_places[] = {-1, 1, 90};
     for (int i = 0; i < 3; i++) {
-        CHECK_STATUS(cmq_store_read_physical(store, no_places[i], &found->batch), no_places[i] < 0 ? CMQ_ERR_OFFSET : CMQ_ERR_CORRUPT);
+        CHECK_STATUS(cmq_store_read_physical(store, no_places[i], &found->batch),
+                     no_places[i] < 0 ? CMQ_ERR_OFFSET : CMQ_ERR_CORRUPT);
         CHECK_INT(found->batch.count + found->batch.pin_count, 0);
     }
     CHECK_STATUS(cmq_store_read_physical(store, b.end, &found->batch), CMQ_ERR_OFFSET);
@@ -85,7 +87,8 @@ static void damaged_bodies_are_reported(void)
     CHECK_STATUS(cmq_store_read_physical(store, appended.first_physical_offset, &found->batch), CMQ_ERR_CORRUPT);
     CHECK_INT(cmq_last_error()->offset, appended.first_physical_offset);
     CHECK_STATUS(cmq_store_read_offset(store, kit_slice("T"), 0, 0, &found->batch), CMQ_ERR_CORRUPT);
-    CHECK_STATUS(cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch), CMQ_ERR_CORRUPT);
+    CHECK_STATUS(cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch),
+                 CMQ_ERR_CORRUPT);
     CHECK_INT(cmq_last_error()->offset, appended.first_physical_offset);
     CHECK_INT(found->batch.count + found->batch.pin_count, 0);
     stop();
@@ -98,10 +101,12 @@ static const char *find(const char *topic, const char *key, int64_t begin_ms, in
     static char text[1024];
     size_t used = 0;
     text[0] = '\0';
-    CHECK_OK(cmq_store_find_key(store, cmq_slice_of_text(topic), cmq_slice_of_text(key), begin_ms, end_ms, &found->batch));
+    CHECK_OK(
+        cmq_store_find_key(store, cmq_slice_of_text(topic), cmq_slice_of_text(key), begin_ms, end_ms, &found->batch));
     for (uint32_t i = 0; i < found->batch.count; i++) {
         const cmq_record_view view = kit_view(&found->items[i]);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s", i > 0 ? " " : "", (int)view.body.bytes, (const char *)view.body.data);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s", i > 0 ? " " : "", (int)view.body.bytes,
+                                 (const char *)view.body.data);
     }
     release();
     return text;
@@ -134,8 +139,10 @@ static void by_key(void)
 static void by_unique_key(void)
 {
     start();
-    cmq_append append = {.common = {.topic = kit_slice("T")}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("m")}};
-    append.properties = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = kit_slice("UNIQ_KEY\0017F0000010000ABCD\002KEYS\001k\002")};
+    cmq_append append = {
+        .common = {.topic = kit_slice("T")}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("m")}};
+    append.properties =
+        (cmq_column){.kind = CMQ_COLUMN_ONE, .one = kit_slice("UNIQ_KEY\0017F0000010000ABCD\002KEYS\001k\002")};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
     CHECK_TEXT(find("T", "7F0000010000ABCD", 0, INT64_MAX), "m");
@@ -143,7 +150,8 @@ static void by_unique_key(void)
     stop();
 }
 
-/* Many messages of one key over many index files; a batch takes the newest; times are exact although entries count seconds. */
+/* Many messages of one key over many index files; a batch takes the newest; times are exact although entries count
+ * seconds. */
 static void by_key_and_time(void)
 {
     start();
@@ -204,8 +212,9 @@ static void by_time(void)
             CHECK_OK(cmq_store_offset_at(store, kit_slice("T"), 0, t + table[i].ms, CMQ_BOUNDARY_LOWER, &lower));
             CHECK_OK(cmq_store_offset_at(store, kit_slice("T"), 0, t + table[i].ms, CMQ_BOUNDARY_UPPER, &upper));
             if (lower != table[i].lower || upper != table[i].upper)
-                cmq_test_fail(__FILE__, __LINE__, "at %lld: [%lld, %lld], expected [%lld, %lld]", (long long)table[i].ms, (long long)lower, (long long)upper,
-                              (long long)table[i].lower, (long long)table[i].upper);
+                cmq_test_fail(__FILE__, __LINE__, "at %lld: [%lld, %lld], expected [%lld, %lld]",
+                              (long long)table[i].ms, (long long)lower, (long long)upper, (long long)table[i].lower,
+                              (long long)table[i].upper);
         }
         CHECK_OK(cmq_store_maintain(store, true));
     }
@@ -265,7 +274,8 @@ static void without_an_index(void)
     store = kit_open(&options);
     found = kit_found_make(1);
     kit_append(store, "T", 0, "m", NULL, "k");
-    CHECK_STATUS(cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch), CMQ_ERR_SETTING);
+    CHECK_STATUS(cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch),
+                 CMQ_ERR_SETTING);
     CHECK(!kit_exists(kit_path(options.path, "index")));
     stop();
 }
@@ -289,6 +299,7 @@ static void a_unit_of_zeros_is_damage(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(a_unit_of_zeros_is_damage), CMQ_TEST(damaged_bodies_are_reported),
-              CMQ_TEST(by_key), CMQ_TEST(by_unique_key), CMQ_TEST(by_key_and_time), CMQ_TEST(by_time), CMQ_TEST(by_time_after_retention),
+CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(a_unit_of_zeros_is_damage),
+              CMQ_TEST(damaged_bodies_are_reported), CMQ_TEST(by_key), CMQ_TEST(by_unique_key),
+              CMQ_TEST(by_key_and_time), CMQ_TEST(by_time), CMQ_TEST(by_time_after_retention),
               CMQ_TEST(without_an_index))

@@ -1,4 +1,5 @@
-/* Tests of reading over pages that cannot be read: each message whole, or an error that names the place; never the end of the process, never silence.
+/* Tests of reading over pages that cannot be read: each message whole, or an error that names the place; never the end
+ * of the process, never silence.
  *
  * A page is lost by cutting a file that the store has mapped. Opening checks lengths, so the file is cut afterwards.
  */
@@ -26,7 +27,8 @@ static const char *body_of(int number)
     return body;
 }
 
-/* One segment of MESSAGES messages with their own keys, opened by `options`, whose files are those of a closed store. */
+/* One segment of MESSAGES messages with their own keys, opened by `options`, whose files are those of a closed
+ * store. */
 static cmq_store *open_closed(cmq_store_options *options)
 {
     root = kit_directory();
@@ -64,7 +66,8 @@ static void read_all(cmq_store *store, const cmq_read_options *options, int *mes
         for (uint32_t i = 0; i < found->batch.count; i++) {
             cmq_record_view view;
             const cmq_found *item = &found->batch.items[i];
-            const cmq_status parsed = cmq_record_parse(item->record, item->record_bytes, item->physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view);
+            const cmq_status parsed = cmq_record_parse(item->record, item->record_bytes, item->physical_offset,
+                                                       CMQ_RECORD_CHECK_BODY_CRC, &view);
             if (parsed != CMQ_OK) CHECK_STATUS(parsed, CMQ_ERR_CORRUPT);
             ++*(parsed == CMQ_OK ? messages : errors);
         }
@@ -134,7 +137,8 @@ static void look_ups_report_lost_records(void)
     kit_close(store);
 }
 
-/* The scan maps the file, as it has more units than are worth reading one by one; a filter must not pass units of zeros over. */
+/* The scan maps the file, as it has more units than are worth reading one by one; a filter must not pass units of zeros
+ * over. */
 static void queue_pages_are_no_silent_skips(void)
 {
     enum { UNITS = 6000, CUT = 3000 };
@@ -151,10 +155,12 @@ static void queue_pages_are_no_silent_skips(void)
     store = kit_open(&options);
     const cmq_slice topic = kit_slice("T"), tag = kit_slice("none");
     int messages, errors;
-    read_all(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .tags = &tag, .tag_count = 1}, &messages, &errors);
+    read_all(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .tags = &tag, .tag_count = 1}, &messages,
+             &errors);
     CHECK_INT(messages + errors, 0);
     CHECK(truncate(kit_path(root, "consumequeue/T/0/00000000000000000000"), CUT * CMQ_UNIT_BYTES / PAGE * PAGE) == 0);
-    read_all(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .tags = &tag, .tag_count = 1}, &messages, &errors);
+    read_all(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .tags = &tag, .tag_count = 1}, &messages,
+             &errors);
     CHECK(errors > 0);
     kit_close(store);
 }
@@ -176,7 +182,8 @@ static void index_pages_are_errors_of_the_search(void)
     for (int i = 0; i < MESSAGES; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
-        const cmq_status status = cmq_store_find_key(store, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &found->batch);
+        const cmq_status status =
+            cmq_store_find_key(store, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &found->batch);
         if (status != CMQ_OK) CHECK_STATUS(status, CMQ_ERR_CORRUPT);
         else CHECK_INT(found->batch.count, 1);
         errors += status != CMQ_OK;
@@ -187,5 +194,6 @@ static void index_pages_are_errors_of_the_search(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(log_pages_are_errors_of_their_records), CMQ_TEST(log_read_through_reports_the_lost_part), CMQ_TEST(look_ups_report_lost_records),
-              CMQ_TEST(queue_pages_are_no_silent_skips), CMQ_TEST(index_pages_are_errors_of_the_search))
+CMQ_TEST_MAIN(CMQ_TEST(log_pages_are_errors_of_their_records), CMQ_TEST(log_read_through_reports_the_lost_part),
+              CMQ_TEST(look_ups_report_lost_records), CMQ_TEST(queue_pages_are_no_silent_skips),
+              CMQ_TEST(index_pages_are_errors_of_the_search))

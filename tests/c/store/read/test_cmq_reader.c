@@ -1,4 +1,5 @@
-/* Tests csrc/store/read/cmq_reader.c and cmq_reader_log.c: iteration in every direction, with every bound, over damage, and while the store changes. */
+/* Tests csrc/store/read/cmq_reader.c and cmq_reader_log.c: iteration in every direction, with every bound, over damage,
+ * and while the store changes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@ static void start(void)
     store = kit_open_at(root);
 }
 
-/* Messages m0, m1, … one per second: topic A or B in turn (every third to B), queue i % 2, tag red, green or none in turn. */
+/* Messages m0, m1, … one per second: topic A or B in turn (every third to B), queue i % 2, tag red, green or none in
+ * turn. */
 static void fill(int from, int count)
 {
     static const char *const tags[] = {"red", "green", NULL};
@@ -46,13 +48,15 @@ static void forwards_and_backwards(void)
     CHECK_TEXT(read_with((cmq_read_options){0}, ""), "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11");
     CHECK_TEXT(read_with((cmq_read_options){0}, "A"), "m0 m1 m3 m4 m6 m7 m9 m10");
     CHECK_TEXT(read_with((cmq_read_options){0}, "B"), "m2 m5 m8 m11");
-    CHECK_TEXT(read_with((cmq_read_options){0}, "B A"), "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11");   /* merged as they were stored */
+    /* merged as they were stored */
+    CHECK_TEXT(read_with((cmq_read_options){0}, "B A"), "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11");
     CHECK_TEXT(read_with((cmq_read_options){.backwards = true}, ""), "m11 m10 m9 m8 m7 m6 m5 m4 m3 m2 m1 m0");
     CHECK_TEXT(read_with((cmq_read_options){.backwards = true}, "A"), "m10 m9 m7 m6 m4 m3 m1 m0");
     CHECK_TEXT(read_with((cmq_read_options){.backwards = true}, "A B"), "m11 m10 m9 m8 m7 m6 m5 m4 m3 m2 m1 m0");
     const int32_t one[] = {1};
     CHECK_TEXT(read_with((cmq_read_options){.queue_ids = one, .queue_id_count = 1}, "A"), "m1 m3 m7 m9");
-    CHECK_TEXT(read_with((cmq_read_options){.queue_ids = one, .queue_id_count = 1, .backwards = true}, "A"), "m9 m7 m3 m1");
+    CHECK_TEXT(read_with((cmq_read_options){.queue_ids = one, .queue_id_count = 1, .backwards = true}, "A"),
+               "m9 m7 m3 m1");
     kit_close(store);
 }
 
@@ -82,7 +86,8 @@ static void bounds(void)
     const int64_t t = atomic_load(&kit_now_ms);
     fill(0, 12);
     const int32_t zero[] = {0};
-    cmq_read_options by_offset = {.queue_ids = zero, .queue_id_count = 1, .has_start = true, .start = 1, .has_end = true, .end = 3};
+    cmq_read_options by_offset = {
+        .queue_ids = zero, .queue_id_count = 1, .has_start = true, .start = 1, .has_end = true, .end = 3};
     CHECK_TEXT(read_with(by_offset, "A"), "m4 m6");   /* of m0 m4 m6 m10 */
     by_offset.backwards = true;
     CHECK_TEXT(read_with(by_offset, "A"), "m6 m4");
@@ -91,7 +96,8 @@ static void bounds(void)
     CHECK_TEXT(read_with(by_offset, "A"), "m4 m6 m10");
     by_offset.start = by_offset.end = 2;
     CHECK_TEXT(read_with(by_offset, "A"), "");
-    cmq_read_options by_time = {.has_start_time = true, .start_time_ms = t + 3000, .has_end_time = true, .end_time_ms = t + 7000};
+    cmq_read_options by_time = {
+        .has_start_time = true, .start_time_ms = t + 3000, .has_end_time = true, .end_time_ms = t + 7000};
     static const char *const topics[] = {"A B", ""};
     for (int i = 0; i < 2; i++) {
         by_time.backwards = false;
@@ -103,21 +109,24 @@ static void bounds(void)
     CHECK_TEXT(read_with(by_time, "A B"), "m11");
     by_time = (cmq_read_options){.has_end_time = true, .end_time_ms = t};
     CHECK_TEXT(read_with(by_time, "A"), "");
-    const cmq_read_start starts[] = {{.topic = kit_slice("A"), .queue_id = 1, .offset = 2}, {.topic = kit_slice("A"), .queue_id = 0, .offset = 3}};
+    const cmq_read_start starts[] = {{.topic = kit_slice("A"), .queue_id = 1, .offset = 2},
+                                     {.topic = kit_slice("A"), .queue_id = 0, .offset = 3}};
     CHECK_TEXT(read_with((cmq_read_options){.starts = starts, .start_count = 2}, "A"), "m7 m9 m10");
     kit_close(store);
 }
 
 static cmq_read_start range(const char *topic, int32_t queue_id, int64_t from, int64_t end)
 {
-    return (cmq_read_start){.topic = kit_slice(topic), .queue_id = queue_id, .has_end = true, .offset = from, .end = end};
+    return (cmq_read_start){
+        .topic = kit_slice(topic), .queue_id = queue_id, .has_end = true, .offset = from, .end = end};
 }
 
 static void ranges(void)
 {
     start();
     fill(0, 24);   /* A0: m0 m4 m6 m10 m12 ..., A1: m1 m3 m7 m9 ..., B0: m2 m8 m14 m20, B1: m5 m11 m17 m23 */
-    const cmq_read_start some[] = {range("A", 0, 1, 3), range("B", 1, 0, 2), range("A", 0, 5, 6), range("A", 1, 2, 2), range("B", 0, 3, 99)};
+    const cmq_read_start some[] = {range("A", 0, 1, 3), range("B", 1, 0, 2), range("A", 0, 5, 6), range("A", 1, 2, 2),
+                                   range("B", 0, 3, 99)};
     cmq_read_options options = {.starts = some, .start_count = 5, .only_starts = true};
     CHECK_TEXT(read_with(options, ""), "m4 m5 m6 m11 m16 m20");   /* merged; two ranges of one queue; an empty one */
     options.has_end_time = true;
@@ -143,7 +152,8 @@ static void ranges(void)
     CHECK(found->batch.count == 0 && !end);
     fill(24, 6);
     CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
-    CHECK(found->batch.count == 1 && kit_body_is(&found->items[0], "m26") && found->items[0].skip == 0 && found->items[0].behind == 0);
+    CHECK(found->batch.count == 1 && kit_body_is(&found->items[0], "m26") && found->items[0].skip == 0 &&
+          found->items[0].behind == 0);
     cmq_found_batch_release(&found->batch);
     cmq_reader_close(reader);
     options = (cmq_read_options){.starts = some, .start_count = 4, .only_starts = true};
@@ -164,7 +174,8 @@ static void bad_ranges(void)
     fill(0, 6);
     cmq_reader *reader;
     const cmq_slice topic = kit_slice("A");
-    const cmq_read_start backwards = range("A", 0, 3, 2), negative = range("A", 0, -1, 2), missing = range("A", 7, 0, 2);
+    const cmq_read_start backwards = range("A", 0, 3, 2), negative = range("A", 0, -1, 2),
+                         missing = range("A", 7, 0, 2);
     cmq_read_options options = {.starts = &backwards, .start_count = 1, .only_starts = true};
     CHECK_STATUS(cmq_reader_open(store, &options, &reader), CMQ_ERR_ARGUMENT);
     options.starts = &negative;
@@ -188,16 +199,27 @@ static void a_start_in_the_log(void)
     const int64_t phy = found->items[0].physical_offset;
     kit_found_free(found);
     CHECK_TEXT(read_with((cmq_read_options){.has_start_physical = true, .start_physical = phy}, ""), "m8 m9 m10 m11");
-    CHECK_TEXT(read_with((cmq_read_options){.has_start_physical = true, .start_physical = phy, .backwards = true}, ""), "m7 m6 m5 m4 m3 m2 m1 m0");
+    CHECK_TEXT(read_with((cmq_read_options){.has_start_physical = true, .start_physical = phy, .backwards = true}, ""),
+               "m7 m6 m5 m4 m3 m2 m1 m0");
     cmq_reader *reader;
     const cmq_slice topic = kit_slice("A");
-    CHECK_STATUS(cmq_reader_open(store, &(cmq_read_options){.has_start_physical = true, .start_physical = phy + 1}, &reader), CMQ_ERR_ARGUMENT);
-    CHECK_STATUS(cmq_reader_open(store, &(cmq_read_options){.has_start_physical = true, .topics = &topic, .topic_count = 1}, &reader), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(
+        cmq_reader_open(store, &(cmq_read_options){.has_start_physical = true, .start_physical = phy + 1}, &reader),
+        CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(cmq_reader_open(store,
+                                 &(cmq_read_options){.has_start_physical = true, .topics = &topic, .topic_count = 1},
+                                 &reader),
+                 CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_reader_open(store, &(cmq_read_options){.has_start = true}, &reader), CMQ_ERR_ARGUMENT);
-    CHECK_STATUS(cmq_reader_open(store, &(cmq_read_options){.has_start = true, .start = 5, .has_end = true, .end = 4, .topics = &topic, .topic_count = 1},
-                                 &reader), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(cmq_reader_open(
+                     store,
+                     &(cmq_read_options){
+                         .has_start = true, .start = 5, .has_end = true, .end = 4, .topics = &topic, .topic_count = 1},
+                     &reader),
+                 CMQ_ERR_ARGUMENT);
     const cmq_slice missing = kit_slice("None");
-    CHECK_STATUS(cmq_reader_open(store, &(cmq_read_options){.topics = &missing, .topic_count = 1}, &reader), CMQ_ERR_NOT_FOUND);
+    CHECK_STATUS(cmq_reader_open(store, &(cmq_read_options){.topics = &missing, .topic_count = 1}, &reader),
+                 CMQ_ERR_NOT_FOUND);
     CHECK(reader == NULL);
     kit_close(store);
 }
@@ -215,7 +237,10 @@ static void many(void)
                 kit_found *found = kit_found_make(capacity);
                 bool end = false;
                 int next = way % 2 == 0 ? 0 : 1499;
-                CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.topics = way < 2 ? topics : NULL, .topic_count = way < 2 ? 2 : 0, .backwards = way % 2 != 0},
+                CHECK_OK(cmq_reader_open(store,
+                                         &(cmq_read_options){.topics = way < 2 ? topics : NULL,
+                                                             .topic_count = way < 2 ? 2 : 0,
+                                                             .backwards = way % 2 != 0},
                                          &reader));
                 do {
                     CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
@@ -250,7 +275,8 @@ static const char *next_bodies(cmq_reader *reader, bool *end)
     CHECK_OK(cmq_reader_next(reader, &found->batch, end));
     for (uint32_t i = 0; i < found->batch.count; i++) {
         const cmq_record_view view = kit_view(&found->items[i]);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s", i > 0 ? " " : "", (int)view.body.bytes, (const char *)view.body.data);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s", i > 0 ? " " : "", (int)view.body.bytes,
+                                 (const char *)view.body.data);
     }
     kit_found_free(found);
     return text;
@@ -293,7 +319,8 @@ static void a_topic_goes(void)
         cmq_reader *reader;
         kit_found *found = kit_found_make(1);
         bool end = false;
-        CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .backwards = backwards != 0}, &reader));
+        CHECK_OK(cmq_reader_open(
+            store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .backwards = backwards != 0}, &reader));
         CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
         cmq_found_batch_release(&found->batch);
         CHECK_OK(cmq_store_delete_topic(store, topic));
@@ -353,7 +380,10 @@ static void segments_expire(void)
     kit_found *pinned = kit_found_make(5);
     bool end = false;
     for (int i = 0; i < 4; i++)
-        CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.topics = i < 2 ? topics : NULL, .topic_count = i < 2 ? 2 : 0, .backwards = i % 2 != 0}, &readers[i]));
+        CHECK_OK(cmq_reader_open(
+            store,
+            &(cmq_read_options){.topics = i < 2 ? topics : NULL, .topic_count = i < 2 ? 2 : 0, .backwards = i % 2 != 0},
+            &readers[i]));
     CHECK_OK(cmq_reader_next(readers[0], &pinned->batch, &end));
     CHECK_INT(pinned->batch.count, 5);
     CHECK_OK(cmq_store_maintain(store, true));
@@ -387,7 +417,8 @@ static void segments_expire(void)
     const int64_t min = kit_min(store, "B", 1);
     const cmq_read_start from[] = {range("B", 1, 0, min + 2), range("B", 1, 1, min - 1)};
     CHECK(min > 2);
-    CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.starts = from, .start_count = 2, .only_starts = true}, &readers[0]));
+    CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.starts = from, .start_count = 2, .only_starts = true},
+                             &readers[0]));
     CHECK_OK(cmq_reader_next(readers[0], &found->batch, &end));
     CHECK(found->batch.count == 2 && cmq_reader_expired(readers[0]) == min + min - 2);
     cmq_found_batch_release(&found->batch);
@@ -399,7 +430,8 @@ static void segments_expire(void)
 
 /* ---- damage ---- */
 
-/* Records with broken sizes or magics, units that point elsewhere: each reported once, with its offset, and passed over. */
+/* Records with broken sizes or magics, units that point elsewhere: each reported once, with its offset, and passed
+ * over. */
 static void damage_is_passed_over(void)
 {
     start();
@@ -421,7 +453,8 @@ static void damage_is_passed_over(void)
         CHECK_TEXT(read_with((cmq_read_options){.backwards = true}, "B"), "m11 m8 ! m2");
         CHECK_TEXT(read_with((cmq_read_options){0}, "A"), "m0 m1 m3 m4 m6 m7 m9 m10");
         const char *back = read_with((cmq_read_options){.backwards = true}, "");
-        CHECK(strncmp(back, "m11 m10 m9 m8 m7 m6", 19) == 0 && strstr(back, "m4 m3 m2 m1 m0") != NULL && strstr(back, "m5") == NULL);
+        CHECK(strncmp(back, "m11 m10 m9 m8 m7 m6", 19) == 0 && strstr(back, "m4 m3 m2 m1 m0") != NULL &&
+              strstr(back, "m5") == NULL);
         cmq_reader *reader;
         const cmq_slice topic = kit_slice("B");
         found = kit_found_make(10);
@@ -478,7 +511,11 @@ static void fill_falling(int count)
 
 static void check_falling(int count, const char *topic, int64_t from, int64_t until, bool backwards)
 {
-    cmq_read_options options = {.has_start_time = true, .start_time_ms = from, .has_end_time = true, .end_time_ms = until, .backwards = backwards};
+    cmq_read_options options = {.has_start_time = true,
+                                .start_time_ms = from,
+                                .has_end_time = true,
+                                .end_time_ms = until,
+                                .backwards = backwards};
     const char *text = read_with(options, topic);
     for (int n = 0; n < count; n++) {
         const int i = backwards ? count - 1 - n : n;
@@ -519,5 +556,8 @@ static void many_messages_whose_times_fall(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(few_messages_whose_times_fall), CMQ_TEST(many_messages_whose_times_fall), CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges), CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
-              CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(only_messages_of_queues), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))
+CMQ_TEST_MAIN(CMQ_TEST(few_messages_whose_times_fall), CMQ_TEST(many_messages_whose_times_fall),
+              CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges),
+              CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
+              CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(only_messages_of_queues),
+              CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))

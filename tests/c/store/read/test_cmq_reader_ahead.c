@@ -36,7 +36,8 @@ static int read_on(cmq_reader *reader, int64_t *next, int step)
         for (uint32_t i = 0; i < batch.count; i++, count++, *next += step) {
             cmq_record_view view;
             CHECK_INT(items[i].queue_offset, *next);
-            CHECK_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view));
+            CHECK_OK(cmq_record_parse(items[i].record, items[i].record_bytes, items[i].physical_offset,
+                                      CMQ_RECORD_CHECK_BODY_CRC, &view));
         }
         cmq_found_batch_release(&batch);
     }
@@ -67,7 +68,8 @@ static void test_whole_walks(void)
     CHECK_INT(read_all(&(cmq_read_options){0}, 0, 1), MESSAGES);
     CHECK_INT(read_all(&(cmq_read_options){.topics = &topic, .topic_count = 1}, 0, 1), MESSAGES);
     CHECK_INT(read_all(&(cmq_read_options){.backwards = true}, MESSAGES - 1, -1), MESSAGES);
-    CHECK_INT(read_all(&(cmq_read_options){.topics = &topic, .topic_count = 1, .backwards = true}, MESSAGES - 1, -1), MESSAGES);
+    CHECK_INT(read_all(&(cmq_read_options){.topics = &topic, .topic_count = 1, .backwards = true}, MESSAGES - 1, -1),
+              MESSAGES);
     kit_close(store);
 }
 
@@ -76,7 +78,9 @@ static void test_walks_from_anywhere(void)
     const cmq_slice topic = cmq_slice_of_text("T");
     start();
     for (int64_t from = 0; from < MESSAGES; from += 37)
-        CHECK_INT(read_all(&(cmq_read_options){.topics = &topic, .topic_count = 1, .has_start = true, .start = from}, from, 1), MESSAGES - from);
+        CHECK_INT(read_all(&(cmq_read_options){.topics = &topic, .topic_count = 1, .has_start = true, .start = from},
+                           from, 1),
+                  MESSAGES - from);
     kit_close(store);
 }
 

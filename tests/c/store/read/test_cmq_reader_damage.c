@@ -65,8 +65,12 @@ static void test_a_missing_queue_file_is_no_retention(void)
             /* a descriptor of before, as of the first file, which opening looked at, reads on */
             CHECK_OK(cmq_queue_read(queue, 0, INT64_MAX, units, 60, &count, &next));
             CHECK_INT(count, file == 0 ? 60 : KIT_QUEUE_UNITS);
-            if (file > 0) CHECK_STATUS(cmq_queue_read(queue, next, INT64_MAX, units, 60, &count, &next), CMQ_ERR_CORRUPT);
-            if (file > 0) CHECK_STATUS(cmq_queue_scan(queue, KIT_QUEUE_UNITS, INT64_MAX, NULL, 0, UINT64_MAX, units, 60, &count, &next), CMQ_ERR_CORRUPT);
+            if (file > 0)
+                CHECK_STATUS(cmq_queue_read(queue, next, INT64_MAX, units, 60, &count, &next), CMQ_ERR_CORRUPT);
+            if (file > 0)
+                CHECK_STATUS(
+                    cmq_queue_scan(queue, KIT_QUEUE_UNITS, INT64_MAX, NULL, 0, UINT64_MAX, units, 60, &count, &next),
+                    CMQ_ERR_CORRUPT);
             CHECK_INT(cmq_queue_min(queue), 0);
             CHECK_OK(cmq_queue_read(queue, 2 * KIT_QUEUE_UNITS, INT64_MAX, units, 60, &count, &next));
             CHECK_INT(count, KIT_QUEUE_UNITS);
@@ -127,7 +131,11 @@ static void test_units_of_batches_that_cannot_be(void)
         int64_t at;
         uint8_t bytes[8];
         size_t count;
-    } damages[] = {{36, {0xFF, 0xFF}, 2}, {36, {0}, 2}, {0, {0x80}, 1}, {0, {0x80, 0, 0, 0, 0, 0, 0, 1}, 8}, {28, {0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, 8}};
+    } damages[] = {{36, {0xFF, 0xFF}, 2},
+                   {36, {0}, 2},
+                   {0, {0x80}, 1},
+                   {0, {0x80, 0, 0, 0, 0, 0, 0, 1}, 8},
+                   {28, {0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, 8}};
     static const char *const topics[] = {"T"};
     for (size_t d = 0; d < sizeof damages / sizeof damages[0]; d++) {
         const char *root = kit_directory();
@@ -138,17 +146,19 @@ static void test_units_of_batches_that_cannot_be(void)
         cmq_store *store = kit_open(&settings);
         kit_append_many(store, "T", "m", 60);
         kit_close(store);
-        kit_write_bytes(kit_path(root, "batchconsumequeue/T/0/00000000000000000000"), 3 * CMQ_BATCH_UNIT_BYTES + damages[d].at, damages[d].bytes,
-                        damages[d].count);
+        kit_write_bytes(kit_path(root, "batchconsumequeue/T/0/00000000000000000000"),
+                        3 * CMQ_BATCH_UNIT_BYTES + damages[d].at, damages[d].bytes, damages[d].count);
         store = kit_open(&settings);
         const char *text = kit_read_topic(store, "T");
         static const char expected[] = "m0 m1 m2 ! m4 m5 m6 ";
-        if (strncmp(text, expected, sizeof expected - 1) != 0) cmq_test_fail(__FILE__, __LINE__, "damage %zu: %s", d, text);
+        if (strncmp(text, expected, sizeof expected - 1) != 0)
+            cmq_test_fail(__FILE__, __LINE__, "damage %zu: %s", d, text);
         kit_close(store);
     }
 }
 
-/* A file of another queue under the queue's name, as a misdirected write or a mistaken copy leaves it: records of the same queue id and offsets. */
+/* A file of another queue under the queue's name, as a misdirected write or a mistaken copy leaves it: records of the
+ * same queue id and offsets. */
 static void test_units_of_another_topic(void)
 {
     enum { FILE_UNITS = 5 };
@@ -178,8 +188,8 @@ static void test_units_of_another_topic(void)
     kit_close(store);
 }
 
-/* RocketMQ puts a record behind a gap at another offset than it says: it was given to consumers so, and still is. But a unit that repeats one of the queue is
- * damaged. */
+/* RocketMQ puts a record behind a gap at another offset than it says: it was given to consumers so, and still is. But a
+ * unit that repeats one of the queue is damaged. */
 static void test_records_at_other_offsets(void)
 {
     int64_t starts[60];
@@ -192,7 +202,8 @@ static void test_records_at_other_offsets(void)
     const char *text = kit_read_with(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .check_crc = true});
     CHECK(strncmp(text, "m0 m1 m2 ! m4 m5 m6 m7 m8 ", 26) == 0);
     kit_close(store);
-    kit_write_bytes(queue_file(root, 0), 7 * CMQ_UNIT_BYTES, (const uint8_t[8]){0x40}, 8);   /* and now once, elsewhere */
+    /* and now once, elsewhere */
+    kit_write_bytes(queue_file(root, 0), 7 * CMQ_UNIT_BYTES, (const uint8_t[8]){0x40}, 8);
     store = kit_open_at(root);
     text = kit_read_with(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .check_crc = true});
     CHECK(strstr(text, "m2") != NULL && strstr(text, "! m8") != NULL && strstr(text, "m7 m4") != NULL);
@@ -209,13 +220,17 @@ static void test_streams_compare_checksums(void)
     cmq_store *store = kit_open_at(root);
     for (int backwards = 0; backwards < 2; backwards++) {
         const char *expected = backwards ? "m4 m3 ! m1 m0" : "m0 m1 ! m3 m4";
-        CHECK_TEXT(kit_read_with(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .check_crc = true, .backwards = backwards}), expected);
+        CHECK_TEXT(kit_read_with(store,
+                                 &(cmq_read_options){
+                                     .topics = &topic, .topic_count = 1, .check_crc = true, .backwards = backwards}),
+                   expected);
         CHECK_TEXT(kit_read_with(store, &(cmq_read_options){.check_crc = true, .backwards = backwards}), expected);
     }
     kit_close(store);
 }
 
-/* Times fall, and the units between the first and the last are damaged: the search for a time ends, and what can be read comes. */
+/* Times fall, and the units between the first and the last are damaged: the search for a time ends, and what can be
+ * read comes. */
 static void test_times_that_fall_over_damage(void)
 {
     enum { COUNT = 60, FILE_UNITS = 20 };
@@ -226,20 +241,26 @@ static void test_times_that_fall_over_damage(void)
     kit_set_clock();
     cmq_store *store = kit_open_at(root);
     const int64_t began_ms = atomic_load(&kit_now_ms);
-    for (int i = 0; i < COUNT; i++) kit_append(store, "T", 0, i == 0 ? "first" : i == COUNT - 1 ? "last" : "m", NULL, NULL);
+    for (int i = 0; i < COUNT; i++)
+        kit_append(store, "T", 0, i == 0 ? "first" : i == COUNT - 1 ? "last" : "m", NULL, NULL);
     kit_close(store);
     /* The first message was stored later than all others. */
     uint8_t later[8];
     cmq_store_i64(later, began_ms + 1000000);
-    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), CMQ_RECORD_AT_STORE_TIMESTAMP, later, sizeof later);
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), CMQ_RECORD_AT_STORE_TIMESTAMP, later,
+                    sizeof later);
     kit_write_bytes(queue_file(root, 0), CMQ_UNIT_BYTES, nowhere, sizeof nowhere);
     store = kit_open_at(root);
-    const char *text = kit_read_with(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .has_start_time = true, .start_time_ms = began_ms - 1000});
+    const char *text = kit_read_with(
+        store, &(cmq_read_options){
+                   .topics = &topic, .topic_count = 1, .has_start_time = true, .start_time_ms = began_ms - 1000});
     CHECK(strncmp(text, "first ! ", 8) == 0);
     CHECK(strcmp(text + strlen(text) - 7, " m last") == 0);
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_times_that_fall_over_damage), CMQ_TEST(test_a_missing_queue_file_is_no_retention), CMQ_TEST(test_units_of_another_topic), CMQ_TEST(test_records_at_other_offsets), CMQ_TEST(test_streams_compare_checksums),
-              CMQ_TEST(test_units_of_batches_that_cannot_be), CMQ_TEST(test_a_unit_that_points_nowhere), CMQ_TEST(test_found_messages_come_before_a_failure),
+CMQ_TEST_MAIN(CMQ_TEST(test_times_that_fall_over_damage), CMQ_TEST(test_a_missing_queue_file_is_no_retention),
+              CMQ_TEST(test_units_of_another_topic), CMQ_TEST(test_records_at_other_offsets),
+              CMQ_TEST(test_streams_compare_checksums), CMQ_TEST(test_units_of_batches_that_cannot_be),
+              CMQ_TEST(test_a_unit_that_points_nowhere), CMQ_TEST(test_found_messages_come_before_a_failure),
               CMQ_TEST(test_the_log_by_tag_over_damage), CMQ_TEST(test_the_log_by_tag_backwards_over_damage))

@@ -1,4 +1,5 @@
-/* Tests csrc/store/recover/cmq_recover.c and cmq_log_tail_scan.c: what a writer makes of a directory when it opens it. */
+/* Tests csrc/store/recover/cmq_recover.c and cmq_log_tail_scan.c: what a writer makes of a directory when it opens
+ * it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,7 +97,8 @@ static void unclean_stop_reads_from_the_point(void)
     CHECK(opening.was_unclean && opening.trusted_point);
     CHECK_INT(opening.records, 70);
     /* The point is the end of record 99, which lies before a filler where the next record did not fit the file. */
-    CHECK(opening.scanned_from > book.entries[99].physical_offset && opening.scanned_from <= book.entries[100].physical_offset);
+    CHECK(opening.scanned_from > book.entries[99].physical_offset &&
+          opening.scanned_from <= book.entries[100].physical_offset);
     check_book(store, 170, false);
     append_to(store, 200, 10);
     kit_close(store);
@@ -125,8 +127,9 @@ static void derived_files_come_back(void)
             for (int i = 0; i < 4; i++)
                 if ((set >> i & 1u) != 0) kit_remove_tree(kit_path(copy, derived[i]));
             store = kit_open_at(copy);
-            /* All times lie within the three seconds that upstream's rule goes back, so even without a point nothing may lack; but without index and
-             * point nobody knows that there were keys in segments that a clean stop need not read. */
+            /* All times lie within the three seconds that upstream's rule goes back, so even without a point nothing
+             * may lack; but without index and point nobody knows that there were keys in segments that a clean stop
+             * need not read. */
             const bool may_lack = clean != 0 && (set & 2u) != 0 && (set & 12u) != 0;
             check_book(store, 180, may_lack);
             kit_close(store);
@@ -138,7 +141,8 @@ static void derived_files_come_back(void)
     }
 }
 
-/* Upstream's rule after a crash: the newest index file goes, and keys before the place where reading begins are lost with it; we say so. */
+/* Upstream's rule after a crash: the newest index file goes, and keys before the place where reading begins are lost
+ * with it; we say so. */
 static void lost_keys_are_reported(void)
 {
     start();
@@ -147,7 +151,8 @@ static void lost_keys_are_reported(void)
         char body[16], key[16];
         snprintf(body, sizeof body, "m%d", i);
         snprintf(key, sizeof key, "k%d", i);
-        kit_append(store, "T", 0, body, NULL, i < 100 || i % 50 == 0 || i > 695 ? key : NULL);   /* one index file is full, the next reaches far back */
+        /* one index file is full, the next reaches far back */
+        kit_append(store, "T", 0, body, NULL, i < 100 || i % 50 == 0 || i > 695 ? key : NULL);
         atomic_fetch_add(&kit_now_ms, 1000);
     }
     CHECK_OK(cmq_store_maintain(store, true));
@@ -204,7 +209,8 @@ static void torn_at_every_byte(void)
         store = kit_open_at(copy);
         const cmq_store_opening opening = opening_of(store);
         CHECK_INT(opening.scanned_to, last);
-        CHECK(opening.cut_bytes <= tear - last && (tear < last + 4 || opening.cut_bytes > 0));   /* a size begins with zeros */
+        /* a size begins with zeros */
+        CHECK(opening.cut_bytes <= tear - last && (tear < last + 4 || opening.cut_bytes > 0));
         check_book(store, 19, false);
         ledger_cut(&book, 19);
         book.generation++;
@@ -267,7 +273,8 @@ static void refused_at(const char *of, int64_t offset)
     CHECK(strstr(cmq_last_error()->text, "repair") != NULL);
 }
 
-/* Damage with flushed messages behind it is no torn tail. Refused each time, whatever was damaged; and a repair of the byte heals it. */
+/* Damage with flushed messages behind it is no torn tail. Refused each time, whatever was damaged; and a repair of the
+ * byte heals it. */
 static void damage_in_the_middle_is_refused(void)
 {
     start();
@@ -330,12 +337,15 @@ static void swapped_segments_are_refused(void)
 {
     start();
     cmq_store *store = kit_open_at(root);
-    while (cmq_store_confirmed(store) < 2 * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES / 2) append_to(store, book.count + 1, 1000);
+    while (cmq_store_confirmed(store) < 2 * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES / 2)
+        append_to(store, book.count + 1, 1000);
     CHECK_OK(cmq_store_maintain(store, true));
-    while (cmq_store_confirmed(store) < 3 * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES / 2) append_to(store, book.count + 1, 1000);
+    while (cmq_store_confirmed(store) < 3 * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES / 2)
+        append_to(store, book.count + 1, 1000);
     cmq_store_abandon(store);
     CHECK_OK(cmq_fs_rename(cmq_fs_posix(), segment_file(root, 2 * KIT_SEGMENT_BYTES), kit_path(root, "aside")));
-    CHECK_OK(cmq_fs_rename(cmq_fs_posix(), segment_file(root, 3 * KIT_SEGMENT_BYTES), segment_file(root, 2 * KIT_SEGMENT_BYTES)));
+    CHECK_OK(cmq_fs_rename(cmq_fs_posix(), segment_file(root, 3 * KIT_SEGMENT_BYTES),
+                           segment_file(root, 2 * KIT_SEGMENT_BYTES)));
     CHECK_OK(cmq_fs_rename(cmq_fs_posix(), kit_path(root, "aside"), segment_file(root, 3 * KIT_SEGMENT_BYTES)));
     /* Where the first file's records end is not foreseen: the blank at its end may be read, or not. */
     const cmq_store_options options = kit_options(root);
@@ -349,7 +359,8 @@ static void blank_without_a_next_file(void)
     start();
     book.body_bytes_max = 1000;
     cmq_store *store = kit_open_at(root);
-    while (book.count == 0 || book.entries[book.count - 1].physical_offset < KIT_SEGMENT_BYTES) append_to(store, book.count + 1, 10);
+    while (book.count == 0 || book.entries[book.count - 1].physical_offset < KIT_SEGMENT_BYTES)
+        append_to(store, book.count + 1, 10);
     cmq_store_abandon(store);
     CHECK_OK(cmq_fs_remove(cmq_fs_posix(), segment_file(root, KIT_SEGMENT_BYTES)));
     cmq_store_options options = kit_options(root);
@@ -382,7 +393,8 @@ static void segments_made_ahead(void)
         cmq_store *store = kit_open_at(root);
         append_to(store, 30, 10);
         end_store(store, clean != 0);
-        const int64_t next = book.entries[29].physical_offset / KIT_SEGMENT_BYTES * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES;
+        const int64_t next =
+            book.entries[29].physical_offset / KIT_SEGMENT_BYTES * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES;
         make_file(segment_file(root, next), KIT_SEGMENT_BYTES);
         make_file(segment_file(root, next + KIT_SEGMENT_BYTES), KIT_SEGMENT_BYTES);
         make_file(segment_file(root, next + 2 * KIT_SEGMENT_BYTES), 0);
@@ -396,7 +408,8 @@ static void segments_made_ahead(void)
     }
 }
 
-/* Without any segment, but with a point or a checkpoint that knows of messages, the store is not empty: its log is lost, for a writer, a reader and a repair alike. */
+/* Without any segment, but with a point or a checkpoint that knows of messages, the store is not empty: its log is
+ * lost, for a writer, a reader and a repair alike. */
 static void a_lost_log_is_no_empty_store(void)
 {
     for (int way = 0; way < 4; way++) {
@@ -416,7 +429,8 @@ static void a_lost_log_is_no_empty_store(void)
             options.read_only = i == 0;
             CHECK_STATUS(cmq_store_open(&store, &options), CMQ_ERR_CORRUPT);
             CHECK(strstr(cmq_last_error()->text, "cometmq/point") != NULL);
-            const cmq_repair_options repair = {.store = &options, .dry_run = i == 0, .cut_damage = true, .cut_tail = true};
+            const cmq_repair_options repair = {
+                .store = &options, .dry_run = i == 0, .cut_damage = true, .cut_tail = true};
             cmq_repair_report report;
             CHECK_STATUS(cmq_store_repair(&repair, &report), CMQ_ERR_CORRUPT);
         }
@@ -464,11 +478,13 @@ static cmq_file_twin *dying;
 static void die_when_made(void *context, const cmq_twin_call *call)
 {
     (void)call;
-    if (kit_file_bytes(context) == KIT_SEGMENT_BYTES) cmq_file_twin_fail(dying, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = 1, .sys_errno = EIO, .dead = true});
+    if (kit_file_bytes(context) == KIT_SEGMENT_BYTES)
+        cmq_file_twin_fail(dying,
+                           &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = 1, .sys_errno = EIO, .dead = true});
 }
 
-/* A writer dies when it has ended a segment with a blank and made the next, the second one's log ends there, and its successors die at each change of their
- * recovery in turn. */
+/* A writer dies when it has ended a segment with a blank and made the next, the second one's log ends there, and its
+ * successors die at each change of their recovery in turn. */
 static void deaths_behind_a_blank_lose_nothing(void)
 {
     start();
@@ -493,7 +509,8 @@ static void deaths_behind_a_blank_lose_nothing(void)
     for (uint64_t nth = 1; status != CMQ_OK; nth++) {
         cmq_store_abandon(store);
         cmq_file_twin_clear_faults(twin);
-        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .sys_errno = EIO, .dead = true});
+        cmq_file_twin_fail(twin,
+                           &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .sys_errno = EIO, .dead = true});
         status = cmq_store_open(&store, &options);
         if (status != CMQ_OK) CHECK_STATUS(status, CMQ_ERR_IO);
         if (status != CMQ_OK) store = NULL;
@@ -506,7 +523,8 @@ static void deaths_behind_a_blank_lose_nothing(void)
     cmq_file_twin_close(twin);
 }
 
-/* A process dies at each change of its first append in turn; the next one flushes a message, and the power goes: the segment that it found has a durable name. */
+/* A process dies at each change of its first append in turn; the next one flushes a message, and the power goes: the
+ * segment that it found has a durable name. */
 static void a_found_first_segment_becomes_durable(void)
 {
     start();
@@ -520,7 +538,8 @@ static void a_found_first_segment_becomes_durable(void)
         options.fs = cmq_file_twin_fs(twin);
         options.flush = CMQ_FLUSH_ASYNC;
         cmq_store *store = kit_open(&options);
-        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .sys_errno = EIO, .dead = true});
+        cmq_file_twin_fail(twin,
+                           &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .sys_errno = EIO, .dead = true});
         cmq_appended appended;
         dies = kit_try_append(store, "T", 0, "lost", NULL, NULL, &appended) != CMQ_OK;
         cmq_store_abandon(store);
@@ -553,9 +572,11 @@ static void clock_in_the_past(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_from_the_point), CMQ_TEST(derived_files_come_back),
-              CMQ_TEST(lost_keys_are_reported), CMQ_TEST(torn_at_every_byte), CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
-              CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused), CMQ_TEST(blank_without_a_next_file),
-              CMQ_TEST(segments_made_ahead), CMQ_TEST(swapped_segments_are_refused),
-              CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing),
+CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_from_the_point),
+              CMQ_TEST(derived_files_come_back), CMQ_TEST(lost_keys_are_reported), CMQ_TEST(torn_at_every_byte),
+              CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
+              CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused),
+              CMQ_TEST(blank_without_a_next_file), CMQ_TEST(segments_made_ahead),
+              CMQ_TEST(swapped_segments_are_refused), CMQ_TEST(a_lost_log_is_no_empty_store),
+              CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing),
               CMQ_TEST(a_found_first_segment_becomes_durable), CMQ_TEST(clock_in_the_past))

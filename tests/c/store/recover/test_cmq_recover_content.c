@@ -1,4 +1,5 @@
-/* Tests csrc/store/recover/cmq_recover.c, cmq_log_tail_scan.c and cmq_append.c: no message is taken for torn because of what it holds. */
+/* Tests csrc/store/recover/cmq_recover.c, cmq_log_tail_scan.c and cmq_append.c: no message is taken for torn because of
+ * what it holds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,10 @@ typedef struct parts {
     cmq_slice tags, keys, properties, more;
 } parts;
 
-static cmq_column one(cmq_slice value) { return (cmq_column){.kind = value.bytes > 0 ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE, .one = value}; }
+static cmq_column one(cmq_slice value)
+{
+    return (cmq_column){.kind = value.bytes > 0 ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE, .one = value};
+}
 
 static cmq_status try_append(cmq_store *store, const parts *of, const char *body)
 {
@@ -73,7 +77,8 @@ static void check_count(cmq_store *store, int64_t count)
     CHECK_INT(opening.cut_bytes, 0);
 }
 
-/* Runs of zeros at every alignment within a sector, and at the end of properties, tags and keys: in the middle of the log, and last. */
+/* Runs of zeros at every alignment within a sector, and at the end of properties, tags and keys: in the middle of the
+ * log, and last. */
 static void zeros_are_content(void)
 {
     for (int shape = 0; shape < 6; shape++) {
@@ -110,7 +115,8 @@ static void zeros_in_a_batch(void)
     for (int i = 0; i < 100; i++) {
         bodies[i] = kit_slice("body");
         tags[i] = i % 10 == 9 ? (cmq_slice){.data = (const uint8_t *)"tag\0", .bytes = 4} : kit_slice("tag");
-        keys[i] = i % 7 == 1 ? (cmq_slice){.data = (const uint8_t *)"a-long-key\0", .bytes = 11} : kit_slice("a-long-key");
+        keys[i] =
+            i % 7 == 1 ? (cmq_slice){.data = (const uint8_t *)"a-long-key\0", .bytes = 11} : kit_slice("a-long-key");
     }
     for (int together = 0; together < 2; together++) {
         const cmq_append append = {.common = {.topic = kit_slice("T")},
@@ -138,8 +144,8 @@ static void zeros_in_a_batch(void)
 /* A producer's value under the name of the store's own property is dropped, wherever it stands. */
 static void a_producers_property_crc_is_dropped(void)
 {
-    static const char *const given[] = {"__CRC32#\0011234567890\002", "a\001b\002__CRC32#\0011234567890\002", "__CRC32#\001x\002a\001b\002",
-                                        "a\001b\002__CRC32#\0011234567890"};
+    static const char *const given[] = {"__CRC32#\0011234567890\002", "a\001b\002__CRC32#\0011234567890\002",
+                                        "__CRC32#\001x\002a\001b\002", "a\001b\002__CRC32#\0011234567890"};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
         cmq_store *store = start();
         for (int message = 0; message < 20; message++) append(store, &(parts){.tags = kit_slice("t")}, "before");
@@ -167,9 +173,11 @@ static void properties_at_the_limit(void)
 {
     cmq_store *store = start();
     CHECK_OK(try_append(store, &(parts){.properties = zeros(32767 - 20 - 4, "b\002")}, "fits"));
-    CHECK_STATUS(try_append(store, &(parts){.properties = zeros(32767 - 20 - 3, "b\002")}, "does not"), CMQ_ERR_TOO_LARGE);
+    CHECK_STATUS(try_append(store, &(parts){.properties = zeros(32767 - 20 - 3, "b\002")}, "does not"),
+                 CMQ_ERR_TOO_LARGE);
     CHECK_OK(try_append(store, &(parts){.properties = zeros(32767 - 20 - 1 - 3, "b")}, "fits"));   /* closed first */
-    CHECK_STATUS(try_append(store, &(parts){.properties = zeros(32767 - 20 - 1 - 2, "b")}, "does not"), CMQ_ERR_TOO_LARGE);
+    CHECK_STATUS(try_append(store, &(parts){.properties = zeros(32767 - 20 - 1 - 2, "b")}, "does not"),
+                 CMQ_ERR_TOO_LARGE);
     store = reopen(store);
     check_count(store, 2);
     kit_close(store);
@@ -231,7 +239,8 @@ static void following_records_decide_in_older_logs(void)
     kit_close(store);
 }
 
-/* A zero sector without a proof, behind a point that promises proofs: torn, also with a whole record behind it. Both were in one group. */
+/* A zero sector without a proof, behind a point that promises proofs: torn, also with a whole record behind it. Both
+ * were in one group. */
 static void torn_in_the_middle_of_a_group(void)
 {
     cmq_store *store = start();
@@ -248,5 +257,6 @@ static void torn_in_the_middle_of_a_group(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(zeros_are_content), CMQ_TEST(zeros_in_a_batch), CMQ_TEST(a_producers_property_crc_is_dropped), CMQ_TEST(properties_at_the_limit),
-              CMQ_TEST(following_records_decide_in_older_logs), CMQ_TEST(torn_in_the_middle_of_a_group))
+CMQ_TEST_MAIN(CMQ_TEST(zeros_are_content), CMQ_TEST(zeros_in_a_batch), CMQ_TEST(a_producers_property_crc_is_dropped),
+              CMQ_TEST(properties_at_the_limit), CMQ_TEST(following_records_decide_in_older_logs),
+              CMQ_TEST(torn_in_the_middle_of_a_group))

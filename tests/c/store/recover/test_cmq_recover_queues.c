@@ -1,5 +1,5 @@
-/* Tests of cmq_recover over queue files that were changed while the store was closed: the durable point says how many units each queue had, so a
- * queue that has lost some is made again from the log, and no offset is given twice.
+/* Tests of cmq_recover over queue files that were changed while the store was closed: the durable point says how many
+ * units each queue had, so a queue that has lost some is made again from the log, and no offset is given twice.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static const char *make_store(void)
 static void check_whole(cmq_store *store, int count)
 {
     char expected[2048] = "";
-    for (int i = 0; i < count; i++) snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%sm%d", i > 0 ? " " : "", i);
+    for (int i = 0; i < count; i++)
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%sm%d", i > 0 ? " " : "", i);
     CHECK_TEXT(kit_read_topic(store, "T"), expected);
     CHECK_TEXT(kit_read_topic(store, "Other"), "o0 o1 o2 o3 o4");
     CHECK_INT(kit_max(store, "T", 0), count);
@@ -103,7 +104,8 @@ static void test_an_unfinished_recovery_reads_the_whole_log(void)
     }
 }
 
-/* A crash took a queue file behind the durable point: the log from the point on makes it again, and no deleted topic comes back from before. */
+/* A crash took a queue file behind the durable point: the log from the point on makes it again, and no deleted topic
+ * comes back from before. */
 static void test_a_gap_behind_the_point_brings_no_deleted_topic_back(void)
 {
     enum { UNITS = 4 * KIT_QUEUE_UNITS };
@@ -175,7 +177,8 @@ static void test_an_offset_far_ahead_in_a_view(void)
     const int64_t phy = kit_append(store, "T", 0, "m5", NULL, NULL).first_physical_offset;
     cmq_store_abandon(store);
     cmq_store_i64(offset, 5 + (INT64_C(1) << 22));
-    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), phy + CMQ_RECORD_AT_QUEUE_OFFSET, offset, sizeof offset);
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), phy + CMQ_RECORD_AT_QUEUE_OFFSET, offset,
+                    sizeof offset);
     cmq_store_options options = kit_options(root);
     options.read_only = true;
     options.create = false;
@@ -183,6 +186,8 @@ static void test_an_offset_far_ahead_in_a_view(void)
     CHECK_INT(cmq_last_error()->offset, phy);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue), CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
+CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file),
+              CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
+              CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
               CMQ_TEST(test_a_gap_behind_the_point_brings_no_deleted_topic_back),
               CMQ_TEST(test_a_true_point_is_trusted))

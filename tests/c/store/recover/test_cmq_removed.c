@@ -1,4 +1,5 @@
-/* Tests csrc/store/recover/cmq_removed.c and cmq_restore.c: whole records that recovery cuts off are kept, and come back. */
+/* Tests csrc/store/recover/cmq_removed.c and cmq_restore.c: whole records that recovery cuts off are kept, and come
+ * back. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -136,14 +137,16 @@ static void only_what_is_wanted(void)
     store = kit_open_at(root);
     CHECK_INT(kit_max(store, "T", 0), 5);
     int asked = 0;
-    const cmq_restore_options options = {.name = name_of(opening_of(store).removed), .wanted = wants_u, .context = &asked};
+    const cmq_restore_options options = {
+        .name = name_of(opening_of(store).removed), .wanted = wants_u, .context = &asked};
     cmq_restored restored;
     CHECK_OK(cmq_store_restore(store, &options, &restored));
     CHECK_INT(restored.records, 10);
     CHECK_INT(asked, 11);
     CHECK_INT(kit_max(store, "U", 1), 10);
     const cmq_restore_options wrong[] = {{.name = "../x"}, {.name = "."}, {.name = ""}, {.name = "a/b"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) CHECK_STATUS(cmq_store_restore(store, &wrong[i], &restored), CMQ_ERR_ARGUMENT);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        CHECK_STATUS(cmq_store_restore(store, &wrong[i], &restored), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_store_restore(store, &(cmq_restore_options){.name = "none"}, &restored), CMQ_ERR_NOT_FOUND);
     kit_close(store);
 }
@@ -192,9 +195,11 @@ static void no_space_no_cut(void)
         cmq_file_twin *twin = cmq_file_twin_create(root, 1);
         cmq_store_options options = kit_options(root);
         options.fs = cmq_file_twin_fs(twin);
-        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = nth, .times = 1, .sys_errno = ENOSPC});
+        cmq_file_twin_fail(twin,
+                           &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = nth, .times = 1, .sys_errno = ENOSPC});
         CHECK_STATUS(cmq_store_open(&store, &options), CMQ_ERR_DISK_FULL);
-        CHECK(strstr(cmq_last_error()->text, "29 whole messages") != NULL && strstr(cmq_last_error()->text, "repair --cut") != NULL);
+        CHECK(strstr(cmq_last_error()->text, "29 whole messages") != NULL &&
+              strstr(cmq_last_error()->text, "repair --cut") != NULL);
         cmq_file_twin_close(twin);
     }
     store = kit_open_at(root);
@@ -203,5 +208,5 @@ static void no_space_no_cut(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_flipped_byte_loses_one_message), CMQ_TEST(a_torn_tail_is_not_kept), CMQ_TEST(only_what_is_wanted), CMQ_TEST(the_oldest_cut_goes),
-              CMQ_TEST(no_space_no_cut))
+CMQ_TEST_MAIN(CMQ_TEST(a_flipped_byte_loses_one_message), CMQ_TEST(a_torn_tail_is_not_kept),
+              CMQ_TEST(only_what_is_wanted), CMQ_TEST(the_oldest_cut_goes), CMQ_TEST(no_space_no_cut))

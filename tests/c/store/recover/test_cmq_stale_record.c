@@ -1,7 +1,9 @@
-/* Tests csrc/store/recover/cmq_stale_record.c: beside a broker that wipes nothing and whose clock may step back, a view shows every live record and no stale one.
+/* Tests csrc/store/recover/cmq_stale_record.c: beside a broker that wipes nothing and whose clock may step back, a view
+ * shows every live record and no stale one.
  *
- * A broker is simulated: a child process holds the lock, and the test copies records and units from stores that were written before, whose store
- * times it has changed. All records have one size, so a stale one always lies just where a live one ends, with a fitting queue offset.
+ * A broker is simulated: a child process holds the lock, and the test copies records and units from stores that were
+ * written before, whose store times it has changed. All records have one size, so a stale one always lies just where a
+ * live one ends, with a fitting queue offset.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -58,7 +60,8 @@ static void make_source(const char *source, char letter, const int64_t *times)
     for (int i = 0; i < COUNT; i++) {
         uint8_t time[8];
         cmq_store_i64(time, times[i]);
-        kit_write_bytes(kit_path(source, LOG_FILE), i * record_bytes + CMQ_RECORD_AT_STORE_TIMESTAMP, time, sizeof time);
+        kit_write_bytes(kit_path(source, LOG_FILE), i * record_bytes + CMQ_RECORD_AT_STORE_TIMESTAMP, time,
+                        sizeof time);
     }
 }
 
@@ -107,7 +110,8 @@ static cmq_store *follow(void)
 static void check_sees(cmq_store *view, int count)
 {
     char expected[200] = "";
-    for (int i = 0; i < count; i++) snprintf(expected + strlen(expected), sizeof expected - strlen(expected), i == 0 ? "m%d" : " m%d", i);
+    for (int i = 0; i < count; i++)
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), i == 0 ? "m%d" : " m%d", i);
     for (int look = 0; look < 3; look++) CHECK_OK(cmq_store_refresh(view));
     CHECK_TEXT(kit_read_all(view), expected);
     CHECK_TEXT(kit_read_topic(view, "T"), expected);
@@ -205,7 +209,8 @@ static void stale_records_never_show(void)
 /* Both at once: behind a clock that stepped back there are still older records. */
 static void stale_records_behind_a_step_back(void)
 {
-    start((const int64_t[COUNT]){1000, 1001, 1002, 500, 501, 502, 503, 504, 505, 506}, (const int64_t[COUNT]){100, 101, 102, 103, 104, 105, 106, 107, 108, 109});
+    start((const int64_t[COUNT]){1000, 1001, 1002, 500, 501, 502, 503, 504, 505, 506},
+          (const int64_t[COUNT]){100, 101, 102, 103, 104, 105, 106, 107, 108, 109});
     write_messages(1, 0, 10);
     write_messages(0, 0, 3);
     hold_lock();
@@ -249,5 +254,6 @@ static void in_older_segments(void)
     kit_close(view);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_clock_that_steps_back_while_we_look), CMQ_TEST(a_clock_that_stepped_back_before), CMQ_TEST(stale_records_never_show),
-              CMQ_TEST(stale_records_behind_a_step_back), CMQ_TEST(in_older_segments))
+CMQ_TEST_MAIN(CMQ_TEST(a_clock_that_steps_back_while_we_look), CMQ_TEST(a_clock_that_stepped_back_before),
+              CMQ_TEST(stale_records_never_show), CMQ_TEST(stale_records_behind_a_step_back),
+              CMQ_TEST(in_older_segments))

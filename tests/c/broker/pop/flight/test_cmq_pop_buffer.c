@@ -1,5 +1,5 @@
-/* Lanes and checkpoints on virtual time: which offsets are committed when, what goes to the log and when, what it costs, and random histories against what
- * must be true of them.
+/* Lanes and checkpoints on virtual time: which offsets are committed when, what goes to the log and when, what it
+ * costs, and random histories against what must be true of them.
  *
  * Threads: yes (some pop and acknowledge while another stores what is due).
  */
@@ -39,13 +39,15 @@ static struct world {
     cmq_pop_buffer *buffer;
 } world;
 
-static cmq_status store(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out, int64_t *end_out)
+static cmq_status store(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out,
+                        int64_t *end_out)
 {
     (void)context;
     *stored_out = 0;
     world.sink_calls++;
     for (uint32_t i = 0; i < count; i++) {
-        if (!items[i].is_ack && items[i].checkpoint.start_offset == world.hopeless) return cmq_fail(CMQ_ERR_ARGUMENT, "the test's log never takes this one");
+        if (!items[i].is_ack && items[i].checkpoint.start_offset == world.hopeless)
+            return cmq_fail(CMQ_ERR_ARGUMENT, "the test's log never takes this one");
         if (world.refuses || world.room == 0) return cmq_fail(CMQ_ERR_DISK_FULL, "the test's disk is full");
         if (world.room != UINT32_MAX) world.room--;
         CHECK(world.log_count < RECORDS_MAX);
@@ -59,8 +61,10 @@ static cmq_status store(void *context, const cmq_pop_store_item *items, uint32_t
             record->pop_ms = ack->pop_ms;
             record->num = items[i].offsets != NULL ? items[i].count : 1;
             CHECK(items[i].offsets == NULL || (items[i].count > 1 && ack->offset == -1));
-            for (uint32_t m = 0; m < record->num; m++) record->offsets[m] = items[i].offsets != NULL ? items[i].offsets[m] : ack->offset;
-            CHECK(cmq_slice_equal(ack->topic, cmq_slice_of_text("T")) && cmq_slice_equal(ack->group, cmq_slice_of_text("G")));
+            for (uint32_t m = 0; m < record->num; m++)
+                record->offsets[m] = items[i].offsets != NULL ? items[i].offsets[m] : ack->offset;
+            CHECK(cmq_slice_equal(ack->topic, cmq_slice_of_text("T")) &&
+                  cmq_slice_equal(ack->group, cmq_slice_of_text("G")));
         } else {
             record->queue_id = ck->queue_id;
             record->start_offset = ck->start_offset;
@@ -110,7 +114,10 @@ static void start(bool merge, const cmq_pop_buffer_options *extra)
 
 static void stop(void) { cmq_pop_buffer_destroy(world.buffer); }
 
-static cmq_pop_key key_of(int32_t queue_id) { return (cmq_pop_key){.topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .queue_id = queue_id}; }
+static cmq_pop_key key_of(int32_t queue_id)
+{
+    return (cmq_pop_key){.topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .queue_id = queue_id};
+}
 
 static cmq_pop_lane *enter(int32_t queue_id)
 {
@@ -139,7 +146,12 @@ static uint32_t in_flight_of(int32_t queue_id)
 static cmq_status pop(int32_t queue_id, const int64_t *offsets, uint32_t count, int64_t next, int64_t invisible_ms)
 {
     cmq_pop_lane *lane = enter(queue_id);
-    const cmq_pop_batch batch = {.pop_ms = world.now_ms, .invisible_ms = invisible_ms, .next_offset = next, .offsets = offsets, .count = count, .revive_queue = 3};
+    const cmq_pop_batch batch = {.pop_ms = world.now_ms,
+                                 .invisible_ms = invisible_ms,
+                                 .next_offset = next,
+                                 .offsets = offsets,
+                                 .count = count,
+                                 .revive_queue = 3};
     const cmq_status status = cmq_pop_lane_add(world.buffer, lane, &batch, world.now_ms);
     cmq_pop_lane_leave(world.buffer, lane);
     return status;
@@ -266,7 +278,8 @@ static void due_checkpoints_are_stored_with_their_acks(void)
     stop();
 }
 
-/* The clock jumped, say: the ack went to the log when its checkpoint was to leave first, and goes once more behind it. */
+/* The clock jumped, say: the ack went to the log when its checkpoint was to leave first, and goes once more behind
+ * it. */
 static void an_ack_that_was_stored_leaves_with_its_checkpoint(void)
 {
     start(true, NULL);
@@ -506,7 +519,8 @@ static void listing_goes_through_every_lane(void)
     uint8_t text[600];
     cmq_pop_lane_item items[7];
     uint32_t cursor = 0, total = 0;
-    for (uint32_t count; (count = cmq_pop_buffer_list(world.buffer, &cursor, items, 7, text, sizeof text)) > 0; total += count)
+    for (uint32_t count; (count = cmq_pop_buffer_list(world.buffer, &cursor, items, 7, text, sizeof text)) > 0;
+         total += count)
         for (uint32_t i = 0; i < count; i++) {
             CHECK(!seen[items[i].queue_id]);
             CHECK_INT(items[i].oldest_pop_ms, START_MS);
@@ -564,7 +578,8 @@ static bool is_acked_in_log(const logged *ck, int64_t offset, uint32_t end)
 {
     for (uint32_t i = 0; i < end; i++) {
         const logged *a = &world.log[i];
-        if (!a->is_ack || a->queue_id != ck->queue_id || a->start_offset != ck->start_offset || a->pop_ms != ck->pop_ms) continue;
+        if (!a->is_ack || a->queue_id != ck->queue_id || a->start_offset != ck->start_offset || a->pop_ms != ck->pop_ms)
+            continue;
         for (uint32_t m = 0; m < a->num; m++)
             if (a->offsets[m] == offset) return true;
     }
@@ -589,8 +604,9 @@ static void check_nothing_is_lost(void)
     for (int32_t q = 0; q < QUEUES; q++)
         for (int64_t offset = 0; offset < world.committed[q]; offset++)
             if (matches(offset) && !history.done[q][offset] && !is_in_log(q, offset, world.confirmed))
-                cmq_test_fail(__FILE__, __LINE__, "message %lld of queue %d is behind the group's offset %lld, and nobody has it", (long long)offset, q,
-                              (long long)world.committed[q]);
+                cmq_test_fail(__FILE__, __LINE__,
+                              "message %lld of queue %d is behind the group's offset %lld, and nobody has it",
+                              (long long)offset, q, (long long)world.committed[q]);
 }
 
 /* After a clean stop acknowledged messages are not redelivered. */
@@ -601,7 +617,8 @@ static void check_nothing_comes_twice(void)
         const logged as_logged = {.queue_id = p->queue_id, .start_offset = p->start_offset, .pop_ms = p->pop_ms};
         bool stored = false;
         for (uint32_t r = 0; r < world.log_count && !stored; r++)
-            stored = !world.log[r].is_ack && world.log[r].queue_id == p->queue_id && world.log[r].start_offset == p->start_offset && world.log[r].pop_ms == p->pop_ms;
+            stored = !world.log[r].is_ack && world.log[r].queue_id == p->queue_id &&
+                     world.log[r].start_offset == p->start_offset && world.log[r].pop_ms == p->pop_ms;
         for (uint32_t m = 0; m < p->count; m++) {
             if ((p->acked & UINT32_C(1) << m) == 0) continue;
             CHECK(p->offsets[m] < world.committed[p->queue_id]);
@@ -613,11 +630,14 @@ static void check_nothing_comes_twice(void)
 static bool is_used(int32_t queue_id, int64_t start_offset, int64_t pop_ms)
 {
     for (uint32_t i = 0; i < world.log_count; i++)
-        if (world.log[i].queue_id == queue_id && world.log[i].start_offset == start_offset && world.log[i].pop_ms == pop_ms) return true;
+        if (world.log[i].queue_id == queue_id && world.log[i].start_offset == start_offset &&
+            world.log[i].pop_ms == pop_ms)
+            return true;
     return false;
 }
 
-/* No two checkpoints of a queue begin at the same message in the same millisecond, unless the clock jumps back to it after a crash. */
+/* No two checkpoints of a queue begin at the same message in the same millisecond, unless the clock jumps back to it
+ * after a crash. */
 static int64_t unused_ms(int32_t queue_id, int64_t start_offset, int64_t from_ms)
 {
     while (is_used(queue_id, start_offset, from_ms)) from_ms++;
@@ -639,7 +659,11 @@ static void pop_some(void)
         if (matches(from)) p->offsets[p->count++] = from;
     if (p->count > 0) {
         p->pop_ms = unused_ms(q, p->offsets[0], world.now_ms);
-        const cmq_pop_batch batch = {.pop_ms = p->pop_ms, .invisible_ms = p->invisible_ms, .next_offset = from, .offsets = p->offsets, .count = p->count};
+        const cmq_pop_batch batch = {.pop_ms = p->pop_ms,
+                                     .invisible_ms = p->invisible_ms,
+                                     .next_offset = from,
+                                     .offsets = p->offsets,
+                                     .count = p->count};
         p->start_offset = p->offsets[0];
         if (cmq_pop_lane_add(world.buffer, lane, &batch, world.now_ms) == CMQ_OK) history.pop_count++;
     } else if (from > began) {
@@ -655,7 +679,11 @@ static cmq_status ack_at(const popped *p, int64_t offset, bool *logged_out)
     *logged_out = status == CMQ_AGAIN;
     if (status != CMQ_AGAIN) return status;
     const cmq_pop_store_item item = {.is_ack = true,
-                                     .ack = {.topic = key.topic, .group = key.group, .queue_id = p->queue_id, .start_offset = p->start_offset, .pop_ms = p->pop_ms,
+                                     .ack = {.topic = key.topic,
+                                             .group = key.group,
+                                             .queue_id = p->queue_id,
+                                             .start_offset = p->start_offset,
+                                             .pop_ms = p->pop_ms,
                                              .offset = offset}};
     uint32_t stored;
     int64_t end;
@@ -665,7 +693,9 @@ static cmq_status ack_at(const popped *p, int64_t offset, bool *logged_out)
 static void ack_some(void)
 {
     if (history.pop_count == 0) return;
-    const uint64_t recent = cmq_test_random_below(4) == 0 ? history.pop_count : history.pop_count < 8 ? history.pop_count : 8;
+    const uint64_t recent = cmq_test_random_below(4) == 0 ? history.pop_count
+                            : history.pop_count < 8       ? history.pop_count
+                                                          : 8;
     popped *p = &history.pops[history.pop_count - 1 - cmq_test_random_below(recent)];
     bool in_log;
     if (cmq_test_random_below(10) == 0) {   /* forged: no message of the batch, or no batch */
@@ -690,13 +720,24 @@ static void extend_one(void)
     popped *p = &history.pops[cmq_test_random_below(history.pop_count)];
     const uint32_t m = (uint32_t)cmq_test_random_below(p->count);
     const bool was_done = history.done[p->queue_id][p->offsets[m]];
-    const int64_t later_ms = world.now_ms > p->pop_ms ? world.now_ms : p->pop_ms + 1;   /* as the broker does: its key is not the old one's */
-    popped again = {.queue_id = p->queue_id, .start_offset = p->offsets[m], .pop_ms = unused_ms(p->queue_id, p->offsets[m], later_ms), .invisible_ms = 5000,
-                    .count = 1, .offsets = {p->offsets[m]}};
+    /* as the broker does: its key is not the old one's */
+    const int64_t later_ms = world.now_ms > p->pop_ms ? world.now_ms : p->pop_ms + 1;
+    popped again = {.queue_id = p->queue_id,
+                    .start_offset = p->offsets[m],
+                    .pop_ms = unused_ms(p->queue_id, p->offsets[m], later_ms),
+                    .invisible_ms = 5000,
+                    .count = 1,
+                    .offsets = {p->offsets[m]}};
     const cmq_pop_key key = key_of(p->queue_id);
     const int32_t zero = 0;
-    const cmq_pop_store_item item = {.checkpoint = {.topic = key.topic, .group = key.group, .broker = cmq_slice_of_text("b"), .queue_id = p->queue_id,
-                                                    .start_offset = again.start_offset, .pop_ms = again.pop_ms, .num = 1, .diffs = &zero}};
+    const cmq_pop_store_item item = {.checkpoint = {.topic = key.topic,
+                                                    .group = key.group,
+                                                    .broker = cmq_slice_of_text("b"),
+                                                    .queue_id = p->queue_id,
+                                                    .start_offset = again.start_offset,
+                                                    .pop_ms = again.pop_ms,
+                                                    .num = 1,
+                                                    .diffs = &zero}};
     uint32_t stored;
     int64_t end;
     if (was_done || store(NULL, &item, 1, &stored, &end) != CMQ_OK) return;
@@ -760,10 +801,12 @@ static void run_history(void)
             break;
         }
         case 11:
-            if (world.confirmed < world.log_count) world.confirmed += (uint32_t)cmq_test_random_below(world.log_count - world.confirmed + 1);
+            if (world.confirmed < world.log_count)
+                world.confirmed += (uint32_t)cmq_test_random_below(world.log_count - world.confirmed + 1);
             break;
         case 12:
-            if (cmq_test_random_below(4) == 0) world.now_ms += (int64_t)cmq_test_random_below(60000) - 20000;   /* the clock jumps */
+            /* the clock jumps */
+            if (cmq_test_random_below(4) == 0) world.now_ms += (int64_t)cmq_test_random_below(60000) - 20000;
             if (cmq_test_random_below(4) == 0) world.refuses = !world.refuses;
             break;
         default:
@@ -790,7 +833,8 @@ static _Atomic int64_t shared_now_ms;
 static atomic_int poppers_left;
 static int64_t shared_committed[QUEUES];   /* each under its lane's mutex */
 
-static cmq_status count_only(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out, int64_t *end_out)
+static cmq_status count_only(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out,
+                             int64_t *end_out)
 {
     (void)context;
     (void)items;
@@ -823,7 +867,8 @@ static void *pop_and_ack(void *buffer)
         CHECK_OK(cmq_pop_lane_enter(buffer, &key, &lane));
         const int64_t next = cmq_pop_lane_next(lane), from = next >= 0 ? next : shared_committed[key.queue_id];
         for (int i = 0; i < 8; i++) offsets[i] = from + i;
-        const cmq_pop_batch batch = {.pop_ms = now_ms, .invisible_ms = 60000, .next_offset = from + 8, .offsets = offsets, .count = 8};
+        const cmq_pop_batch batch = {
+            .pop_ms = now_ms, .invisible_ms = 60000, .next_offset = from + 8, .offsets = offsets, .count = 8};
         CHECK_OK(cmq_pop_lane_add(buffer, lane, &batch, now_ms));
         cmq_pop_lane_leave(buffer, lane);
         for (int i = 0; i < 8 && round % 3 != 0; i++) {
@@ -838,8 +883,11 @@ static void *pop_and_ack(void *buffer)
 static void threads_pop_while_another_stores(void)
 {
     cmq_pop_buffer *buffer;
-    const cmq_pop_buffer_options options = {.sink = {.store = count_only, .confirmed = shared_confirmed, .commit = shared_commit}, .merge = true, .stay_ms = 2000,
-                                            .broker = cmq_slice_of_text("b")};
+    const cmq_pop_buffer_options options = {
+        .sink = {.store = count_only, .confirmed = shared_confirmed, .commit = shared_commit},
+        .merge = true,
+        .stay_ms = 2000,
+        .broker = cmq_slice_of_text("b")};
     CHECK_OK(cmq_pop_buffer_create(&buffer, &options));
     atomic_store(&shared_now_ms, START_MS);
     atomic_store(&poppers_left, POPPERS);
@@ -859,11 +907,15 @@ static void threads_pop_while_another_stores(void)
     cmq_pop_buffer_destroy(buffer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once), CMQ_TEST(a_merged_batch_leaves_nothing_in_the_log), CMQ_TEST(offsets_move_in_pop_order),
-              CMQ_TEST(unmatched_messages_are_passed_over_in_their_turn), CMQ_TEST(due_checkpoints_are_stored_with_their_acks), CMQ_TEST(an_ack_that_was_stored_leaves_with_its_checkpoint),
-              CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_final_refusal_holds_up_no_others),
+CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once),
+              CMQ_TEST(a_merged_batch_leaves_nothing_in_the_log), CMQ_TEST(offsets_move_in_pop_order),
+              CMQ_TEST(unmatched_messages_are_passed_over_in_their_turn),
+              CMQ_TEST(due_checkpoints_are_stored_with_their_acks),
+              CMQ_TEST(an_ack_that_was_stored_leaves_with_its_checkpoint), CMQ_TEST(short_invisible_times_leave_early),
+              CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_final_refusal_holds_up_no_others),
               CMQ_TEST(refused_checkpoints_may_be_finished), CMQ_TEST(a_clean_stop_writes_everything_out),
-              CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places), CMQ_TEST(after_a_reset_old_batches_move_nothing),
-              CMQ_TEST(deleted_topics_and_groups_are_forgotten), CMQ_TEST(in_flight_counts_pops_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
+              CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places),
+              CMQ_TEST(after_a_reset_old_batches_move_nothing), CMQ_TEST(deleted_topics_and_groups_are_forgotten),
+              CMQ_TEST(in_flight_counts_pops_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
               CMQ_TEST(a_message_in_flight_takes_four_bytes), CMQ_TEST(no_history_loses_a_message),
               CMQ_TEST(threads_pop_while_another_stores))

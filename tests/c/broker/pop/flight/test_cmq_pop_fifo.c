@@ -32,8 +32,11 @@ static const char *give(const cmq_pop_fifo *to, const char *attempt, int64_t fro
 {
     static uint8_t text[256];
     const int64_t offsets[] = {from, from + 1, from + 5};
-    const cmq_pop_fifo_table_batch batch = {
-        .attempt = cmq_slice_of_text(attempt), .pop_ms = now_ms, .invisible_ms = INVISIBLE, .offsets = offsets, .count = 3};
+    const cmq_pop_fifo_table_batch batch = {.attempt = cmq_slice_of_text(attempt),
+                                            .pop_ms = now_ms,
+                                            .invisible_ms = INVISIBLE,
+                                            .offsets = offsets,
+                                            .count = 3};
     cmq_text info = {.begin = text, .capacity = sizeof text - 1};
     CHECK_OK(cmq_pop_fifo_give(to, &key, &batch, from, CMQ_POP_NORMAL, now_ms, &info));
     CHECK(cmq_text_fits(&info));
@@ -41,7 +44,10 @@ static const char *give(const cmq_pop_fifo *to, const char *attempt, int64_t fro
     return (const char *)text;
 }
 
-static void check_text(const char *actual, const char *expected) { CHECK_BYTES(actual, strlen(actual), expected, strlen(expected)); }
+static void check_text(const char *actual, const char *expected)
+{
+    CHECK_BYTES(actual, strlen(actual), expected, strlen(expected));
+}
 
 /* Acks; returns whether to wake a waiting pop. */
 static bool ack(const cmq_pop_fifo *to, int64_t offset, int64_t pop_ms, int64_t now_ms)
@@ -146,7 +152,8 @@ static void a_pending_reset_stays(void)
     destroy(&to);
 }
 
-/* After a kill the batch may be older than the progress: its acks were not written down, and come too late to be taken again. */
+/* After a kill the batch may be older than the progress: its acks were not written down, and come too late to be taken
+ * again. */
 static void batch_that_progress_has_passed_blocks_nothing(void)
 {
     cmq_pop_fifo to = make();
@@ -172,8 +179,8 @@ static void rejected_batches_change_nothing(void)
     destroy(&to);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(progress_follows_the_acks), CMQ_TEST(the_last_message_that_time_freed_wakes_too), CMQ_TEST(messages_that_come_again_are_counted),
-              CMQ_TEST(strangers_and_latecomers), CMQ_TEST(without_a_batch_only_the_next_message_moves_the_group),
+CMQ_TEST_MAIN(CMQ_TEST(progress_follows_the_acks), CMQ_TEST(the_last_message_that_time_freed_wakes_too),
+              CMQ_TEST(messages_that_come_again_are_counted), CMQ_TEST(strangers_and_latecomers),
+              CMQ_TEST(without_a_batch_only_the_next_message_moves_the_group),
               CMQ_TEST(a_change_is_counted_from_the_pop), CMQ_TEST(a_pending_reset_stays),
-              CMQ_TEST(batch_that_progress_has_passed_blocks_nothing),
-              CMQ_TEST(rejected_batches_change_nothing))
+              CMQ_TEST(batch_that_progress_has_passed_blocks_nothing), CMQ_TEST(rejected_batches_change_nothing))

@@ -25,13 +25,17 @@ static cmq_pop_fifo_table *make_order(uint32_t queues_max)
 }
 
 /* A pop of `count` messages from `first` on at `now_ms`, for a minute. */
-static cmq_pop_fifo_table_counts pop(cmq_pop_fifo_table *order, const cmq_offset_key *key, const char *attempt, int64_t first, uint32_t count, int64_t now_ms)
+static cmq_pop_fifo_table_counts pop(cmq_pop_fifo_table *order, const cmq_offset_key *key, const char *attempt,
+                                     int64_t first, uint32_t count, int64_t now_ms)
 {
     int64_t offsets[CMQ_POP_ORDER_BATCH_MAX];
     cmq_pop_fifo_table_counts counts;
     for (uint32_t i = 0; i < count; i++) offsets[i] = first + i;
-    const cmq_pop_fifo_table_batch batch = {
-        .attempt = cmq_slice_of_text(attempt), .pop_ms = now_ms, .invisible_ms = INVISIBLE, .offsets = offsets, .count = count};
+    const cmq_pop_fifo_table_batch batch = {.attempt = cmq_slice_of_text(attempt),
+                                            .pop_ms = now_ms,
+                                            .invisible_ms = INVISIBLE,
+                                            .offsets = offsets,
+                                            .count = count};
     CHECK_OK(cmq_pop_fifo_table_update(order, key, &batch, now_ms, &counts));
     return counts;
 }
@@ -40,7 +44,8 @@ static cmq_pop_fifo_table_counts pop(cmq_pop_fifo_table *order, const cmq_offset
 static int64_t blocked_until(cmq_pop_fifo_table *order, const cmq_offset_key *key, const char *attempt, int64_t now_ms)
 {
     int64_t free_ms = 0;
-    const bool blocked = cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt), INVISIBLE, 0, now_ms, &free_ms);
+    const bool blocked =
+        cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt), INVISIBLE, 0, now_ms, &free_ms);
     CHECK_INT(blocked, free_ms > now_ms);
     return free_ms;
 }
@@ -94,7 +99,8 @@ static void an_ack_of_an_earlier_pop_does_nothing(void)
     cmq_pop_fifo_table *order = make_order(0);
     const cmq_offset_key key = key_of(0);
     int64_t next = -7;
-    CHECK_STATUS(cmq_pop_fifo_table_ack(order, &key, 41, NOW, &next), CMQ_END);   /* nothing is known, as after 24 hours */
+    /* nothing is known, as after 24 hours */
+    CHECK_STATUS(cmq_pop_fifo_table_ack(order, &key, 41, NOW, &next), CMQ_END);
     CHECK_INT(next, 42);
     next = -7;
     pop(order, &key, "", 5, 2, NOW);
@@ -272,7 +278,8 @@ static void random_pop(cmq_pop_fifo_table *order, const cmq_offset_key *key, mod
     const bool same = of->has_batch && attempt > 0 && attempt == of->attempt;
     const int64_t free_ms = same ? 0 : model_free_ms(of);
     int64_t found_ms = 0, offsets[8];
-    CHECK_INT(cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt_texts[attempt]), 1, 0, now_ms, &found_ms), free_ms > now_ms);
+    CHECK_INT(cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt_texts[attempt]), 1, 0, now_ms, &found_ms),
+              free_ms > now_ms);
     if (free_ms > now_ms) {
         CHECK_INT(found_ms, free_ms);
         return;
@@ -380,7 +387,8 @@ static void *consume(void *given)
     for (int64_t i = 0; i < 20000; i++) {
         const cmq_offset_key key = key_of((int32_t)(i % 7));
         int64_t free_ms, next;
-        if (!cmq_pop_fifo_table_blocks(order, &key, CMQ_SLICE_NONE, INVISIBLE, 0, NOW + i, &free_ms)) pop(order, &key, "", i, 2, NOW + i);
+        if (!cmq_pop_fifo_table_blocks(order, &key, CMQ_SLICE_NONE, INVISIBLE, 0, NOW + i, &free_ms))
+            pop(order, &key, "", i, 2, NOW + i);
         else if (i % 3 == 0) cmq_pop_fifo_table_clear(order, &key);
         else if (cmq_pop_fifo_table_ack(order, &key, i - 7, NOW + i - 7, &next) == CMQ_OK) CHECK(next >= i - 7);
     }
@@ -401,7 +409,8 @@ static void several_threads(void)
     cmq_pop_fifo_table_destroy(order);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_batch_blocks_its_queue_until_it_is_acked), CMQ_TEST(time_frees_it_and_the_same_messages_count_once_more),
+CMQ_TEST_MAIN(CMQ_TEST(a_batch_blocks_its_queue_until_it_is_acked),
+              CMQ_TEST(time_frees_it_and_the_same_messages_count_once_more),
               CMQ_TEST(an_ack_of_an_earlier_pop_does_nothing), CMQ_TEST(the_same_attempt_gets_the_batch_again),
-              CMQ_TEST(a_change_moves_when_it_is_free), CMQ_TEST(impossible_batches_are_refused), CMQ_TEST(all_are_met_also_while_some_go),
-              CMQ_TEST(random_histories), CMQ_TEST(several_threads))
+              CMQ_TEST(a_change_moves_when_it_is_free), CMQ_TEST(impossible_batches_are_refused),
+              CMQ_TEST(all_are_met_also_while_some_go), CMQ_TEST(random_histories), CMQ_TEST(several_threads))

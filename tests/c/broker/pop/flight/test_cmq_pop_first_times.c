@@ -48,7 +48,8 @@ static void any_order_of_changes_is_kept(void)
     int64_t plain[PLACES][TIMES];
     for (int i = 0; i < PLACES * TIMES; i++) plain[i / TIMES][i % TIMES] = -1;
     for (int step = 0; step < 20000; step++) {
-        const uint32_t place = (uint32_t)(cmq_test_random_below(PLACES)), time = (uint32_t)(cmq_test_random_below(TIMES));
+        const uint32_t place = (uint32_t)(cmq_test_random_below(PLACES)),
+                       time = (uint32_t)(cmq_test_random_below(TIMES));
         int64_t *known = &plain[place][time];
         if (*known < 0) {
             *known = (int64_t)(cmq_test_random_below(1000));
@@ -67,5 +68,5 @@ static void any_order_of_changes_is_kept(void)
     cmq_pop_first_times_clear(&firsts);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_message_is_noted_until_it_is_taken), CMQ_TEST(times_that_cannot_be_are_kept_within_bounds), CMQ_TEST(no_more_than_allowed_are_noted),
-              CMQ_TEST(any_order_of_changes_is_kept))
+CMQ_TEST_MAIN(CMQ_TEST(a_message_is_noted_until_it_is_taken), CMQ_TEST(times_that_cannot_be_are_kept_within_bounds),
+              CMQ_TEST(no_more_than_allowed_are_noted), CMQ_TEST(any_order_of_changes_is_kept))

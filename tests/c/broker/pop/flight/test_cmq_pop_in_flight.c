@@ -62,7 +62,8 @@ static void a_clock_that_steps_back_is_fine(void)
 static void pops_of_one_moment_are_not_split(void)
 {
     cmq_pop_in_flight ages = {.in_flight = 0};
-    for (int64_t kind = 0; kind < 9; kind++) cmq_pop_in_flight_add(&ages, 1, 1000, 500 + kind);   /* the first two are mixed now */
+    /* the first two are mixed now */
+    for (int64_t kind = 0; kind < 9; kind++) cmq_pop_in_flight_add(&ages, 1, 1000, 500 + kind);
     cmq_pop_in_flight_add(&ages, 5, 1000, 500);
     cmq_pop_in_flight_take(&ages, 6, 1000, 500);
     CHECK_INT(ages.in_flight, 8);
@@ -137,7 +138,8 @@ static void run_history(uint32_t kinds)
     }
     for (int64_t at = 0; at < TIMES; at++)
         for (uint32_t kind = 0; kind < kinds; kind++)
-            if (expected.counts[at][kind] > 0) cmq_pop_in_flight_take(&ages, expected.counts[at][kind], at, invisible_of(kind));
+            if (expected.counts[at][kind] > 0)
+                cmq_pop_in_flight_take(&ages, expected.counts[at][kind], at, invisible_of(kind));
     CHECK_INT(ages.in_flight, 0);
 }
 
@@ -152,12 +154,12 @@ static void no_span_is_broad(void)
     for (int64_t at = 0; at < 100000; at++) {
         cmq_pop_in_flight_add(&ages, 1, at, 30000);
         if (ages.span_count < CMQ_POP_AGES) continue;
-        for (uint32_t i = 0; i < ages.span_count; i++) CHECK((ages.spans[i].last_ms - ages.spans[i].first_ms) * 7 <= 2 * at);
+        for (uint32_t i = 0; i < ages.span_count; i++)
+            CHECK((ages.spans[i].last_ms - ages.spans[i].first_ms) * 7 <= 2 * at);
     }
     check_spans(&ages);
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(nothing_is_in_flight_at_first), CMQ_TEST(only_messages_of_that_pop_are_counted_off),
-              CMQ_TEST(pops_of_one_moment_and_different_times_are_apart), CMQ_TEST(a_clock_that_steps_back_is_fine), CMQ_TEST(pops_of_one_moment_are_not_split),
-              CMQ_TEST(no_history_counts_wrong),
-              CMQ_TEST(no_span_is_broad))
+              CMQ_TEST(pops_of_one_moment_and_different_times_are_apart), CMQ_TEST(a_clock_that_steps_back_is_fine),
+              CMQ_TEST(pops_of_one_moment_are_not_split), CMQ_TEST(no_history_counts_wrong), CMQ_TEST(no_span_is_broad))

@@ -22,7 +22,8 @@ static void start(void)
     kit_set_clock();
     const cmq_store_options options = kit_options(kit_directory());
     timer = (cmq_timer_options){.precision_ms = 1000, .delay_ms_max = DELAY_MS_MAX};
-    sink = (cmq_pop_sink_log){.store = kit_open(&options), .log = {.revive_topic = cmq_slice_of_text("rmq_sys_REVIVE_LOG_C"), .timer = &timer},
+    sink = (cmq_pop_sink_log){.store = kit_open(&options),
+                              .log = {.revive_topic = cmq_slice_of_text("rmq_sys_REVIVE_LOG_C"), .timer = &timer},
                               .clock = kit_clock()};
 }
 
@@ -31,15 +32,28 @@ static void stop(void) { CHECK_OK(cmq_store_close(sink.store)); }
 static cmq_pop_store_item checkpoint(int64_t start_offset, int64_t invisible_ms)
 {
     return (cmq_pop_store_item){.revive_queue = REVIVE_QUEUE,
-                                .checkpoint = {.start_offset = start_offset, .pop_ms = kit_now_ms, .invisible_ms = invisible_ms, .num = 2, .queue_id = 1,
-                                               .topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .broker = cmq_slice_of_text("b")}};
+                                .checkpoint = {.start_offset = start_offset,
+                                               .pop_ms = kit_now_ms,
+                                               .invisible_ms = invisible_ms,
+                                               .num = 2,
+                                               .queue_id = 1,
+                                               .topic = cmq_slice_of_text("T"),
+                                               .group = cmq_slice_of_text("G"),
+                                               .broker = cmq_slice_of_text("b")}};
 }
 
 static cmq_pop_store_item ack(int64_t offset, int64_t invisible_ms)
 {
-    return (cmq_pop_store_item){.is_ack = true, .revive_queue = REVIVE_QUEUE,
-                                .ack = {.start_offset = 0, .pop_ms = kit_now_ms, .invisible_ms = invisible_ms, .offset = offset, .queue_id = 1,
-                                        .topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .broker = cmq_slice_of_text("b")}};
+    return (cmq_pop_store_item){.is_ack = true,
+                                .revive_queue = REVIVE_QUEUE,
+                                .ack = {.start_offset = 0,
+                                        .pop_ms = kit_now_ms,
+                                        .invisible_ms = invisible_ms,
+                                        .offset = offset,
+                                        .queue_id = 1,
+                                        .topic = cmq_slice_of_text("T"),
+                                        .group = cmq_slice_of_text("G"),
+                                        .broker = cmq_slice_of_text("b")}};
 }
 
 /* Record `offset` of a queue: its tag, and the offset in its body. Everything that was stored is confirmed first. */
@@ -124,7 +138,8 @@ static void acks_of_one_checkpoint_are_one_record(void)
 static void due_records_go_to_the_revive_topic(void)
 {
     start();
-    cmq_pop_store_item items[] = {ack(0, 60000), ack(1, -1000), checkpoint(2, 0), ack(3, -1), ack(4, 60000), checkpoint(5, 60000)};
+    cmq_pop_store_item items[] = {ack(0, 60000), ack(1, -1000), checkpoint(2, 0),
+                                  ack(3, -1),    ack(4, 60000), checkpoint(5, 60000)};
     uint32_t stored;
     int64_t end;
     CHECK_OK(cmq_pop_sink_store(&sink, items, 6, &stored, &end));
@@ -141,7 +156,8 @@ static void due_records_go_to_the_revive_topic(void)
 static void records_before_a_refused_one_are_stored(void)
 {
     start();
-    cmq_pop_store_item items[] = {checkpoint(0, 60000), ack(0, 60000), checkpoint(9, DELAY_MS_MAX + 10000), ack(1, 60000)};
+    cmq_pop_store_item items[] = {checkpoint(0, 60000), ack(0, 60000), checkpoint(9, DELAY_MS_MAX + 10000),
+                                  ack(1, 60000)};
     uint32_t stored;
     int64_t end;
     CHECK_STATUS(cmq_pop_sink_store(&sink, items, 4, &stored, &end), CMQ_ERR_ARGUMENT);
@@ -158,7 +174,8 @@ static void records_beyond_the_staging_limit_are_refused_with_a_reason(void)
     options.flush = CMQ_FLUSH_SYNC;
     options.background = false;
     timer = (cmq_timer_options){.precision_ms = 1000, .delay_ms_max = DELAY_MS_MAX};
-    sink = (cmq_pop_sink_log){.store = kit_open(&options), .log = {.revive_topic = cmq_slice_of_text("rmq_sys_REVIVE_LOG_C"), .timer = &timer},
+    sink = (cmq_pop_sink_log){.store = kit_open(&options),
+                              .log = {.revive_topic = cmq_slice_of_text("rmq_sys_REVIVE_LOG_C"), .timer = &timer},
                               .clock = kit_clock()};
     cmq_store_set_staging(sink.store, STAGING_BYTES);
     cmq_pop_store_item items[ITEMS];
@@ -173,5 +190,6 @@ static void records_beyond_the_staging_limit_are_refused_with_a_reason(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record), CMQ_TEST(due_records_go_to_the_revive_topic),
-              CMQ_TEST(records_before_a_refused_one_are_stored), CMQ_TEST(records_beyond_the_staging_limit_are_refused_with_a_reason))
+CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record),
+              CMQ_TEST(due_records_go_to_the_revive_topic), CMQ_TEST(records_before_a_refused_one_are_stored),
+              CMQ_TEST(records_beyond_the_staging_limit_are_refused_with_a_reason))

@@ -49,18 +49,33 @@ static void a_handle_without_its_last_field(void)
 static void malformed_handles_are_rejected(void)
 {
     static const char *const wrong[] = {
-        "", " ", "1", "100 1700000000000 60000 3 0 broker-a", "100 1700000000000 60000 3 0 broker-a 2 101 5", "100 1700000000000 60000 3 0 broker-a 2 ",
-        " 100 1700000000000 60000 3 0 broker-a 2", "100  1700000000000 60000 3 0 broker-a 2", "x 1700000000000 60000 3 0 broker-a 2 101",
-        "-1 1700000000000 60000 3 0 broker-a 2 101", "100 -5 60000 3 0 broker-a 2 101", "100 1700000000000 60000 -1 0 broker-a 2 101",
-        "100 1700000000000 60000 3 3 broker-a 2 101", "100 1700000000000 60000 3 00 broker-a 2 101", "100 1700000000000 60000 3 0 broker-a -2 101",
-        "100 1700000000000 60000 3 0 broker-a 2 -1", "9223372036854775807 1700000000000 60000 3 0 broker-a 2 101",
-        "100 9223372036854775807 60000 3 0 broker-a 2 101", "100 1700000000000 9223372036854775807 3 0 broker-a 2 101",
-        "100 1700000000000 60000 4294967296 0 broker-a 2 101", "100 1700000000000 60000 3 0 broker-a 4294967296 101",
+        "",
+        " ",
+        "1",
+        "100 1700000000000 60000 3 0 broker-a",
+        "100 1700000000000 60000 3 0 broker-a 2 101 5",
+        "100 1700000000000 60000 3 0 broker-a 2 ",
+        " 100 1700000000000 60000 3 0 broker-a 2",
+        "100  1700000000000 60000 3 0 broker-a 2",
+        "x 1700000000000 60000 3 0 broker-a 2 101",
+        "-1 1700000000000 60000 3 0 broker-a 2 101",
+        "100 -5 60000 3 0 broker-a 2 101",
+        "100 1700000000000 60000 -1 0 broker-a 2 101",
+        "100 1700000000000 60000 3 3 broker-a 2 101",
+        "100 1700000000000 60000 3 00 broker-a 2 101",
+        "100 1700000000000 60000 3 0 broker-a -2 101",
+        "100 1700000000000 60000 3 0 broker-a 2 -1",
+        "9223372036854775807 1700000000000 60000 3 0 broker-a 2 101",
+        "100 9223372036854775807 60000 3 0 broker-a 2 101",
+        "100 1700000000000 9223372036854775807 3 0 broker-a 2 101",
+        "100 1700000000000 60000 4294967296 0 broker-a 2 101",
+        "100 1700000000000 60000 3 0 broker-a 4294967296 101",
         "99999999999999999999 1700000000000 60000 3 0 broker-a 2 101",
     };
     cmq_pop_handle handle;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        if (cmq_pop_handle_parse(of(wrong[i]), &handle) != CMQ_ERR_ARGUMENT) cmq_test_fail(__FILE__, __LINE__, "'%s' was taken for a handle", wrong[i]);
+        if (cmq_pop_handle_parse(of(wrong[i]), &handle) != CMQ_ERR_ARGUMENT)
+            cmq_test_fail(__FILE__, __LINE__, "'%s' was taken for a handle", wrong[i]);
         CHECK(strstr(cmq_last_error()->text, "handle") != NULL);
     }
     char text[400];
@@ -74,7 +89,8 @@ static void the_longest_handle_fits(void)
 {
     uint8_t broker[CMQ_POP_BROKER_BYTES_MAX], into[CMQ_POP_HANDLE_BYTES_MAX];
     memset(broker, 'b', sizeof broker);
-    const cmq_pop_handle longest = {INT64_MIN, INT64_MIN, INT64_MIN, INT32_MIN, CMQ_POP_RETRY_V2, {broker, sizeof broker}, INT32_MIN, INT64_MAX};
+    const cmq_pop_handle longest = {
+        INT64_MIN, INT64_MIN, INT64_MIN, INT32_MIN, CMQ_POP_RETRY_V2, {broker, sizeof broker}, INT32_MIN, INT64_MAX};
     CHECK(cmq_pop_handle_write(&longest, into) <= sizeof into);
 }
 
@@ -132,7 +148,8 @@ static void retry_topics_of_nobody(void)
     uint8_t into[CMQ_POP_TOPIC_BYTES_MAX];
     char longest[256];
     cmq_slice name, topic;
-    CHECK_OK(cmq_pop_normal_topic(of("%RETRY%g"), of("g"), &topic));   /* a group's own: sent back to, not popped from */
+    /* a group's own: sent back to, not popped from */
+    CHECK_OK(cmq_pop_normal_topic(of("%RETRY%g"), of("g"), &topic));
     CHECK_SLICE(topic, "%RETRY%g");
     CHECK_STATUS(cmq_pop_normal_topic(of("%RETRY%g_T"), of("h"), &topic), CMQ_ERR_TOPIC);
     CHECK_STATUS(cmq_pop_normal_topic(of("%RETRY%g_T"), of("gg"), &topic), CMQ_ERR_TOPIC);
@@ -149,6 +166,7 @@ static void retry_topics_of_nobody(void)
     CHECK(name.data == NULL);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_handle_is_read_and_written), CMQ_TEST(a_handle_without_its_last_field), CMQ_TEST(malformed_handles_are_rejected),
-              CMQ_TEST(the_longest_handle_fits), CMQ_TEST(info_strings), CMQ_TEST(an_info_string_that_does_not_fit_says_how_long_it_is),
-              CMQ_TEST(retry_topics_by_name), CMQ_TEST(retry_topics_of_nobody))
+CMQ_TEST_MAIN(CMQ_TEST(a_handle_is_read_and_written), CMQ_TEST(a_handle_without_its_last_field),
+              CMQ_TEST(malformed_handles_are_rejected), CMQ_TEST(the_longest_handle_fits), CMQ_TEST(info_strings),
+              CMQ_TEST(an_info_string_that_does_not_fit_says_how_long_it_is), CMQ_TEST(retry_topics_by_name),
+              CMQ_TEST(retry_topics_of_nobody))

@@ -24,7 +24,8 @@ static void pass(int64_t ms) { atomic_fetch_add(&kit_now_ms, ms); }
 
 static void put_topic(const char *name)
 {
-    const cmq_topic_entry topic = {.name = kit_slice(name), .read_queues = 1, .write_queues = 1, .perm = CMQ_PERM_READ | CMQ_PERM_WRITE};
+    const cmq_topic_entry topic = {
+        .name = kit_slice(name), .read_queues = 1, .write_queues = 1, .perm = CMQ_PERM_READ | CMQ_PERM_WRITE};
     CHECK_OK(cmq_tables_put_topic(tables, &topic));
 }
 
@@ -52,7 +53,8 @@ static void end(void)
 static void note(void *context, const cmq_pop_revived *revived)
 {
     (void)context;
-    CHECK(cmq_slice_equal(revived->normal_topic, kit_slice("T")) || cmq_slice_equal(revived->normal_topic, kit_slice("U")));
+    CHECK(cmq_slice_equal(revived->normal_topic, kit_slice("T")) ||
+          cmq_slice_equal(revived->normal_topic, kit_slice("U")));
     reported += revived->count;
 }
 
@@ -91,13 +93,19 @@ static void deliver(const cmq_append *append)
     CHECK_OK(cmq_store_wait(store, appended.end));
 }
 
-static const cmq_pop_log due_log = {.revive_topic = {(const uint8_t *)REVIVE_TOPIC, sizeof REVIVE_TOPIC - 1}, .timer = &timer};
+static const cmq_pop_log due_log = {.revive_topic = {(const uint8_t *)REVIVE_TOPIC, sizeof REVIVE_TOPIC - 1},
+                                    .timer = &timer};
 static cmq_pop_record_room room;
 
 static cmq_pop_checkpoint checkpoint_of(int64_t start, uint8_t num, int64_t pop_ms)
 {
-    return (cmq_pop_checkpoint){
-        .topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .start_offset = start, .num = num, .pop_ms = pop_ms, .invisible_ms = 5000};
+    return (cmq_pop_checkpoint){.topic = kit_slice("T"),
+                                .group = kit_slice("g"),
+                                .broker = kit_slice("b"),
+                                .start_offset = start,
+                                .num = num,
+                                .pop_ms = pop_ms,
+                                .invisible_ms = 5000};
 }
 
 static void deliver_checkpoint(int64_t start, uint8_t num, int64_t pop_ms, int32_t queue)
@@ -110,7 +118,12 @@ static void deliver_checkpoint(int64_t start, uint8_t num, int64_t pop_ms, int32
 
 static void deliver_ack(int64_t start, int64_t offset, int64_t pop_ms, int32_t queue)
 {
-    const cmq_pop_ack ack = {.topic = kit_slice("T"), .group = kit_slice("g"), .start_offset = start, .offset = offset, .pop_ms = pop_ms, .invisible_ms = 5000};
+    const cmq_pop_ack ack = {.topic = kit_slice("T"),
+                             .group = kit_slice("g"),
+                             .start_offset = start,
+                             .offset = offset,
+                             .pop_ms = pop_ms,
+                             .invisible_ms = 5000};
     cmq_append append;
     CHECK_OK(cmq_pop_ack_append(&due_log, queue, &ack, pop_ms + 5000, &room, &append));
     deliver(&append);
@@ -118,7 +131,8 @@ static void deliver_ack(int64_t start, int64_t offset, int64_t pop_ms, int32_t q
 
 static int64_t committed(int32_t queue)
 {
-    const cmq_offset_key key = {.group = kit_slice(CMQ_POP_REVIVE_GROUP), .topic = kit_slice(REVIVE_TOPIC), .queue_id = queue};
+    const cmq_offset_key key = {
+        .group = kit_slice(CMQ_POP_REVIVE_GROUP), .topic = kit_slice(REVIVE_TOPIC), .queue_id = queue};
     return cmq_offsets_query(offsets, &key);
 }
 
@@ -167,7 +181,8 @@ static void checkpoints_two_seconds_behind_the_latest_are_complete(void)
     cmq_pop_revive *revive = make(true);
     const int64_t pop_ms = now() - 5000;
     deliver_checkpoint(0, 1, pop_ms, 0);
-    deliver_checkpoint(1, 1, pop_ms + 3000, 0);   /* delivered a second before its own time: 2 s behind the first one's */
+    deliver_checkpoint(1, 1, pop_ms + 3000, 0);   /* delivered a second before its own time: 2 s behind the first
+                                                   * one's */
     (void)step(revive);
     CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
     deliver_checkpoint(2, 1, pop_ms + 3001, 0);
@@ -212,8 +227,10 @@ static void a_revived_record_has_upstreams_fields(void)
     CHECK_OK(cmq_store_read_offset(store, kit_slice("%RETRY%g_T"), 0, 0, &found->batch));
     const cmq_record_view view = kit_view(&found->items[0]);
     CHECK_INT(view.reconsume_times, 1);
-    CHECK(cmq_property_find(view.properties, kit_slice("1ST_POP_TIME"), &first_pop) && cmq_property_find(view.properties, kit_slice("TAGS"), &tag));
-    CHECK_BYTES(first_pop.data, first_pop.bytes, expected, (size_t)snprintf(expected, sizeof expected, "%lld", (long long)pop_ms));
+    CHECK(cmq_property_find(view.properties, kit_slice("1ST_POP_TIME"), &first_pop) &&
+          cmq_property_find(view.properties, kit_slice("TAGS"), &tag));
+    CHECK_BYTES(first_pop.data, first_pop.bytes, expected,
+                (size_t)snprintf(expected, sizeof expected, "%lld", (long long)pop_ms));
     CHECK_BYTES(tag.data, tag.bytes, "tag", 3);
     kit_found_free(found);
     cmq_pop_revive_destroy(revive);
@@ -233,8 +250,15 @@ static void one_that_comes_late_waits_for_its_acks(void)
     begin();
     put_topic("%RETRY%g_T");
     kit_append_many(store, "T", "m", 3);
-    const cmq_pop_revive_options options = {.store = store, .tables = tables, .offsets = offsets, .broker = "b", .queues = 1, .clock = kit_clock(), .manual = true,
-                                            .log = {.revive_topic = kit_slice(REVIVE_TOPIC), .timer = &timer}, .calls = {.caught_up = caught_up}};
+    const cmq_pop_revive_options options = {.store = store,
+                                            .tables = tables,
+                                            .offsets = offsets,
+                                            .broker = "b",
+                                            .queues = 1,
+                                            .clock = kit_clock(),
+                                            .manual = true,
+                                            .log = {.revive_topic = kit_slice(REVIVE_TOPIC), .timer = &timer},
+                                            .calls = {.caught_up = caught_up}};
     cmq_pop_revive *revive;
     CHECK_OK(cmq_pop_revive_create(&revive, &options));
     CHECK_OK(cmq_pop_revive_start(revive));
@@ -289,7 +313,8 @@ static void a_retry_topic_that_is_not_made_puts_again(void)
     (void)step(revive);
     CHECK_INT(counters_of(revive).put_again, 1);
     CHECK_INT(committed(0), 0);
-    CHECK_INT(kit_max(store, CMQ_TOPIC_TIMER, 0) + kit_max(store, REVIVE_TOPIC, 0), 2);   /* its time is over: delivered at once */
+    /* its time is over: delivered at once */
+    CHECK_INT(kit_max(store, CMQ_TOPIC_TIMER, 0) + kit_max(store, REVIVE_TOPIC, 0), 2);
     cmq_pop_revive_destroy(revive);
     end();
 }
@@ -328,7 +353,8 @@ static void each_retry_topic_is_waited_for(void)
     end();
 }
 
-/* Each of them is waited for once. Beyond those that are remembered none is: they would wait in turn for ever, and everything behind them. */
+/* Each of them is waited for once. Beyond those that are remembered none is: they would wait in turn for ever, and
+ * everything behind them. */
 static void many_retry_topics_that_are_not_made_hold_up_nothing(void)
 {
     enum { TOPICS = 20, WAITED = 16 };
@@ -365,22 +391,30 @@ static cmq_pop_checkpoint put_again(kit_found *found, cmq_pop_room *parse_room)
 {
     const bool is_due = kit_max(store, REVIVE_TOPIC, 0) > 1;
     cmq_pop_checkpoint checkpoint;
-    CHECK_OK(cmq_store_read_offset(store, kit_slice(is_due ? REVIVE_TOPIC : CMQ_TOPIC_TIMER), 0, is_due ? 1 : 0, &found->batch));
+    CHECK_OK(cmq_store_read_offset(store, kit_slice(is_due ? REVIVE_TOPIC : CMQ_TOPIC_TIMER), 0, is_due ? 1 : 0,
+                                   &found->batch));
     CHECK_OK(cmq_pop_checkpoint_parse(kit_view(&found->items[0]).body, parse_room, &checkpoint));
     return checkpoint;
 }
 
 static void messages_that_cannot_be_put_wait_longer_each_time(void)
 {
-    static const int32_t waits_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200, 7200, 7200};
+    static const int32_t waits_s[] = {10,  20,  30,  60,   120,  180,  240,  300,  360, 420,
+                                      480, 540, 600, 1200, 1800, 3600, 7200, 7200, 7200};
     static cmq_pop_room parse_room;
     for (int32_t times = 0; times < (int32_t)(sizeof waits_s / sizeof waits_s[0]); times++) {
         begin();
         kit_append_many(store, "T", "m", 3);
         cmq_pop_revive *revive = make(true);
         const int64_t pop_ms = now() - 5000;
-        const cmq_pop_checkpoint before = {.topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .start_offset = 2, .num = 1,
-                                           .pop_ms = pop_ms, .invisible_ms = 5000, .re_puts = times};
+        const cmq_pop_checkpoint before = {.topic = kit_slice("T"),
+                                           .group = kit_slice("g"),
+                                           .broker = kit_slice("b"),
+                                           .start_offset = 2,
+                                           .num = 1,
+                                           .pop_ms = pop_ms,
+                                           .invisible_ms = 5000,
+                                           .re_puts = times};
         cmq_append append;
         CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &before, now(), &room, &append));
         deliver(&append);
@@ -408,8 +442,13 @@ static void messages_put_again_often_enough_may_be_given_up(void)
     kit_append_many(store, "T", "m", 1);
     gives_up = true;
     cmq_pop_revive *revive = make(true);
-    const cmq_pop_checkpoint last = {.topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .num = 1, .pop_ms = now() - 5000,
-                                     .invisible_ms = 5000, .re_puts = 17};
+    const cmq_pop_checkpoint last = {.topic = kit_slice("T"),
+                                     .group = kit_slice("g"),
+                                     .broker = kit_slice("b"),
+                                     .num = 1,
+                                     .pop_ms = now() - 5000,
+                                     .invisible_ms = 5000,
+                                     .re_puts = 17};
     cmq_append append;
     CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &last, now(), &room, &append));
     deliver(&append);
@@ -609,7 +648,12 @@ static void times_that_cannot_be_stop_nothing(void)
     kit_append(store, REVIVE_TOPIC, 0, body, CMQ_POP_TAG_CHECKPOINT, NULL);
     const cmq_timer_options endless = {.delay_ms_max = 2 * years_ms};
     const cmq_pop_log log = {.revive_topic = due_log.revive_topic, .timer = &endless};
-    cmq_pop_ack ack = {.topic = kit_slice("T"), .group = kit_slice("g"), .start_offset = 9, .offset = 9, .pop_ms = pop_ms, .invisible_ms = years_ms};
+    cmq_pop_ack ack = {.topic = kit_slice("T"),
+                       .group = kit_slice("g"),
+                       .start_offset = 9,
+                       .offset = 9,
+                       .pop_ms = pop_ms,
+                       .invisible_ms = years_ms};
     cmq_append append;
     CHECK_OK(cmq_pop_ack_append(&log, 0, &ack, now(), &room, &append));
     append.common.topic = due_log.revive_topic;
@@ -633,7 +677,13 @@ static void checkpoints_put_again_are_within_the_timers_horizon(void)
     begin();
     kit_append_many(store, "T", "m", 1);
     const cmq_timer_options short_timer = {.delay_ms_max = 4000};
-    const cmq_pop_revive_options options = {.store = store, .tables = tables, .offsets = offsets, .broker = "b", .queues = 1, .clock = kit_clock(), .manual = true,
+    const cmq_pop_revive_options options = {.store = store,
+                                            .tables = tables,
+                                            .offsets = offsets,
+                                            .broker = "b",
+                                            .queues = 1,
+                                            .clock = kit_clock(),
+                                            .manual = true,
                                             .log = {.revive_topic = kit_slice(REVIVE_TOPIC), .timer = &short_timer}};
     cmq_pop_revive *revive;
     CHECK_OK(cmq_pop_revive_create(&revive, &options));
@@ -708,7 +758,8 @@ static void progress_beyond_the_queue_skips_nothing_that_comes(void)
     put_topic("%RETRY%g_T");
     kit_append_many(store, "T", "m", 3);
     deliver_ack(0, 0, now() - 5000, 0);
-    const cmq_offset_key key = {.group = kit_slice(CMQ_POP_REVIVE_GROUP), .topic = kit_slice(REVIVE_TOPIC), .queue_id = 0};
+    const cmq_offset_key key = {
+        .group = kit_slice(CMQ_POP_REVIVE_GROUP), .topic = kit_slice(REVIVE_TOPIC), .queue_id = 0};
     CHECK_OK(cmq_offsets_commit(offsets, &key, 100));
     cmq_pop_revive *revive = make(true);
     (void)step(revive);
@@ -727,7 +778,8 @@ static void progress_beyond_the_queue_skips_nothing_that_comes(void)
     end();
 }
 
-/* Every message that was not acknowledged is in the retry topic in the end, whatever the order, and however often the service is made anew. */
+/* Every message that was not acknowledged is in the retry topic in the end, whatever the order, and however often the
+ * service is made anew. */
 static void nothing_is_lost_when_killed(void)
 {
     for (int round = 0; round < 20; round++) {
@@ -786,14 +838,17 @@ static void the_thread_starts_and_stops(void)
     end();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(unacknowledged_messages_are_revived), CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
-              CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(messages_that_cannot_be_put_wait_longer_each_time),
-              CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields), CMQ_TEST(a_retry_topic_is_waited_for),
-              CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
-              CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
-              CMQ_TEST(foreign_and_deleted_messages_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
-              CMQ_TEST(malformed_records_are_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
-              CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(checkpoints_put_again_are_within_the_timers_horizon),
-              CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
-              CMQ_TEST(a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin), CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes),
-              CMQ_TEST(nothing_is_lost_when_killed), CMQ_TEST(the_thread_starts_and_stops))
+CMQ_TEST_MAIN(
+    CMQ_TEST(unacknowledged_messages_are_revived), CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
+    CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(messages_that_cannot_be_put_wait_longer_each_time),
+    CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields),
+    CMQ_TEST(a_retry_topic_is_waited_for), CMQ_TEST(a_retry_topic_that_is_not_made_puts_again),
+    CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
+    CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
+    CMQ_TEST(foreign_and_deleted_messages_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
+    CMQ_TEST(malformed_records_are_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
+    CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(checkpoints_put_again_are_within_the_timers_horizon),
+    CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
+    CMQ_TEST(a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin),
+    CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes), CMQ_TEST(nothing_is_lost_when_killed),
+    CMQ_TEST(the_thread_starts_and_stops))

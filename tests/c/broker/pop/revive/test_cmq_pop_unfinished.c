@@ -1,4 +1,5 @@
-/* Tests csrc/broker/pop/revive/cmq_pop_unfinished.c against a plain array: random adds, acks and drops, with doubled keys and gaps; growing; names that come and go. */
+/* Tests csrc/broker/pop/revive/cmq_pop_unfinished.c against a plain array: random adds, acks and drops, with doubled
+ * keys and gaps; growing; names that come and go. */
 #include "broker/pop/revive/cmq_pop_unfinished.h"
 
 #include <stdlib.h>
@@ -54,8 +55,9 @@ static cmq_pop_ack ack_for(const cmq_pop_checkpoint *checkpoint)
 
 static bool is_named(const cmq_pop_checkpoint *checkpoint, const cmq_pop_ack *ack)
 {
-    return cmq_slice_equal(checkpoint->topic, ack->topic) && cmq_slice_equal(checkpoint->broker, ack->broker) && checkpoint->queue_id == ack->queue_id &&
-           checkpoint->start_offset == ack->start_offset && checkpoint->pop_ms == ack->pop_ms;
+    return cmq_slice_equal(checkpoint->topic, ack->topic) && cmq_slice_equal(checkpoint->broker, ack->broker) &&
+           checkpoint->queue_id == ack->queue_id && checkpoint->start_offset == ack->start_offset &&
+           checkpoint->pop_ms == ack->pop_ms;
 }
 
 /* The model's result of an ack. */
@@ -98,7 +100,8 @@ static void check_entry(const cmq_pop_unfinished *unfinished, uint32_t index, co
     CHECK_INT(found.num, expected->checkpoint.num);
     CHECK(cmq_slice_equal(found.topic, expected->checkpoint.topic));
     CHECK(cmq_slice_equal(found.broker, expected->checkpoint.broker));
-    for (uint32_t i = 0; i < found.num; i++) CHECK_INT(cmq_pop_offset_at(&found, i), expected->checkpoint.start_offset + expected->diffs[i]);
+    for (uint32_t i = 0; i < found.num; i++)
+        CHECK_INT(cmq_pop_offset_at(&found, i), expected->checkpoint.start_offset + expected->diffs[i]);
     CHECK_INT(cmq_pop_unfinished_revived(unfinished, index), expected->revived);
 }
 
@@ -119,14 +122,18 @@ static void random_histories(void)
                 CHECK_OK(cmq_pop_unfinished_add(unfinished, &entries[end].checkpoint));
                 const uint32_t known = known_bits(entries + first, end - first, &entries[end]);
                 entries[end].checkpoint.bits |= known;
-                if (known == cmq_bits_first(entries[end].checkpoint.num)) entries[end - 1].checkpoint.revive_offset = entries[end].checkpoint.revive_offset;
+                if (known == cmq_bits_first(entries[end].checkpoint.num))
+                    entries[end - 1].checkpoint.revive_offset = entries[end].checkpoint.revive_offset;
                 else end++;
             } else if (what < 8) {
                 model_entry other;
                 make_checkpoint(&other, 0);
-                const cmq_pop_ack ack = ack_for(first < end && what < 7 ? &entries[first + cmq_test_random_below(end - first)].checkpoint : &other.checkpoint);
+                const cmq_pop_ack ack =
+                    ack_for(first < end && what < 7 ? &entries[first + cmq_test_random_below(end - first)].checkpoint
+                                                    : &other.checkpoint);
                 const int64_t offset = ack.start_offset - 1 + (int64_t)cmq_test_random_below(40);
-                CHECK_INT(cmq_pop_unfinished_ack(unfinished, &ack, offset), ack_model(entries + first, end - first, &ack, offset));
+                CHECK_INT(cmq_pop_unfinished_ack(unfinished, &ack, offset),
+                          ack_model(entries + first, end - first, &ack, offset));
             } else if (first < end && what == 8) {
                 model_entry *one = &entries[first];
                 const uint32_t bit = (uint32_t)cmq_test_random_below(one->checkpoint.num);
@@ -154,7 +161,12 @@ static void random_histories(void)
 static void equal_ones_are_kept_once(void)
 {
     cmq_pop_unfinished *unfinished;
-    cmq_pop_checkpoint of = {.start_offset = 7, .pop_ms = 1000, .num = 1, .topic = topic_at(0), .group = cmq_slice_of_text("g"), .broker = cmq_slice_of_text("b")};
+    cmq_pop_checkpoint of = {.start_offset = 7,
+                             .pop_ms = 1000,
+                             .num = 1,
+                             .topic = topic_at(0),
+                             .group = cmq_slice_of_text("g"),
+                             .broker = cmq_slice_of_text("b")};
     CHECK_OK(cmq_pop_unfinished_create(&unfinished));
     for (int i = 0; i < 40000; i++) {
         of.invisible_ms = i;
