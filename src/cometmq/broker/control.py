@@ -147,33 +147,12 @@ class ControlPlane:
         self._now_ms = now_ms
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[None]] = set()
-        parts = served_parts(store)
-        self._parts = parts
+        self._parts = served_parts(store)
         self.stats = Statistics(now_ms=now_ms)
         self.queues = Queues(store.handle)
-        self.locks = QueueLocks(
-            now_ms=steady_ms,
-            path=store.path / "cometmq" / "locks.json",
-            exists=self._has_queue,
-            is_group=lambda group: self.groups.get(group) is not None,
-        )
-        self.topics = BrokerTopics(
-            parts.topics,
-            plane,
-            name_servers,
-            rules=self._topic_rules(),
-            delete=self._delete_topic,
-            make_batch=store.handle.set_batch_topic,
-            groups_with_progress=lambda topic: self.offsets.groups_of(topic),
-        )
-        self.groups = BrokerGroups(
-            parts.groups,
-            plane,
-            auto_create=self._settings.auto_create_subscription_group,
-            auto_create_max=self._settings.auto_create_group_max,
-            forget_progress=lambda group: self.offsets.forget_group(group),
-            forbidden_changed=lambda group: self.clients.forbidden_changed(group),
-        )
+        self.locks = self._make_locks(steady_ms)
+        self.topics = self._make_topics()
+        self.groups = self._make_groups()
         self.clients = Clients(
             topics=self.topics,
             groups=self.groups,
@@ -182,37 +161,14 @@ class ControlPlane:
             rules=self._client_rules(),
             now_ms=steady_ms,
         )
-        self.offsets = BrokerOffsets(
-            parts.groups.offsets,
-            write=parts.groups.persist,
-            plane=plane,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=self.clients.consumers,
-            queues=self.queues,
-            stats=self.stats,
-            link=link,
-            broker_name=config.broker_name,
-            broker_address=self._address,
-            reset_on_server=self._settings.use_server_side_reset_offset,
-            now_ms=now_ms,
-        )
+        self.offsets = self._make_offsets(link)
         self.delays = BrokerDelays(store.path, plane, now_ms=now_ms)
         self.ordered = OrderedBatches(
             store.path / "config", plane=plane, topics=self.topics, groups=self.groups, now_ms=now_ms
         )
         self.routes = Routes(name_servers, self.topics, broker_name=config.broker_name, now_ms=now_ms)
-        self.assignments = Assignments(
-            store.path / "config",
-            routes=self.routes,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=self.clients.consumers,
-            broker_name=config.broker_name,
-            rules=self._assignment_rules(),
-        )
+        self.assignments = self._make_assignments()
         self.staged_writes = StagedWrites(store, topics=self.topics, settings=lambda: self._settings, now_ms=now_ms)
-        answer_fields = self._answer_fields()
         self.handlers: Table = table_of(
             part.handlers()
             for part in (
@@ -221,68 +177,146 @@ class ControlPlane:
                 self.clients,
                 self.offsets,
                 self.delays,
-                BrokerTimers(
-                    topics=self.topics,
-                    plane=plane,
-                    settings=lambda: self._settings,
-                    broker_name=config.broker_name,
-                    region=self._settings.region_id,
-                    now_ms=now_ms,
-                ),
+                self._make_timers(),
                 self.locks,
                 self.assignments,
                 self.staged_writes,
                 InFlight(plane=plane, topics=self.topics, offsets=self.offsets, queues=self.queues, now_ms=now_ms),
-                Sends(
-                    topics=self.topics,
-                    groups=self.groups,
-                    locks=self.locks,
-                    plane=plane,
-                    answer_fields=answer_fields,
-                    properties={**answer_fields, "CLUSTER": self._settings.broker_cluster_name},
-                    body_bytes_max=self._settings.max_message_size_bytes,
-                    broker_ip=config.advertised_ip,
-                ),
-                SendBack(
-                    topics=self.topics,
-                    groups=self.groups,
-                    plane=plane,
-                    stats=self.stats,
-                    read=store.get_physical,
-                    is_writable=lambda: bool(self._settings.broker_permission & Perm.WRITE),
-                    broker_ip=config.advertised_ip,
-                ),
-                Queries(
-                    store,
-                    queues=self.queues,
-                    consumers=self.clients.consumers,
-                    unique_max=self._settings.default_query_max_num,
-                    batch_max=self._settings.max_msgs_num_batch,
-                ),
-                ClientForwarding(
-                    consumers=self.clients.consumers,
-                    topics=self.topics,
-                    groups=self.groups,
-                    store=store,
-                    link=link,
-                    broker_name=config.broker_name,
-                ),
-                Admin(
-                    live=self,
-                    store=store,
-                    topics=self.topics,
-                    clients=self.clients,
-                    offsets=self.offsets,
-                    queues=self.queues,
-                    stats=self.stats,
-                    counters=plane.counters,
-                    delay_progress=plane.delay_progress,
-                    waiting_requests=waiting_requests,
-                    broker_name=config.broker_name,
-                    broker_address=self._address,
-                    now_ms=now_ms,
-                ),
+                self._make_sends(),
+                self._make_send_back(),
+                self._make_queries(),
+                self._make_forwarding(link),
+                self._make_admin(waiting_requests),
             )
+        )
+
+    # --- Parts
+
+    def _make_locks(self, steady_ms: Callable[[], int]) -> QueueLocks:
+        return QueueLocks(
+            now_ms=steady_ms,
+            path=self._store.path / "cometmq" / "locks.json",
+            exists=self._has_queue,
+            is_group=lambda group: self.groups.get(group) is not None,
+        )
+
+    def _make_topics(self) -> BrokerTopics:
+        return BrokerTopics(
+            self._parts.topics,
+            self._plane,
+            self._name_servers,
+            rules=self._topic_rules(),
+            delete=self._delete_topic,
+            make_batch=self._store.handle.set_batch_topic,
+            groups_with_progress=lambda topic: self.offsets.groups_of(topic),
+        )
+
+    def _make_groups(self) -> BrokerGroups:
+        return BrokerGroups(
+            self._parts.groups,
+            self._plane,
+            auto_create=self._settings.auto_create_subscription_group,
+            auto_create_max=self._settings.auto_create_group_max,
+            forget_progress=lambda group: self.offsets.forget_group(group),
+            forbidden_changed=lambda group: self.clients.forbidden_changed(group),
+        )
+
+    def _make_offsets(self, link: ClientLink) -> BrokerOffsets:
+        return BrokerOffsets(
+            self._parts.groups.offsets,
+            write=self._parts.groups.persist,
+            plane=self._plane,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.clients.consumers,
+            queues=self.queues,
+            stats=self.stats,
+            link=link,
+            broker_name=self._config.broker_name,
+            broker_address=self._address,
+            reset_on_server=self._settings.use_server_side_reset_offset,
+            now_ms=self._now_ms,
+        )
+
+    def _make_assignments(self) -> Assignments:
+        return Assignments(
+            self._store.path / "config",
+            routes=self.routes,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.clients.consumers,
+            broker_name=self._config.broker_name,
+            rules=self._assignment_rules(),
+        )
+
+    def _make_timers(self) -> BrokerTimers:
+        return BrokerTimers(
+            topics=self.topics,
+            plane=self._plane,
+            settings=lambda: self._settings,
+            broker_name=self._config.broker_name,
+            region=self._settings.region_id,
+            now_ms=self._now_ms,
+        )
+
+    def _make_sends(self) -> Sends:
+        answer_fields = self._answer_fields()
+        return Sends(
+            topics=self.topics,
+            groups=self.groups,
+            locks=self.locks,
+            plane=self._plane,
+            answer_fields=answer_fields,
+            properties={**answer_fields, "CLUSTER": self._settings.broker_cluster_name},
+            body_bytes_max=self._settings.max_message_size_bytes,
+            broker_ip=self._config.advertised_ip,
+        )
+
+    def _make_send_back(self) -> SendBack:
+        return SendBack(
+            topics=self.topics,
+            groups=self.groups,
+            plane=self._plane,
+            stats=self.stats,
+            read=self._store.get_physical,
+            is_writable=lambda: bool(self._settings.broker_permission & Perm.WRITE),
+            broker_ip=self._config.advertised_ip,
+        )
+
+    def _make_queries(self) -> Queries:
+        return Queries(
+            self._store,
+            queues=self.queues,
+            consumers=self.clients.consumers,
+            unique_max=self._settings.default_query_max_num,
+            batch_max=self._settings.max_msgs_num_batch,
+        )
+
+    def _make_forwarding(self, link: ClientLink) -> ClientForwarding:
+        return ClientForwarding(
+            consumers=self.clients.consumers,
+            topics=self.topics,
+            groups=self.groups,
+            store=self._store,
+            link=link,
+            broker_name=self._config.broker_name,
+        )
+
+    def _make_admin(self, waiting_requests: Callable[[], int]) -> Admin:
+        return Admin(
+            live=self,
+            store=self._store,
+            topics=self.topics,
+            clients=self.clients,
+            offsets=self.offsets,
+            queues=self.queues,
+            stats=self.stats,
+            counters=self._plane.counters,
+            delay_progress=self._plane.delay_progress,
+            waiting_requests=waiting_requests,
+            broker_name=self._config.broker_name,
+            broker_address=self._address,
+            now_ms=self._now_ms,
         )
 
     # --- Settings
