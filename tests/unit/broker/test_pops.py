@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.config import load_broker_config
+from cometmq.broker.plane_options import PlaneOptions, PopOptions
 from cometmq.broker.server import Broker
 from cometmq.remoting.bodies.in_flight import GroupInFlightBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -62,11 +63,11 @@ def test_settings_reach_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     class Told(Exception):
         pass
 
-    def plane(handle: object, **options: object) -> None:
-        told.update({name: value for name, value in options.items() if name.startswith("pop")})
+    def plane(handle: object, options: PlaneOptions) -> None:
+        told.append(options.pops)
         raise Told
 
-    told: dict[str, object] = {}
+    told: list[PopOptions | None] = []
     monkeypatch.setattr("cometmq.broker.server.BrokerPlane", plane)
     with (
         pytest.raises(Told),
@@ -90,24 +91,25 @@ def test_settings_reach_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ),
     ):
         raise AssertionError("it has started")
-    assert told == {
-        "pops": True,
-        "pop_revive_queues": 3,
-        "pop_revive_queues_read": 3,
-        "pop_merge": True,
-        "pop_stay_ms": 20_000,
-        "pop_stay_out_ms": 4_000,
-        "pop_merged_max": 500,
-        "pop_lane_max": 50,
-        "pop_retry_v2": True,
-        "pop_retry_v1": False,
-        "pop_retry_percent": 0,
-        "pop_begin_early": False,
-        "pop_in_flight_max": 64,
-        "pop_waits_max": 70,
-        "pop_waits_key_max": 7,
-        "pop_give_up": True,
-    }
+    assert told == [
+        PopOptions(
+            revive_queues=3,
+            revive_queues_read=3,
+            merge=True,
+            stay_ms=20_000,
+            stay_out_ms=4_000,
+            merged_max=500,
+            lane_max=50,
+            retry_v2=True,
+            retry_v1=False,
+            retry_percent=0,
+            begin_early=False,
+            in_flight_max=64,
+            waits_max=70,
+            waits_key_max=7,
+            give_up=True,
+        )
+    ]
 
 
 @pytest.mark.parametrize(("merge", "newer_names"), [(False, False), (True, False), (False, True)])

@@ -52,7 +52,7 @@ WRONG = [
     (RequestCode.ACK_MESSAGE, {"topic": "unknown"}, 17, "not exist"),
     (RequestCode.ACK_MESSAGE, {"queueId": "1"}, 13, "queueId[1] is illegal"),
     (RequestCode.ACK_MESSAGE, {"offset": "99"}, 208, "offset is illegal"),
-    (RequestCode.ACK_MESSAGE, {"extraInfo": "0 1"}, 13, "no handle"),
+    (RequestCode.ACK_MESSAGE, {"extraInfo": "0 1"}, 13, "not a handle"),
     (RequestCode.ACK_MESSAGE, {"extraInfo": "0 1 1 8 0 broker-a 0 0"}, 13, "revive queue 8"),
     (RequestCode.ACK_MESSAGE, {"consumerGroup": "x" * 300}, 13, "consumerGroup has 300 bytes"),
     (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, {"invisibleTime": "-1"}, 1, "0 to 259200000"),
