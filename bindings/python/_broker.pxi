@@ -1,4 +1,5 @@
-# BrokerPlane: the requests that a broker's loops serve themselves, and the tables that the control plane fills for them.
+# BrokerPlane: the requests that a broker's loops serve themselves, and the tables that the control plane fills for
+# them.
 
 cdef enum:
     _TRAFFIC_STEP = 256
@@ -180,8 +181,9 @@ cdef class BrokerPlane(RequestHandler):
         self._servers -= 1
 
     def close(self):
-        """Refuse further calls, wait for those under way, free everything, and let the store go. Stop the server first: a RuntimeError says that
-        one still uses the plane.
+        """Refuse further calls, wait for those under way, free everything, and let the store go.
+
+        Stop the server first: a RuntimeError says that one still uses the plane.
         """
         if self._broker is NULL or self._handle._opened_forks != _forks:
             return
@@ -196,7 +198,8 @@ cdef class BrokerPlane(RequestHandler):
 
     # ---- tables
 
-    def put_topic(self, str name not None, *, int32_t read_queues, int32_t write_queues, int32_t perm, int32_t sys_flag=0, bint order=False,
+    def put_topic(self, str name not None, *, int32_t read_queues, int32_t write_queues, int32_t perm,
+                  int32_t sys_flag=0, bint order=False,
                   bint batch=False):
         """Make a topic known to the loops, or change it. ``batch``: it keeps inner batches (``queue.type=BatchCQ``)."""
         cdef cmq_topic_entry topic
@@ -221,8 +224,10 @@ cdef class BrokerPlane(RequestHandler):
         cmq_tables_remove_topic(self._tables, _slice_of_text(name))
         self.leave()
 
-    def put_group(self, str name not None, *, bint consume_enable, bint consume_broadcast_enable, bint consume_from_min, bint order, bint notify,
-                  int32_t retry_queues, int32_t retry_max, int32_t sys_flag, int64_t broker_id, int64_t which_broker_when_slow):
+    def put_group(self, str name not None, *, bint consume_enable, bint consume_broadcast_enable, bint consume_from_min,
+                  bint order, bint notify,
+                  int32_t retry_queues, int32_t retry_max, int32_t sys_flag, int64_t broker_id,
+                  int64_t which_broker_when_slow):
         """Make a consumer group known to the loops, or change it."""
         cdef cmq_group_entry group
         memset(&group, 0, sizeof(group))
@@ -248,10 +253,14 @@ cdef class BrokerPlane(RequestHandler):
         cmq_tables_remove_group(self._tables, _slice_of_text(name))
         self.leave()
 
-    def put_consumer(self, str group not None, *, bint broadcasting, int consume_type, object subscriptions, bint end_holds=True):
-        """Say what the online members of a group subscribe to. ``end_holds``: pulls held for it are answered, so that their clients ask again.
+    def put_consumer(self, str group not None, *, bint broadcasting, int consume_type, object subscriptions,
+                     bint end_holds=True):
+        """Say what the online members of a group subscribe to.
 
-        ``subscriptions``: tuples of topic, TAG expression (None: an expression of another kind), version, and whether reading is forbidden.
+        ``end_holds``: pulls held for it are answered, so that their clients ask again.
+
+        ``subscriptions``: tuples of topic, TAG expression (None: an expression of another kind), version, and whether
+        reading is forbidden.
         """
         cdef list rows = list(subscriptions)
         cdef Py_ssize_t count = len(rows), i
@@ -293,7 +302,10 @@ cdef class BrokerPlane(RequestHandler):
         _check(status)
 
     def release_holds(self):
-        """Answer every held pull now. For stopping: drain the server first, or the clients' next pulls are held again."""
+        """Answer every held pull now.
+
+        For stopping: drain the server first, or the clients' next pulls are held again.
+        """
         self.enter()
         cdef cmq_status status = cmq_broker_group_changed(self._broker, _slice_of_text(""))
         self.leave()
@@ -307,8 +319,12 @@ cdef class BrokerPlane(RequestHandler):
 
     # ---- progress
 
-    def commit_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset, bytes address=None):
-        """Set progress; does nothing while a reset waits to be answered. ``address``: the asking client's, for its share."""
+    def commit_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset,
+                      bytes address=None):
+        """Set progress; does nothing while a reset waits to be answered.
+
+        ``address``: the asking client's, for its share.
+        """
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         cdef cmq_offset_asker asker = _offset_asker(address)
         self.enter()
@@ -333,7 +349,8 @@ cdef class BrokerPlane(RequestHandler):
         self.leave()
         return None if offset == CMQ_OFFSETS_NONE else offset
 
-    def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset, bytes address=None):
+    def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset,
+                     bytes address=None):
         """Set progress so that the next pull is answered with it; held pops look again."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         cdef cmq_offset_asker asker = _offset_asker(address)
@@ -350,12 +367,14 @@ cdef class BrokerPlane(RequestHandler):
         # In this order: a batch that is settled meanwhile would commit what was just removed.
         if self._pops is not NULL:
             cmq_pop_service_forget(self._pops, _slice_of_value(topic, "topic"), _slice_of_value(group, "group"))
-        cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"), _slice_of_value(topic, "topic"))
+        cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"),
+                                                   _slice_of_value(topic, "topic"))
         self.leave()
         return removed
 
     def take_offset_changes(self):
-        """Return (group, topic, queue id, offset) of what was committed or removed (queue id -1) since the last call."""
+        """Return (group, topic, queue id, offset) of what was committed or removed (queue id -1) since the last call.
+        """
         cdef cmq_offset_item rows[_OFFSET_STEP]
         cdef cmq_offset_items items
         cdef uint32_t i
@@ -391,7 +410,9 @@ cdef class BrokerPlane(RequestHandler):
     # ---- ordered batches
 
     def ordered_batches(self):
-        """Return (group, topic, queue id, attempt or None, pop ms, invisible ms, used ms, acked, counted, offsets, visible ms, times) of all."""
+        """Return (group, topic, queue id, attempt or None, pop ms, invisible ms, used ms, acked, counted, offsets,
+        visible ms, times) of all.
+        """
         cdef cmq_pop_fifo_table_item *item = <cmq_pop_fifo_table_item *>malloc(sizeof(cmq_pop_fifo_table_item))
         cdef uint32_t cursor = 0, i
         cdef list found = []
@@ -402,22 +423,30 @@ cdef class BrokerPlane(RequestHandler):
             try:
                 while cmq_pop_fifo_table_next(self._pop_order, &cursor, item):
                     found.append((
-                        _text(item.group), _text(item.topic), item.queue_id, _text(item.attempt) if item.attempt.bytes else None,
-                        item.pop_ms, item.invisible_ms, item.used_ms, item.acked, item.counted, tuple([item.offsets[i] for i in range(item.count)]),
-                        tuple([item.visible_ms[i] for i in range(item.count)]), tuple([item.times[i] for i in range(item.count)])))
+                        _text(item.group), _text(item.topic), item.queue_id, _text(item.attempt) if item.attempt.bytes
+                        else None,
+                        item.pop_ms, item.invisible_ms, item.used_ms, item.acked, item.counted,
+                        tuple([item.offsets[i] for i in range(item.count)]),
+                        tuple([item.visible_ms[i] for i in range(item.count)]),
+                        tuple([item.times[i] for i in range(item.count)])))
                 return found
             finally:
                 self.leave()
         finally:
             free(item)
 
-    def restore_ordered(self, str group not None, str topic not None, int32_t queue_id, *, str attempt, int64_t pop_ms, int64_t invisible_ms,
-                        int64_t used_ms, uint64_t acked, bint counted, tuple offsets not None, tuple visible_ms not None, tuple times not None):
-        """Take over a batch as it was written down: its messages' offsets, when they are visible (0: with the batch), how often they were given out."""
+    def restore_ordered(self, str group not None, str topic not None, int32_t queue_id, *, str attempt, int64_t pop_ms,
+                        int64_t invisible_ms,
+                        int64_t used_ms, uint64_t acked, bint counted, tuple offsets not None,
+                        tuple visible_ms not None, tuple times not None):
+        """Take over a batch as it was written down: its messages' offsets, when they are visible (0: with the batch),
+        how often they were given out.
+        """
         cdef cmq_status status
         cdef uint32_t i
         if not len(offsets) == len(visible_ms) == len(times) <= CMQ_POP_ORDER_BATCH_MAX:
-            raise _errors.InvalidArgument(f"an ordered batch has 1 to {CMQ_POP_ORDER_BATCH_MAX} messages, not {len(offsets)}")
+            raise _errors.InvalidArgument(f"an ordered batch has 1 to {CMQ_POP_ORDER_BATCH_MAX} messages, not "
+                                          f"{len(offsets)}")
         cdef cmq_pop_fifo_table_item *item = <cmq_pop_fifo_table_item *>calloc(1, sizeof(cmq_pop_fifo_table_item))
         if item is NULL:
             raise MemoryError
@@ -494,7 +523,8 @@ cdef class BrokerPlane(RequestHandler):
         self.leave()
 
     def delay_mark(self):
-        """Return (physical offset, {level: next queue offset}): what was delivered up to the place lies before it, and is on disk.
+        """Return (physical offset, {level: next queue offset}): what was delivered up to the place lies before it, and
+        is on disk.
 
         Waits for the disk, so that progress which is written down never counts a delivery that a power loss takes.
         """
@@ -515,7 +545,8 @@ cdef class BrokerPlane(RequestHandler):
         self.enter()
         cmq_delay_progress_of(self._delay, &progress)
         self.leave()
-        return {level: progress.offsets[level] for level in range(1, progress.level_max + 1) if progress.offsets[level] >= 0}
+        return {level: progress.offsets[level] for level in range(1, progress.level_max + 1)
+                if progress.offsets[level] >= 0}
 
     def delay_version(self):
         """Return what the data version of the levels' progress has moved by."""
@@ -613,7 +644,9 @@ cdef class BrokerPlane(RequestHandler):
         return None if offset < 0 else offset
 
     def pops_in_flight(self, str group not None):
-        """Return (topic, queue id, messages, oldest pop ms, first due ms) of each queue of which a group has popped messages that are not done."""
+        """Return (topic, queue id, messages, oldest pop ms, first due ms) of each queue of which a group has popped
+        messages that are not done.
+        """
         cdef cmq_pop_lane_item items[_LANES_STEP]
         cdef uint8_t names[_LANES_STEP * 512]
         cdef uint32_t cursor = 0, count, i
@@ -622,12 +655,14 @@ cdef class BrokerPlane(RequestHandler):
         self.enter()
         try:
             while self._pops is not NULL:
-                count = cmq_pop_buffer_list(cmq_pop_service_buffer(self._pops), &cursor, items, _LANES_STEP, names, sizeof(names))
+                count = cmq_pop_buffer_list(cmq_pop_service_buffer(self._pops), &cursor, items, _LANES_STEP, names,
+                                            sizeof(names))
                 if count == 0:
                     break
                 for i in range(count):
                     if cmq_slice_equal(items[i].group, wanted):
-                        found.append((_text(items[i].topic), items[i].queue_id, items[i].in_flight, items[i].oldest_pop_ms, items[i].due_ms))
+                        found.append((_text(items[i].topic), items[i].queue_id, items[i].in_flight,
+                                      items[i].oldest_pop_ms, items[i].due_ms))
             return found
         finally:
             self.leave()
@@ -643,11 +678,15 @@ cdef class BrokerPlane(RequestHandler):
 
     # ---- storing, counting
 
-    def put(self, str topic not None, int32_t queue_id, bytes body not None, object properties, *, int32_t flag, int32_t sys_flag,
+    def put(self, str topic not None, int32_t queue_id, bytes body not None, object properties, *, int32_t flag,
+            int32_t sys_flag,
             int64_t born_timestamp_ms, bytes born_address not None, int born_port, int32_t reconsume_times):
-        """Store a message of the broker's own; returns (queue offset, physical offset, message id). Waits for the disk under sync flush.
+        """Store a message of the broker's own; returns (queue offset, physical offset, message id).
 
-        ``properties`` is a mapping, or as stored; a DELAY above 0 or a TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS parks the message.
+        Waits for the disk under sync flush.
+
+        ``properties`` is a mapping, or as stored; a DELAY above 0 or a TIMER_DELAY_SEC, TIMER_DELAY_MS or
+        TIMER_DELIVER_MS parks the message.
         """
         cdef bytes encoded = properties if type(properties) is bytes else _encode_properties(properties, True)
         cdef cmq_append request
@@ -672,7 +711,8 @@ cdef class BrokerPlane(RequestHandler):
             status = cmq_broker_put(self._broker, &request, &appended)
         self.leave()
         _check(status)
-        return appended.first_queue_offset, appended.first_physical_offset, _message_id(&self._host, appended.first_physical_offset)
+        return appended.first_queue_offset, appended.first_physical_offset, _message_id(&self._host,
+                                                                                        appended.first_physical_offset)
 
     def counters(self):
         """Return the loops' totals by name."""
@@ -691,24 +731,33 @@ cdef class BrokerPlane(RequestHandler):
             cmq_pop_service_count(self._pops, &p)
         self.leave()
         return {
-            "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in, "message_bytes_in": c.message_bytes_in,
-            "pulls": c.pulls, "pulls_found": c.pulls_found, "messages_out": c.messages_out, "message_bytes_out": c.message_bytes_out,
-            "held": c.held, "hold_wakes": c.hold_wakes, "hold_timeouts": c.hold_timeouts, "hold_refused": c.hold_refused,
+            "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in,
+            "message_bytes_in": c.message_bytes_in,
+            "pulls": c.pulls, "pulls_found": c.pulls_found, "messages_out": c.messages_out,
+            "message_bytes_out": c.message_bytes_out,
+            "held": c.held, "hold_wakes": c.hold_wakes, "hold_timeouts": c.hold_timeouts,
+            "hold_refused": c.hold_refused,
             "holds_now": c.holds_now, "waiting_for_disk_now": c.waiting_for_disk, "control": c.control,
             "delay_delivered": d.delivered, "delay_skipped": d.skipped, "delay_undelivered": d.undelivered,
-            "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled, "timer_recalled": t.recalled,
-            "timer_skipped": t.skipped, "timer_undelivered": t.undelivered, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
+            "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled,
+            "timer_recalled": t.recalled,
+            "timer_skipped": t.skipped, "timer_undelivered": t.undelivered, "timer_pending_now": t.pending,
+            "timer_read_behind_ms_now": t.read_behind_ms,
             "timer_queue_behind_now": t.queue_behind,
             "delay_state_now": <int>d.state, "timer_state_now": t.state, "pop_revive_state_now": p.revive.state,
             "pops": c.pops, "pops_found": c.pops_found, "pop_acks": c.pop_acks, "pop_changes": c.pop_changes,
             "pop_acks_refused": c.pop_acks_refused,
-            "pops_held": c.pops_held, "pop_wakes": c.pop_wakes, "pop_timeouts": c.pop_timeouts, "pops_refused": c.pops_refused,
-            "pops_held_now": c.pops_held_now, "pop_checkpoints_merged": p.buffer.merged, "pop_checkpoints_stored": p.buffer.stored,
+            "pops_held": c.pops_held, "pop_wakes": c.pop_wakes, "pop_timeouts": c.pop_timeouts,
+            "pops_refused": c.pops_refused,
+            "pops_held_now": c.pops_held_now, "pop_checkpoints_merged": p.buffer.merged,
+            "pop_checkpoints_stored": p.buffer.stored,
             "pop_checkpoints_given_up": p.buffer.given_up, "pop_checkpoints_now": p.buffer.checkpoints_now,
             "pop_checkpoints_refused_now": p.buffer.refused_now,
-            "pop_in_flight_now": p.buffer.in_flight_now, "pop_revived": p.revive.revived, "pop_put_again": p.revive.put_again,
+            "pop_in_flight_now": p.buffer.in_flight_now, "pop_revived": p.revive.revived,
+            "pop_put_again": p.revive.put_again,
             "pop_gone": p.revive.gone, "pop_skipped": p.revive.skipped, "pop_damaged": p.revive.damaged,
-            "pop_unfinished_now": p.revive.unfinished_now, "pop_revive_behind_now": p.revive.behind_now, "pop_revive_lag_ms_now": p.revive.lag_ms,
+            "pop_unfinished_now": p.revive.unfinished_now, "pop_revive_behind_now": p.revive.behind_now,
+            "pop_revive_lag_ms_now": p.revive.lag_ms,
         }
 
     def traffic(self):

@@ -2,7 +2,10 @@
 
 @cython.final
 cdef class SendRequest:
-    """A send of one message, or of a batch's bytes. Immutable; its texts and bytes are kept, not copied, until it is written into a connection."""
+    """A send of one message, or of a batch's bytes.
+
+    Immutable; its texts and bytes are kept, not copied, until it is written into a connection.
+    """
     cdef readonly int32_t code
     cdef readonly str producer_group
     cdef readonly str topic
@@ -20,9 +23,12 @@ cdef class SendRequest:
     cdef readonly bint unit_mode
     cdef readonly bint batch
 
-    def __init__(self, *, int32_t code, str producer_group not None, str topic not None, int32_t queue_id, bytes properties not None,
-                 bytes body not None, int64_t born_timestamp_ms, int32_t sys_flag=0, int32_t flag=0, int32_t reconsume_times=0,
-                 int32_t max_reconsume_times=-1, bint unit_mode=False, bint batch=False, str default_topic not None="TBW102",
+    def __init__(self, *, int32_t code, str producer_group not None, str topic not None, int32_t queue_id,
+                 bytes properties not None,
+                 bytes body not None, int64_t born_timestamp_ms, int32_t sys_flag=0, int32_t flag=0,
+                 int32_t reconsume_times=0,
+                 int32_t max_reconsume_times=-1, bint unit_mode=False, bint batch=False,
+                 str default_topic not None="TBW102",
                  int32_t default_topic_queues=4, str broker_name=None):
         self.code = code
         self.producer_group = producer_group
@@ -43,14 +49,17 @@ cdef class SendRequest:
 
     def to_queue(self, str broker_name, int32_t queue_id):
         """Return the same send to another queue."""
-        return self._to(broker_name, queue_id, self.properties, self.body, self.born_timestamp_ms, self.sys_flag, self.flag)
+        return self._to(broker_name, queue_id, self.properties, self.body, self.born_timestamp_ms, self.sys_flag,
+                        self.flag)
 
-    def message(self, str broker_name, int32_t queue_id, bytes properties not None, bytes body not None, int64_t born_timestamp_ms,
+    def message(self, str broker_name, int32_t queue_id, bytes properties not None, bytes body not None,
+                int64_t born_timestamp_ms,
                 int32_t sys_flag=0, int32_t flag=0):
         """Return a send that shares all else with this one: the quick way to many."""
         return self._to(broker_name, queue_id, properties, body, born_timestamp_ms, sys_flag, flag)
 
-    cdef SendRequest _to(self, str broker_name, int32_t queue_id, bytes properties, bytes body, int64_t born_timestamp_ms, int32_t sys_flag, int32_t flag):
+    cdef SendRequest _to(self, str broker_name, int32_t queue_id, bytes properties, bytes body,
+                         int64_t born_timestamp_ms, int32_t sys_flag, int32_t flag):
         cdef SendRequest other = SendRequest.__new__(SendRequest)
         other.code = self.code
         other.producer_group = self.producer_group
@@ -111,8 +120,10 @@ cdef class PullRequest:
     cdef readonly int32_t sys_flag
     cdef readonly int32_t max_bytes
 
-    def __init__(self, *, str group not None, str topic not None, int32_t queue_id, int64_t queue_offset, int32_t max_messages, int32_t sys_flag,
-                 int64_t commit_offset, int64_t suspend_timeout_ms, int64_t sub_version, int32_t max_bytes, str subscription=None,
+    def __init__(self, *, str group not None, str topic not None, int32_t queue_id, int64_t queue_offset,
+                 int32_t max_messages, int32_t sys_flag,
+                 int64_t commit_offset, int64_t suspend_timeout_ms, int64_t sub_version, int32_t max_bytes,
+                 str subscription=None,
                  str expression_type=None, str broker_name=None, bint lite=False):
         self.lite = lite
         self.group = group
@@ -174,12 +185,16 @@ cdef class PullRequest:
         cmq_pull_header_write(writer, &header)
 
     def __repr__(self):
-        return f"<PullRequest {self._code()} {self.group} {self.topic}/{self.broker_name}/{self.queue_id}@{self.queue_offset}>"
+        place = f"{self.topic}/{self.broker_name}/{self.queue_id}@{self.queue_offset}"
+        return f"<PullRequest {self._code()} {self.group} {place}>"
 
 
 @cython.final
 cdef class SendAnswer:
-    """A broker's answer to a send. Immutable. After a code that does not say "stored" the place is unknown: -1 and None."""
+    """A broker's answer to a send.
+
+    Immutable. After a code that does not say "stored" the place is unknown: -1 and None.
+    """
     cdef readonly int32_t code
     cdef readonly int32_t queue_id
     cdef readonly int64_t queue_offset
@@ -191,7 +206,8 @@ cdef class SendAnswer:
     cdef readonly str recall_handle
     cdef readonly bint trace_on
 
-    def __init__(self, *, int32_t code, str remark=None, str message_id=None, int32_t queue_id=-1, int64_t queue_offset=-1, str transaction_id=None,
+    def __init__(self, *, int32_t code, str remark=None, str message_id=None, int32_t queue_id=-1,
+                 int64_t queue_offset=-1, str transaction_id=None,
                  str region_id=None, bint trace_on=True, str batch_unique_id=None, str recall_handle=None):
         self.code = code
         self.remark = remark
@@ -221,7 +237,8 @@ cdef class PullAnswer:
     cdef readonly object offset_delta
     cdef readonly bytes body
 
-    def __init__(self, *, int32_t code, str remark=None, int64_t suggested_broker_id=0, int64_t next_begin_offset=0, int64_t min_offset=0,
+    def __init__(self, *, int32_t code, str remark=None, int64_t suggested_broker_id=0, int64_t next_begin_offset=0,
+                 int64_t min_offset=0,
                  int64_t max_offset=0, offset_delta=None, bytes body not None=b""):
         self.code = code
         self.remark = remark
@@ -234,7 +251,8 @@ cdef class PullAnswer:
 
     def __repr__(self):
         note = "" if self.remark is None else f" {self.remark!r}"
-        return (f"<PullAnswer {self.code}{note} next={self.next_begin_offset} min={self.min_offset} max={self.max_offset} "
+        return (f"<PullAnswer {self.code}{note} next={self.next_begin_offset} min={self.min_offset} "
+                f"max={self.max_offset} "
                 f"broker={self.suggested_broker_id} {len(self.body)} B>")
 
 
@@ -261,7 +279,8 @@ cdef object _send_answer(const cmq_command *command):
     answer.queue_offset = -1 if response.message_id.data is NULL else response.queue_offset
     answer.transaction_id = _text_or_none(response.transaction_id)
     answer.region_id = _text_or_none(response.region_id)
-    answer.trace_on = not (response.trace_on.bytes == 5 and memcmp(response.trace_on.data, <const char *>"false", 5) == 0)
+    answer.trace_on = not (response.trace_on.bytes == 5
+                           and memcmp(response.trace_on.data, <const char *>"false", 5) == 0)
     answer.batch_unique_id = _text_or_none(response.batch_unique_id)
     answer.recall_handle = _text_or_none(response.recall_handle)
     return answer

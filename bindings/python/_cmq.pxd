@@ -115,7 +115,8 @@ cdef extern from "store/queue/cmq_queue.h" nogil:
     cbool cmq_queue_begun(const cmq_queue *queue)
     int64_t cmq_queue_min(const cmq_queue *queue)
     int64_t cmq_queue_max(const cmq_queue *queue, int64_t confirmed_end)
-    cmq_status cmq_queue_read(cmq_queue *queue, int64_t start, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
+    cmq_status cmq_queue_read(cmq_queue *queue, int64_t start, int64_t confirmed_end, cmq_unit *units_out,
+                              uint32_t capacity,
                               uint32_t *count_out, int64_t *next_out)
 
 
@@ -405,7 +406,8 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out)
 
     cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
-    cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch)
+    cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset,
+                                     cmq_found_batch *batch)
     ctypedef struct cmq_key_search_options:
         cmq_slice topic
         cmq_slice key
@@ -421,7 +423,8 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out)
     void cmq_key_search_close(cmq_key_search *search)
     cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
-    cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary,
+    cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,
+                                   cmq_boundary boundary,
                                    int64_t *offset_out)
     cmq_status cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out)
 
@@ -569,16 +572,20 @@ cdef extern from "store/marks/cmq_offset_journal.h" nogil:
         uint32_t chain
         uint64_t at
 
-    ctypedef cmq_status (*cmq_offset_journal_visit)(void *context, cmq_slice group, const cmq_offset_journal_entry *entry) noexcept
+    ctypedef cmq_status (*cmq_offset_journal_visit)(void *context, cmq_slice group,
+                                                    const cmq_offset_journal_entry *entry) noexcept
 
-    cmq_status cmq_offset_journal_create(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, int64_t now_ms, cbool durable, cmq_offset_journal **log_out)
-    cmq_status cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count, uint64_t *end_out)
+    cmq_status cmq_offset_journal_create(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis,
+                                         int64_t now_ms, cbool durable, cmq_offset_journal **log_out)
+    cmq_status cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group,
+                                         const cmq_offset_journal_entry *entries, uint32_t count, uint64_t *end_out)
     cmq_status cmq_offset_journal_wait(cmq_offset_journal *log, uint64_t end)
     cmq_status cmq_offset_journal_restart(cmq_offset_journal *log, const cmq_offset_journal_basis *basis)
     cmq_status cmq_offset_journal_remove(cmq_offset_journal *log)
     void cmq_offset_journal_close(cmq_offset_journal *log)
     cmq_status cmq_offset_journal_forget(cmq_fs *fs, const char *root)
-    cmq_status cmq_offset_journal_read(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, cmq_offset_journal_cursor *cursor, cmq_offset_journal_visit visit,
+    cmq_status cmq_offset_journal_read(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis,
+                                       cmq_offset_journal_cursor *cursor, cmq_offset_journal_visit visit,
                                   void *context, cmq_offset_journal_found *found_out)
 
 
@@ -628,7 +635,8 @@ cdef extern from "export/cmq_scan.h" nogil:
 
     uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes)
 
-    ctypedef cmq_status (*cmq_scan_decompress)(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room) noexcept
+    ctypedef cmq_status (*cmq_scan_decompress)(void *context, int32_t sys_flag, cmq_slice stored,
+                                               cmq_scan_room *room) noexcept
 
     ctypedef struct cmq_scan_options:
         cmq_read_options read
@@ -669,4 +677,5 @@ cdef extern from "export/cmq_scan.h" nogil:
         uint64_t clamped_times
         uint64_t expired
 
-    void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out)
+    void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity,
+                             uint32_t *count_out)

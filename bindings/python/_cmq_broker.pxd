@@ -112,7 +112,8 @@ cdef extern from "broker/tables/cmq_offsets.h" nogil:
         uint64_t network
         int64_t now_ns
 
-    cmq_status cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
+    cmq_status cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset,
+                                     cmq_offset_asker asker)
     void cmq_offsets_share_out(cmq_offsets *offsets)
     int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key)
     int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key)
@@ -245,7 +246,8 @@ cdef extern from "broker/pop/flight/cmq_pop_buffer.h" nogil:
         int64_t oldest_pop_ms, due_ms
 
     int64_t cmq_pop_buffer_next(cmq_pop_buffer *buffer, const cmq_pop_key *key)
-    uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
+    uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity,
+                                 uint8_t *text, size_t text_bytes)
 
 
 cdef extern from "broker/pop/revive/cmq_pop_revive.h" nogil:
@@ -346,7 +348,9 @@ cdef extern from "broker/cmq_broker.h" nogil:
     void cmq_broker_destroy(cmq_broker *broker)
     cmq_net_handler cmq_broker_handler(cmq_broker *broker)
     cmq_status cmq_broker_group_changed(cmq_broker *broker, cmq_slice group)
-    cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
+    cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset,
+                                       cmq_offset_asker asker)
     cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out)
     void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_out)
-    uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity)
+    uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor,
+                                     cmq_traffic_item *items, uint32_t capacity)

@@ -44,13 +44,15 @@ cdef extern from "wire/cmq_command.h" nogil:
         uint32_t field_count
         cmq_field fields[64]
 
-    cmq_status cmq_command_parse(const cmq_frame *frame, uint8_t *scratch, size_t scratch_bytes, cmq_command *command_out)
+    cmq_status cmq_command_parse(const cmq_frame *frame, uint8_t *scratch, size_t scratch_bytes,
+                                 cmq_command *command_out)
 
     ctypedef struct cmq_command_writer:
         int32_t language
         int32_t version
 
-    void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque,
+    void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format,
+                           int32_t code, int32_t opaque,
                            int32_t flag, cmq_slice remark)
     void cmq_command_add_text(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
     size_t cmq_command_end(cmq_command_writer *writer, size_t body_bytes)

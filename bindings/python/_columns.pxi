@@ -1,4 +1,5 @@
-# One value per message: Python's lists, numpy's and Arrow's arrays as a cmq_column, with as little work per message as each allows.
+# One value per message: Python's lists, numpy's and Arrow's arrays as a cmq_column, with as little work per message as
+# each allows.
 #
 #   None                                    empty for every message (not bodies)
 #   str, bytes                              the same for every message (not bodies)
@@ -6,13 +7,15 @@
 #   numpy: S                                an element without its trailing NULs, as numpy itself gives it
 #   numpy: V, structured, uint8 (n, width)  an element of fixed width, all of it
 #   numpy: U, object                        as a list
-#   Arrow (__arrow_c_array__, __arrow_c_stream__): binary, string, large_*, *_view, fixed_size_binary, dictionaries of them
+# Arrow (__arrow_c_array__, __arrow_c_stream__): binary, string, large_*, *_view, fixed_size_binary, dictionaries of
+# them
 #
-# Offsets, views and indices of an Arrow array may come from a file of somebody else's, so that they are checked before they are followed. The C data
-# interface has no buffer sizes but for views; arrays of pyarrow's, which knows the sizes, check themselves (_validated).
+# Offsets, views and indices of an Arrow array may come from a file of somebody else's, so that they are checked before
+# they are followed. The C data interface has no buffer sizes but for views; arrays of pyarrow's, which knows the sizes,
+# check themselves (_validated).
 #
-# A _Column owns what the engine borrows: buffers, capsules and a tuple of the elements, so that nobody can take one away while the call runs
-# without the GIL. numpy and pyarrow are not imported.
+# A _Column owns what the engine borrows: buffers, capsules and a tuple of the elements, so that nobody can take one
+# away while the call runs without the GIL. numpy and pyarrow are not imported.
 
 cdef enum _ColumnRole:
     _BODIES      # every message has one; text is refused, since nobody said how to encode it
@@ -22,7 +25,8 @@ cdef enum _ColumnRole:
 
 
 cdef enum:
-    _AHEAD = 16      # elements of a list whose heads are fetched early: mostly they lie where no hardware prefetcher looks
+    # elements of a list whose heads are fetched early: mostly they lie where no hardware prefetcher looks
+    _AHEAD = 16
 
 
 @cython.final
@@ -119,7 +123,9 @@ cdef class _Column:
         return 0
 
     cdef int _from_list(self, list items) except -1:
-        """A list may change while the engine works without the GIL, so the elements go into a tuple, in the same pass over them."""
+        """A list may change while the engine works without the GIL, so the elements go into a tuple, in the same pass
+        over them.
+        """
         cdef Py_ssize_t i, count = len(items)
         cdef PyObject *item
         cdef tuple kept = PyTuple_New(count)
@@ -201,7 +207,8 @@ cdef class _Column:
             self.column.stride = buffer.strides[0]
             self._set_width(buffer.shape[1])
         else:
-            raise TypeError(f"{self.name} must be a list, an Arrow array or a numpy array of fixed-width bytes (dtype S, V, structured, or "
+            raise TypeError(f"{self.name} must be a list, an Arrow array or a numpy array of fixed-width bytes (dtype "
+                            f"S, V, structured, or "
                             f"uint8 in two dimensions with contiguous rows), not {type(array).__name__} of format "
                             f"{item.decode('ascii', 'replace')!r} in {buffer.ndim} dimensions")
         self.count = buffer.shape[0]
@@ -371,7 +378,8 @@ cdef class _Column:
         elif layout in (b"vz", b"vu"):
             self._arrow_views(array, into)
         else:
-            raise TypeError(f"{self.name} must hold binary or string values, not the Arrow type of format {layout.decode()!r}")
+            raise TypeError(f"{self.name} must hold binary or string values, not the Arrow type of format "
+                            f"{layout.decode()!r}")
         return 0
 
     cdef int _arrow_views(self, ArrowArray *array, cmq_slice *into) except -1:
@@ -428,13 +436,16 @@ cdef class _Column:
         for i in range(array.length):
             if _is_null(array, i):
                 if self.role == _BODIES:
-                    raise _errors.InvalidArgument(f"{self.name}[{at + i}] is null; a message needs a body, which may be empty")
+                    raise _errors.InvalidArgument(f"{self.name}[{at + i}] is null; a message needs a body, which may "
+                                                  f"be empty")
                 self.slices[at + i] = _NO_BYTES
         return 0
 
 
 cdef object _validated(object values, str name):
-    """Let an array of pyarrow's check that it stays within its buffers; return it, texts as bytes: nobody needs them to be UTF-8 here."""
+    """Let an array of pyarrow's check that it stays within its buffers; return it, texts as bytes: nobody needs them to
+    be UTF-8 here.
+    """
     if (type(values).__module__ or "").partition(".")[0] != "pyarrow" or not hasattr(values, "validate"):
         return values
     binary = _BINARY_OF.get(str(getattr(values, "type", "")))
@@ -503,7 +514,9 @@ cdef _Column _column_of(object values, str name, _ColumnRole role):
 
 @cython.final
 cdef class Rows:
-    """Columns as Python lists, for hand-off: ``bodies`` and ``properties`` as bytes, ``tags`` and ``keys`` as str; None where not given."""
+    """Columns as Python lists, for hand-off: ``bodies`` and ``properties`` as bytes, ``tags`` and ``keys`` as str; None
+    where not given.
+    """
     cdef readonly list bodies
     cdef readonly list tags
     cdef readonly list keys

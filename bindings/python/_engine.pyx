@@ -71,7 +71,8 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     object PyMemoryView_FromObject(object exporter)
     object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
-    int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *data, Py_ssize_t size, int read_only, int flags) except -1
+    int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *data, Py_ssize_t size, int read_only,
+                          int flags) except -1
     int PyObject_GetBuffer(object exporter, Py_buffer *view, int flags) except -1
     void PyBuffer_Release(Py_buffer *view)
     int PyObject_CheckBuffer(object item)
@@ -84,7 +85,8 @@ cdef extern from "Python.h":
     int PyBUF_READ
 
 cdef extern from "<pthread.h>" nogil:
-    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
 
 
 # ---- forks -----------------------------------------------------------------------------------------------------------

@@ -1,18 +1,20 @@
-# RecordColumns: records that were pulled from brokers, as Arrow columns. Without a store; the engine's calls run without the GIL.
+# RecordColumns: records that were pulled from brokers, as Arrow columns. Without a store; the engine's calls run
+# without the GIL.
 
 @cython.final
 @cython.no_gc_clear
 cdef class RecordColumns(_Decompressing):
     """Records as they came in pulls' answers, as Arrow columns. One thread at a time; its batches may go to any thread.
 
-    ``columns`` are as ColumnScan's, but for bodies in the form "view". ``tags`` and ``keys`` are compared with each message's. Fed records are
-    kept until their last row is out.
+    ``columns`` are as ColumnScan's, but for bodies in the form "view". ``tags`` and ``keys`` are compared with each
+    message's. Fed records are kept until their last row is out.
     """
     cdef cmq_scan *_scan
     cdef list _kept
     cdef bint _busy
 
-    def __init__(self, *, columns, tags=(), keys=(), uint32_t batch_rows=0, uint32_t batch_bytes=0, bint check_crc=False, bint skip_corrupt=False):
+    def __init__(self, *, columns, tags=(), keys=(), uint32_t batch_rows=0, uint32_t batch_bytes=0,
+                 bint check_crc=False, bint skip_corrupt=False):
         if self._scan is not NULL:
             raise RuntimeError("this object was made before")
         cdef _ScanRequest request = _ScanRequest()
@@ -50,7 +52,8 @@ cdef class RecordColumns(_Decompressing):
     def feed(self, list pieces not None):
         """Bring the bodies of pulls' answers: (body, start, end, offset_delta) each.
 
-        Rows come of messages from offset ``start`` to before ``end``; ``offset_delta`` is added to the offsets that the records have.
+        Rows come of messages from offset ``start`` to before ``end``; ``offset_delta`` is added to the offsets that the
+        records have.
         """
         cdef cmq_scan_piece *made
         cdef cmq_status status

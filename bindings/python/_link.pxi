@@ -1,8 +1,9 @@
-# Link: one connection of a client, without the event loop: waiting requests, bytes out, answers in. cometmq.remoting.hub drives it.
+# Link: one connection of a client, without the event loop: waiting requests, bytes out, answers in.
+# cometmq.remoting.hub drives it.
 #
-# All state is touched with the GIL held, which is the lock. The one thing done without it is a write by another thread than the loop's: _writing
-# says so, and then others only put their frames behind. The loop's own reads and writes keep the GIL: they do not wait, and to get it back beside
-# a thread that computes would take 5 ms.
+# All state is touched with the GIL held, which is the lock. The one thing done without it is a write by another thread
+# than the loop's: _writing says so, and then others only put their frames behind. The loop's own reads and writes keep
+# the GIL: they do not wait, and to get it back beside a thread that computes would take 5 ms.
 #
 # Why this logic stands in a binding: docs/decisions/0027-logic-in-two-binding-files.md.
 from os import strerror as _os_strerror
@@ -39,7 +40,8 @@ cdef enum:
     _INPUT_BYTES = 65536
     _INPUT_BYTES_KEPT = 1048576      # a buffer that became larger is given back once it is empty
     _FLUSH_BYTES = 32768             # that another thread's frames wait for at most
-    _UNANSWERED_LOOP = 1             # so many answers outstanding, and what the loop sends waits for the end of its turn
+    # so many answers outstanding, and what the loop sends waits for the end of its turn
+    _UNANSWERED_LOOP = 1
     _UNANSWERED_OTHERS = 16          # the same of other threads: the loop is asked to write what they put behind
     _WRITES_IN_ROW = 8               # by a thread that writes for others, before it leaves the rest to the loop
 
@@ -88,7 +90,8 @@ cdef void _out_empty(_bytes_out *out) noexcept:
         out.capacity = 0
 
 
-cdef size_t _write_request(int kind, object request, uint8_t *into, size_t capacity, cmq_header_format format, int32_t opaque, bint is_oneway,
+cdef size_t _write_request(int kind, object request, uint8_t *into, size_t capacity, cmq_header_format format,
+                           int32_t opaque, bint is_oneway,
                            cmq_slice *body_out) except? 0:
     """Prefix and header; what is more than the capacity was not written."""
     cdef cmq_command_writer writer
@@ -128,17 +131,21 @@ cdef int32_t _code_of(int kind, object request) except? -1:
     return request.code
 
 
-cdef int _append_request(_bytes_out *out, int kind, object request, cmq_header_format format, int32_t opaque, bint is_oneway) except -1:
+cdef int _append_request(_bytes_out *out, int kind, object request, cmq_header_format format, int32_t opaque,
+                         bint is_oneway) except -1:
     cdef cmq_slice body = _NO_BYTES
     cdef size_t header_bytes, room
     if kind == _KIND_SEND:
-        room = _HEADER_ROOM_BYTES + <size_t>len((<SendRequest>request).properties) + <size_t>len((<SendRequest>request).body)
+        room = (_HEADER_ROOM_BYTES + <size_t>len((<SendRequest>request).properties)
+                + <size_t>len((<SendRequest>request).body))
     else:
         room = _HEADER_ROOM_BYTES
     _out_reserve(out, room)
-    header_bytes = _write_request(kind, request, out.data + out.end, out.capacity - out.end, format, opaque, is_oneway, &body)
+    header_bytes = _write_request(kind, request, out.data + out.end, out.capacity - out.end, format, opaque, is_oneway,
+                                  &body)
     if header_bytes == 0:
-        raise _errors.InvalidArgument(f"code {_code_of(kind, request)}: no frame can hold this header and a body of {_counted(body.bytes, 'byte')}")
+        raise _errors.InvalidArgument(f"code {_code_of(kind, request)}: no frame can hold this header and a body of "
+                                      f"{_counted(body.bytes, 'byte')}")
     if header_bytes + body.bytes > out.capacity - out.end:
         _out_reserve(out, header_bytes + body.bytes)
         _write_request(kind, request, out.data + out.end, out.capacity - out.end, format, opaque, is_oneway, &body)
@@ -202,11 +209,13 @@ cdef object _answer_of(int kind, const cmq_frame *frame, const cmq_command *comm
 
 @cython.final
 cdef class Link:
-    """One connection. Made on the loop's thread, which alone calls receive, flush, expire and close; begin may be called by any thread.
+    """One connection.
 
-    ``wake()`` is called, at most once until the next turn(), by a thread that needs the loop's: to write, or to look at the clock earlier.
-    ``on_request(tuple)`` gets what the server asks, ``on_go_away(request, on_answer, deadline_ms, timeout_ms)`` a request that is to be made again
-    elsewhere. Exceptions of callbacks are given to ``on_failure``.
+    Made on the loop's thread, which alone calls receive, flush, expire and close; begin may be called by any thread.
+
+    ``wake()`` is called, at most once until the next turn(), by a thread that needs the loop's: to write, or to look at
+    the clock earlier. ``on_request(tuple)`` gets what the server asks, ``on_go_away(request, on_answer, deadline_ms,
+    timeout_ms)`` a request that is to be made again elsewhere. Exceptions of callbacks are given to ``on_failure``.
     """
     cdef int _fd
     cdef unsigned long _forks
@@ -230,7 +239,8 @@ cdef class Link:
     def __cinit__(self):
         self._fd = -1
 
-    def __init__(self, int fd, *, int format, wake not None, on_request not None, on_go_away not None, on_failure not None):
+    def __init__(self, int fd, *, int format, wake not None, on_request not None, on_go_away not None,
+                 on_failure not None):
         if self._fd >= 0 or self._closed:
             raise RuntimeError("this link was made before")
         self._forks = _forks
@@ -252,7 +262,8 @@ cdef class Link:
         self._fd = fd
 
     def __dealloc__(self):
-        # A thread that writes holds the object, so nobody does here. In a forked child this closes its own copy of the descriptor.
+        # A thread that writes holds the object, so nobody does here. In a forked child this closes its own copy of the
+        # descriptor.
         if self._fd >= 0:
             _close_fd(self._fd)
         free(self._slots)
@@ -316,20 +327,24 @@ cdef class Link:
 
     cdef int _check_process(self) except -1:
         if self._forks != _forks:
-            raise _errors.ForkedClient("this connection was made before the process forked: make a new client in the child")
+            raise _errors.ForkedClient("this connection was made before the process forked: make a new client in the "
+                                       "child")
         return 0
 
     # ---- requests
 
     def begin(self, request, on_answer, int64_t timeout_ms, int64_t deadline_ms=-1, bint is_again=False):
-        """Number a request and send it; False when the link is closed. ``on_answer`` None: one-way. The deadline is given where it began to wait
-        before; ``is_again`` where it is not to be sent away once more.
+        """Number a request and send it; False when the link is closed.
+
+        ``on_answer`` None: one-way. The deadline is given where it began to wait before; ``is_again`` where it is not
+        to be sent away once more.
 
         LimitReached when too much waits, InvalidArgument for what no frame can hold; nothing was sent then.
         """
         return self._begin(_kind_of(request), request, on_answer, timeout_ms, deadline_ms, is_again)
 
-    cdef bint _begin(self, int kind, object request, object on_answer, int64_t timeout_ms, int64_t deadline_ms, bint is_again) except -1:
+    cdef bint _begin(self, int kind, object request, object on_answer, int64_t timeout_ms, int64_t deadline_ms,
+                     bint is_again) except -1:
         cdef uint32_t unanswered
         cdef int32_t opaque
         cdef bint is_earlier = False
@@ -337,9 +352,11 @@ cdef class Link:
         if self._closed:
             return False
         if self._waiting >= _WAITING_MAX:
-            raise _errors.LimitReached(f"{_WAITING_MAX} requests of this connection wait for their answers already: send slower, or wait for answers")
+            raise _errors.LimitReached(f"{_WAITING_MAX} requests of this connection wait for their answers already: "
+                                       f"send slower, or wait for answers")
         if self._unsent() > _UNSENT_BYTES_MAX:
-            raise _errors.LimitReached(f"{_UNSENT_BYTES_MAX} bytes wait to be sent on this connection already: the server reads too slowly")
+            raise _errors.LimitReached(f"{_UNSENT_BYTES_MAX} bytes wait to be sent on this connection already: the "
+                                       f"server reads too slowly")
         unanswered = self._waiting - self._pulls + self._oneways
         opaque = self._free_opaque()
         try:
@@ -375,7 +392,8 @@ cdef class Link:
         """Something lies behind the output: write it, or see that it is written."""
         cdef bint on_loop = PyThread_get_thread_ident() == self._thread
         if not (self._writing or self._blocked or self._receiving):
-            if unanswered < (<uint32_t>_UNANSWERED_LOOP if on_loop else <uint32_t>_UNANSWERED_OTHERS) or self._unsent() >= _FLUSH_BYTES:
+            if unanswered < (<uint32_t>_UNANSWERED_LOOP if on_loop
+                             else <uint32_t>_UNANSWERED_OTHERS) or self._unsent() >= _FLUSH_BYTES:
                 self._write(not on_loop)
             else:
                 is_earlier = True
@@ -399,7 +417,8 @@ cdef class Link:
         cdef uint32_t opaque
         if self._waiting * 2 >= self._capacity:
             self._grow()
-        # Numbers follow each other; the place of one is its low bits. One whose place a request has that waits for long is passed over.
+        # Numbers follow each other; the place of one is its low bits. One whose place a request has that waits for long
+        # is passed over.
         while True:
             opaque = self._next_opaque
             self._next_opaque = (opaque + 1) & 0x7FFFFFFF
@@ -432,7 +451,8 @@ cdef class Link:
         self._requests = requests
         return 0
 
-    cdef int _take_slot(self, int32_t opaque, int kind, object request, object on_answer, int64_t timeout_ms, int64_t deadline_ms,
+    cdef int _take_slot(self, int32_t opaque, int kind, object request, object on_answer, int64_t timeout_ms,
+                        int64_t deadline_ms,
                         bint is_again) except -1:
         cdef uint32_t at = <uint32_t>opaque & (self._capacity - 1)
         cdef _slot *slot = &self._slots[at]
@@ -525,7 +545,10 @@ cdef class Link:
     # ---- in
 
     cdef int _input_room(self) except -1:
-        """Make room behind what is there. It doubles as bytes come: a length that says much gets no memory for saying so."""
+        """Make room behind what is there.
+
+        It doubles as bytes come: a length that says much gets no memory for saying so.
+        """
         cdef size_t used = self._input_end - self._input_begin
         cdef size_t capacity
         cdef uint8_t *grown
@@ -559,7 +582,8 @@ cdef class Link:
         if self._closed:
             return False
         self._input_room()
-        count = _socket_recv(self._fd, self._input + self._input_end, self._input_capacity - self._input_end, MSG_DONTWAIT)
+        count = _socket_recv(self._fd, self._input + self._input_end, self._input_capacity - self._input_end,
+                             MSG_DONTWAIT)
         if count < 0:
             if errno == EAGAIN or errno == EINTR:
                 return True
@@ -669,10 +693,12 @@ cdef class Link:
     # ---- ends
 
     def expire(self, int64_t now_ms):
-        """Free the requests whose time is over: a list of (on_answer, code, timeout_ms, whether the other side is taken for dead).
+        """Free the requests whose time is over: a list of (on_answer, code, timeout_ms, whether the other side is taken
+        for dead).
 
-        It is where nothing at all came since the request was sent, or where the frame that comes now began FRAME_MS ago: whoever has lost count of
-        its frames, or a byte of them, would otherwise leave every further request unanswered.
+        It is where nothing at all came since the request was sent, or where the frame that comes now began FRAME_MS
+        ago: whoever has lost count of its frames, or a byte of them, would otherwise leave every further request
+        unanswered.
         """
         cdef list over = []
         cdef uint32_t i

@@ -32,9 +32,12 @@ cdef class LoadRun:
     cdef bint _started
     cdef bint _finished
 
-    def __init__(self, endpoints, queues, str topic not None, *, int format, uint32_t producers, uint32_t consumers, uint32_t depth, uint32_t batch,
-                 uint32_t body_bytes, uint64_t count, int64_t duration_ms, uint64_t rate_per_s, bint oneway, bint no_wait, bint consume_after,
-                 uint32_t pull_messages, int64_t timeout_ms, uint64_t run, int take=0, uint32_t pops_in_flight=1, int64_t invisible_ms=60000,
+    def __init__(self, endpoints, queues, str topic not None, *, int format, uint32_t producers, uint32_t consumers,
+                 uint32_t depth, uint32_t batch,
+                 uint32_t body_bytes, uint64_t count, int64_t duration_ms, uint64_t rate_per_s, bint oneway,
+                 bint no_wait, bint consume_after,
+                 uint32_t pull_messages, int64_t timeout_ms, uint64_t run, int take=0, uint32_t pops_in_flight=1,
+                 int64_t invisible_ms=60000,
                  brokers=(), str producer_group=None, str consumer_group=None):
         if self._load is not NULL:
             raise RuntimeError("this run was made before")
@@ -95,7 +98,11 @@ cdef class LoadRun:
         cmq_load_destroy(self._load)
 
     def run(self):
-        """Run to the end. ConnectionLost, LimitReached, CorruptRecord, InvalidArgument (the broker refuses): what was measured until then is in result()."""
+        """Run to the end.
+
+        ConnectionLost, LimitReached, CorruptRecord, InvalidArgument (the broker refuses): what was measured until then
+        is in result().
+        """
         cdef cmq_status status
         if self._load is NULL or self._started:
             raise RuntimeError("a run is run once")

@@ -1,8 +1,8 @@
 # MessageTable: a consumer's messages of one queue, by offset. cometmq.client.group.process_queue decides with it.
 #
-# Entries lie in one array, ascending, and what a pull brings nearly always belongs behind all of them; so to put, find and remove a message is a
-# few nanoseconds and no allocation. One that was removed in the middle stays as a gap until it is at an end: the array is as long as the span of the
-# unfinished offsets, which the gates before a pull limit.
+# Entries lie in one array, ascending, and what a pull brings nearly always belongs behind all of them; so to put, find
+# and remove a message is a few nanoseconds and no allocation. One that was removed in the middle stays as a gap until
+# it is at an end: the array is as long as the span of the unfinished offsets, which the gates before a pull limit.
 
 cdef struct _table_entry:
     int64_t offset
@@ -76,7 +76,8 @@ cdef class MessageTable:
         for message in messages:
             if type(message) is ReceivedMessage:
                 offset = (<ReceivedMessage>message)._queue_offset
-                size = <int64_t>(<ReceivedMessage>message)._view.body.bytes if (<ReceivedMessage>message)._parsed else message.body_size
+                size = (<int64_t>(<ReceivedMessage>message)._view.body.bytes if (<ReceivedMessage>message)._parsed
+                        else message.body_size)
             else:
                 offset = message.queue_offset
                 size = message.body_size
@@ -160,10 +161,12 @@ cdef class MessageTable:
 
     cdef size_t _find(self, object message, bint is_taken) except? 0:
         """The entry of a message that waits, or of one that was taken; the end where there is none."""
-        cdef int64_t offset = (<ReceivedMessage>message)._queue_offset if type(message) is ReceivedMessage else message.queue_offset
+        cdef int64_t offset = ((<ReceivedMessage>message)._queue_offset if type(message) is ReceivedMessage
+                               else message.queue_offset)
         cdef size_t at = self._at_or_behind(offset)
         self._next = at + 1
-        if at == self._end or self._entries[at].offset != offset or self._entries[at].message is NULL or self._entries[at].is_taken != is_taken:
+        if (at == self._end or self._entries[at].offset != offset or self._entries[at].message is NULL
+                or self._entries[at].is_taken != is_taken):
             return self._end
         return at
 
@@ -210,7 +213,9 @@ cdef class MessageTable:
         Py_DECREF_BORROWED(message)
 
     def remove_all(self, messages):
-        """Let messages go that wait; returns the first offset that then waits, else the one behind the last that came, or -1 where none waited."""
+        """Let messages go that wait; returns the first offset that then waits, else the one behind the last that came,
+        or -1 where none waited.
+        """
         cdef object message
         cdef size_t at
         if self._count == self._taken:

@@ -1,4 +1,5 @@
-# Message: one stored message. A light object: where its record lies in the map, and the batch that pins the map. Fields are read on demand.
+# Message: one stored message. A light object: where its record lies in the map, and the batch that pins the map. Fields
+# are read on demand.
 
 cdef enum:
     DEF_FETCH = 512                  # messages per release of the GIL
@@ -14,13 +15,15 @@ cdef class _Pull:
     cdef int32_t queue_id
     cdef int64_t min_offset
     cdef int64_t max_offset
-    cdef str pop_head                # of popped messages: their handle up to the blank before the queue offset; else None
+    # of popped messages: their handle up to the blank before the queue offset; else None
+    cdef str pop_head
 
 
 @cython.final
 @cython.no_gc
 cdef class _Batch:
-    """Records found together, and the pins that keep their memory: as long as one message of it lives, so does the mapping, also after
+    """Records found together, and the pins that keep their memory: as long as one message of it lives, so does the
+    mapping, also after
     close() of the store. Made first, filled second, so that no failure loses a pin."""
     cdef cmq_found_batch found
     cdef unsigned long forks
@@ -47,8 +50,8 @@ cdef class Message:
 
     It keeps the mapped file of its record in memory. Where messages are kept for long, keep ``bytes(message)`` instead.
 
-    Two messages are equal when they are the same stored message: the same place in the log, and the same bytes there; whichever call, handle
-    or process found them. The same body appended twice makes two messages, which differ.
+    Two messages are equal when they are the same stored message: the same place in the log, and the same bytes there;
+    whichever call, handle or process found them. The same body appended twice makes two messages, which differ.
     """
     cdef _Batch _batch
     cdef bytes _owner                # holds the bytes that the slices point into where that is not the map; else None
@@ -166,7 +169,9 @@ cdef class Message:
 
     @property
     def is_inner_batch(self):
-        """True for a record that is a whole inner batch, read with ``unwrap=False``; its body is the wire form of its messages."""
+        """True for a record that is a whole inner batch, read with ``unwrap=False``; its body is the wire form of its
+        messages.
+        """
         self._parse()
         return not self._is_element and (self._view.sys_flag & CMQ_SYS_INNER_BATCH) != 0
 
@@ -198,7 +203,9 @@ cdef class Message:
 
     @property
     def properties(self):
-        """All properties as a new dict, ``TAGS`` and ``KEYS`` too; without the store's own proof of the record (``__CRC32#``)."""
+        """All properties as a new dict, ``TAGS`` and ``KEYS`` too; without the store's own proof of the record
+        (``__CRC32#``).
+        """
         self._parse()
         pairs = _decode_properties(self._view.properties)
         pairs.pop("__CRC32#", None)
@@ -314,12 +321,15 @@ cdef object _decompress_body = None
 
 
 cdef bytes _decompress(int sys_flag, object stored, object limit_bytes=None):
-    """Through cometmq._compression, which is imported by the first body that needs it; up to its own limit, or to the one that is given."""
+    """Through cometmq._compression, which is imported by the first body that needs it; up to its own limit, or to the
+    one that is given.
+    """
     global _decompress_body
     if _decompress_body is None:
         from cometmq._compression import decompress_body as function
         _decompress_body = function
-    return _decompress_body(sys_flag, stored) if limit_bytes is None else _decompress_body(sys_flag, stored, limit_bytes)
+    return _decompress_body(sys_flag, stored) if limit_bytes is None else _decompress_body(sys_flag, stored,
+                                                                                           limit_bytes)
 
 
 cdef inline Message _message_of(_Batch batch, const cmq_found *found):

@@ -1,7 +1,11 @@
-# NetServer: the engine's sockets, and the queue from its loops to Python. cometmq.remoting.server and the broker serve the requests.
+# NetServer: the engine's sockets, and the queue from its loops to Python. cometmq.remoting.server and the broker serve
+# the requests.
 
 cdef class RequestHandler:
-    """The handler that a server's loops call, in C. A class of this module derives from it; Python sees only that it is one."""
+    """The handler that a server's loops call, in C.
+
+    A class of this module derives from it; Python sees only that it is one.
+    """
 
     cdef int lend(self, cmq_net_handler *into) except -1:
         """Fill in the handler, and stay usable until let_go."""
@@ -57,8 +61,8 @@ cdef class ControlItem:
 cdef class NetServer:
     """Listening sockets, their loops' threads, and the control queue. The loops never take the GIL.
 
-    Any thread may call any method; take() is for one thread. close() ends the loops and closes every connection. In a child of a fork every call but
-    close() raises StoreClosed.
+    Any thread may call any method; take() is for one thread. close() ends the loops and closes every connection. In a
+    child of a fork every call but close() raises StoreClosed.
     """
     REQUEST = <int>CMQ_CONTROL_REQUEST
     RESPONSE = <int>CMQ_CONTROL_RESPONSE
@@ -77,8 +81,10 @@ cdef class NetServer:
     def __cinit__(self):
         self._opened_forks = _forks
 
-    def __init__(self, addresses, *, int loops=1, RequestHandler handler=None, uint32_t connections_max=0, uint32_t frame_bytes_max=0,
-                 uint64_t unsent_bytes_max=0, uint64_t unsent_bytes_pause=0, uint64_t buffered_bytes_max=0, uint32_t control_count_max=0,
+    def __init__(self, addresses, *, int loops=1, RequestHandler handler=None, uint32_t connections_max=0,
+                 uint32_t frame_bytes_max=0,
+                 uint64_t unsent_bytes_max=0, uint64_t unsent_bytes_pause=0, uint64_t buffered_bytes_max=0,
+                 uint32_t control_count_max=0,
                  uint64_t control_bytes_max=0, uint32_t control_conn_max=0, uint32_t address_conns_max=0,
                  int64_t idle_ms=0, int64_t frame_ms=0):
         if self._net is not NULL or self._gone is not None:
@@ -242,7 +248,10 @@ cdef class NetServer:
         return items
 
     def answer(self, ControlItem item not None, frame=None):
-        """Send the answer of a request, and let the item go; without a frame there is none. A client that has gone is not an error."""
+        """Send the answer of a request, and let the item go; without a frame there is none.
+
+        A client that has gone is not an error.
+        """
         if frame is not None:
             self.send(item.conn, frame)
         self.enter()
@@ -283,9 +292,13 @@ cdef class NetServer:
         cmq_net_count(self._net, &c)
         self.leave()
         return {
-            "accepted": c.accepted, "closed": c.closed, "refused": c.refused, "frames_in": c.frames_in, "frames_out": c.frames_out,
-            "bytes_in": c.bytes_in, "bytes_out": c.bytes_out, "control_items": c.control_items, "control_refused": c.control_refused,
-            "closed_corrupt": c.closed_corrupt, "closed_slow_reader": c.closed_slow_reader, "closed_slow_frame": c.closed_slow_frame,
-            "closed_idle": c.closed_idle, "closed_memory": c.closed_memory, "closed_tls": c.closed_tls, "reads": c.reads, "writes": c.writes,
+            "accepted": c.accepted, "closed": c.closed, "refused": c.refused, "frames_in": c.frames_in,
+            "frames_out": c.frames_out,
+            "bytes_in": c.bytes_in, "bytes_out": c.bytes_out, "control_items": c.control_items,
+            "control_refused": c.control_refused,
+            "closed_corrupt": c.closed_corrupt, "closed_slow_reader": c.closed_slow_reader,
+            "closed_slow_frame": c.closed_slow_frame,
+            "closed_idle": c.closed_idle, "closed_memory": c.closed_memory, "closed_tls": c.closed_tls,
+            "reads": c.reads, "writes": c.writes,
             "turns": c.turns, "open": c.open, "buffered_bytes": c.buffered_bytes,
         }

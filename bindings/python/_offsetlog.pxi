@@ -34,7 +34,10 @@ cdef class OffsetLog:
         cmq_offset_journal_close(self._log)
 
     def append(self, str group not None, list places not None):
-        """Append one commit: ``(topic, queue_id, offset)`` of each queue. Returns what to wait for, or -1 where it has no room."""
+        """Append one commit: ``(topic, queue_id, offset)`` of each queue.
+
+        Returns what to wait for, or -1 where it has no room.
+        """
         cdef Py_ssize_t count = len(places), i
         cdef cmq_offset_journal_entry few[8]
         cdef cmq_offset_journal_entry *entries = few
@@ -89,7 +92,9 @@ _OFFSETLOG_STATES = ("none", "other", "read")
 
 
 def read_offset_log(path, tuple basis not None, cursor):
-    """Return what was found (none, other, read), the cursor behind it, and ``(group, topic, queue_id, offset)`` of its commits."""
+    """Return what was found (none, other, read), the cursor behind it, and ``(group, topic, queue_id, offset)`` of its
+    commits.
+    """
     import os
     cdef bytes root = os.fsencode(os.path.realpath(path))
     cdef cmq_offset_journal_basis continued = _basis_of(basis)

@@ -2,7 +2,8 @@
 
 
 def popped_places(list messages not None):
-    """Return of each message of a POP's answer, as decode_pulled made it: the kind of topic that it is stored under (0 normal, 1 and 2 the retry
+    """Return of each message of a POP's answer, as decode_pulled made it: the kind of topic that it is stored under (0
+    normal, 1 and 2 the retry
     topics of the two forms), its queue there, and the handle that the broker put into it, or None."""
     cdef ReceivedMessage message
     cdef cmq_slice topic
@@ -21,7 +22,8 @@ def popped_places(list messages not None):
 
 
 def set_popped(list messages not None, str head not None, int32_t queue_id, list offsets not None):
-    """Say where messages of one queue lie: what their handles have in common, their queue, and the queue offset of each. For the consumer that holds
+    """Say where messages of one queue lie: what their handles have in common, their queue, and the queue offset of
+    each. For the consumer that holds
     them, also when a message gets another handle."""
     cdef ReceivedMessage message
     cdef _Pull pull = None
@@ -31,7 +33,8 @@ def set_popped(list messages not None, str head not None, int32_t queue_id, list
     for i in range(len(messages)):
         message = messages[i]
         if pull is None:
-            pull = _pull_of(message._pull.broker_name, message._pull.topic, queue_id, message._pull.namespace, message._pull.min_offset,
+            pull = _pull_of(message._pull.broker_name, message._pull.topic, queue_id, message._pull.namespace,
+                            message._pull.min_offset,
                             message._pull.max_offset, head)
         message._queue_offset = offsets[i]
         message._pull = pull

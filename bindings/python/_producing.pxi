@@ -1,8 +1,8 @@
 # Messages on their way out, written in one call each: properties, unique id, and the request, or the record of a batch.
 #
-# The fast path takes plain messages: an uncompressed body of bytes, tags, keys, a sharding key, and properties that the client itself does not use. It
-# rejects nothing: for any other message it returns None, and the slow path (cometmq.client.send.request_making) encodes or rejects that message. Both
-# write the same bytes.
+# The fast path takes plain messages: an uncompressed body of bytes, tags, keys, a sharding key, and properties that the
+# client itself does not use. It rejects nothing: for any other message it returns None, and the slow path
+# (cometmq.client.send.request_making) encodes or rejects that message. Both write the same bytes.
 #
 # Why this logic stands in a binding: docs/decisions/0027-logic-in-two-binding-files.md.
 from posix.time cimport CLOCK_REALTIME
@@ -136,7 +136,8 @@ cdef size_t _own_bytes(bint wait_stored) noexcept:
     return _BATCH_OVERHEAD_BYTES + _UNIQ_KEY_NAME.bytes + 1 + _ID_BYTES + (11 if wait_stored else 12)
 
 
-cdef size_t _write_own(uint8_t *into, UniqueIdCounter ids, uint32_t in_month, uint16_t number, bint wait_stored) noexcept:
+cdef size_t _write_own(uint8_t *into, UniqueIdCounter ids, uint32_t in_month, uint16_t number,
+                       bint wait_stored) noexcept:
     """The unique id and WAIT, which every message has; at most _OWN_BYTES."""
     cdef size_t used = 9 + _ID_BYTES
     memcpy(into, <const char *>b"UNIQ_KEY\x01", 9)
@@ -179,15 +180,18 @@ cdef int _add_properties(uint8_t *buffer, size_t *used, dict properties, frozens
             text = _slice_of_text(<str>name)
         except UnicodeError:
             return 0
-        if text.bytes > _PLAIN_BYTES or cmq_property_check_name(text) != CMQ_OK or value is None or not _add_plain(buffer, used, text, value):
+        if (text.bytes > _PLAIN_BYTES or cmq_property_check_name(text) != CMQ_OK or value is None
+                or not _add_plain(buffer, used, text, value)):
             return 0
     return 1
 
 
-cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, object sharding_key, object properties, frozenset special) except -1:
+cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, object sharding_key, object properties,
+                      frozenset special) except -1:
     """A message's properties in the stored form; 0 where they are not plain."""
     used[0] = 0
-    if tags is not None and not (_add_plain(buffer, used, _TAGS_NAME, tags) and _is_plain_tag(_slice_of_text(<str>tags))):
+    if tags is not None and not (_add_plain(buffer, used, _TAGS_NAME, tags)
+                                 and _is_plain_tag(_slice_of_text(<str>tags))):
         return 0
     if keys is not None and not _add_plain(buffer, used, _KEYS_NAME, keys):
         return 0
@@ -215,12 +219,16 @@ cdef class FastPath:
     cdef Py_ssize_t _body_bytes_max
     cdef int64_t _timeout_ms, _blocking_ms, _asynchronous_ms
 
-    def __init__(self, engine not None, SendRequest template not None, UniqueIdCounter ids not None, *, next_queue not None, queue_of not None,
-                 dict masters not None, set under_way not None, transmit not None, dict links, clock not None, now_ms, blocking not None,
-                 asynchronous not None, once not None, frozenset special not None, Py_ssize_t body_bytes_max, int64_t timeout_ms):
-        """``next_queue()`` gives the queues in turn, ``queue_of(sharding_key)`` the one of a key, ``masters`` the address of a broker.
-        ``transmit(address, request, on_answer, timeout_ms=)`` sends, where ``links`` has no connection that can be written to at once. ``clock()`` is
-        in seconds, ``now_ms()`` since 1970 (None: the machine's). ``special`` names the properties that are not for the fast path. Of the policies
+    def __init__(self, engine not None, SendRequest template not None, UniqueIdCounter ids not None, *,
+                 next_queue not None, queue_of not None,
+                 dict masters not None, set under_way not None, transmit not None, dict links, clock not None, now_ms,
+                 blocking not None,
+                 asynchronous not None, once not None, frozenset special not None, Py_ssize_t body_bytes_max,
+                 int64_t timeout_ms):
+        """``next_queue()`` gives the queues in turn, ``queue_of(sharding_key)`` the one of a key, ``masters`` the
+        address of a broker. ``transmit(address, request, on_answer, timeout_ms=)`` sends, where ``links`` has no
+        connection that can be written to at once. ``clock()`` is in seconds, ``now_ms()`` since 1970 (None: the
+        machine's). ``special`` names the properties that are not for the fast path. Of the policies
         ``once`` is for callers that wait and send to one queue."""
         self._engine = engine
         self._template = template
@@ -242,7 +250,8 @@ cdef class FastPath:
         self._timeout_ms = timeout_ms
         self._body_bytes_max = body_bytes_max
 
-    cdef bytes _stored(self, object body, object tags, object keys, object sharding_key, object properties, int64_t *now_ms):
+    cdef bytes _stored(self, object body, object tags, object keys, object sharding_key, object properties,
+                       int64_t *now_ms):
         """Its properties, where body and properties are plain; else None."""
         cdef uint8_t near[_PLAIN_BYTES + _OWN_BYTES]
         cdef size_t used = 0
@@ -280,7 +289,8 @@ cdef class FastPath:
         send._is_short = True
         self._under_way.add(send)
         try:
-            self._pass_on(address, send.request, send, self._blocking_ms if send.policy is self._blocking else self._asynchronous_ms)
+            self._pass_on(address, send.request, send, self._blocking_ms if send.policy is self._blocking
+                          else self._asynchronous_ms)
         except BaseException:
             self._under_way.discard(send)
             raise
@@ -297,7 +307,8 @@ cdef class FastPath:
         address = self._masters.get(broker_name)
         if address is None:
             return False
-        self._pass_on(address, self._template._to(broker_name, queue.queue_id, stored, <bytes>body, now_ms, 0, 0), None, self._timeout_ms)
+        self._pass_on(address, self._template._to(broker_name, queue.queue_id, stored, <bytes>body, now_ms, 0, 0), None,
+                      self._timeout_ms)
         return True
 
     cdef int _pass_on(self, object address, SendRequest request, object on_answer, int64_t timeout_ms) except -1:
@@ -396,7 +407,8 @@ cdef class PendingBatch:
         tail.number = self._ids._next()
         memcpy(properties - 2 - body.bytes, body.data, body.bytes)
         memcpy(properties, stored.data, stored.bytes)
-        properties_bytes = stored.bytes + _write_own(properties + stored.bytes, self._ids, in_month, tail.number, self.wait_stored)
+        properties_bytes = stored.bytes + _write_own(properties + stored.bytes, self._ids, in_month, tail.number,
+                                                     self.wait_stored)
         cmq_store_u16(properties - 2, <uint16_t>properties_bytes)
         cmq_store_u32(at, <uint32_t>(_BATCH_OVERHEAD_BYTES + body.bytes + properties_bytes))
         memset(at + 4, 0, 8)                  # a magic number and a checksum, which nobody reads
@@ -414,8 +426,9 @@ cdef class PendingBatch:
 cdef class Accumulator:
     """The batches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread.
 
-    A batch goes when it has grown beyond ``batch_max_bytes`` (``on_ready(batch)``, in the thread that made it grow), or when its time has come
-    (:meth:`take_due`); ``on_fresh(batch)`` is called when one has begun. All together have a limit, ``total_max_bytes``; beyond it, messages go alone.
+    A batch goes when it has grown beyond ``batch_max_bytes`` (``on_ready(batch)``, in the thread that made it grow), or
+    when its time has come (:meth:`take_due`); ``on_fresh(batch)`` is called when one has begun. All together have a
+    limit, ``total_max_bytes``; beyond it, messages go alone.
     """
     cdef object _engine, _on_fresh, _on_ready, _clock, _now_ms
     cdef UniqueIdCounter _ids
@@ -424,9 +437,13 @@ cdef class Accumulator:
     cdef double _delay_s
     cdef bint _keeps_messages
 
-    def __init__(self, engine not None, UniqueIdCounter ids not None, *, size_t batch_max_bytes, size_t total_max_bytes, size_t message_max_bytes,
-                 int64_t delay_ms, on_fresh not None, on_ready not None, clock not None, now_ms=None, bint keeps_messages=False):
-        """``clock()`` is in seconds, ``now_ms()`` since 1970 (None: the machine's); ``message_max_bytes`` is the longest batch that brokers take."""
+    def __init__(self, engine not None, UniqueIdCounter ids not None, *, size_t batch_max_bytes, size_t total_max_bytes,
+                 size_t message_max_bytes,
+                 int64_t delay_ms, on_fresh not None, on_ready not None, clock not None, now_ms=None,
+                 bint keeps_messages=False):
+        """``clock()`` is in seconds, ``now_ms()`` since 1970 (None: the machine's); ``message_max_bytes`` is the
+        longest batch that brokers take.
+        """
         self._engine = engine
         self._ids = ids
         self._batch_max_bytes = batch_max_bytes
@@ -440,19 +457,24 @@ cdef class Accumulator:
         self._keeps_messages = keeps_messages
         self._pending = {}
 
-    def add(self, str topic not None, queue, str tags, bytes body not None, bytes stored not None, *, int32_t flag=0, bint wait_stored=True,
+    def add(self, str topic not None, queue, str tags, bytes body not None, bytes stored not None, *, int32_t flag=0,
+            bint wait_stored=True,
             bint is_awaited=False, message=None):
-        """Put a message, its own properties in the stored form, into its batch; returns its future, or None where it has to go alone."""
+        """Put a message, its own properties in the stored form, into its batch; returns its future, or None where it
+        has to go alone.
+        """
         cdef Gathered part
         cdef uint32_t in_month
         cdef size_t size = <size_t>len(stored) + <size_t>len(body) + _own_bytes(wait_stored)
         if len(stored) > _STORED_BYTES_MAX - _OWN_BYTES:
-            raise _errors.MessageTooLarge(f"the properties take {len(stored):,} bytes; at most {_STORED_BYTES_MAX - _OWN_BYTES:,}")
+            raise _errors.MessageTooLarge(f"the properties take {len(stored):,} bytes; at most "
+                                          f"{_STORED_BYTES_MAX - _OWN_BYTES:,}")
         if not self._takes(size):
             return None
         in_month = self._ids._in_month(_wall_ms(self._now_ms))
         part = Gathered.__new__(Gathered)
-        self._put(self._with_room(topic, queue, tags, wait_stored, size), part, in_month, _slice_of_bytes(stored), body, flag, is_awaited, message)
+        self._put(self._with_room(topic, queue, tags, wait_stored, size), part, in_month, _slice_of_bytes(stored), body,
+                  flag, is_awaited, message)
         return part
 
     cdef bint _takes(self, size_t size) noexcept:
@@ -462,7 +484,10 @@ cdef class Accumulator:
         return size <= self._total_max_bytes - self._held_bytes
 
     cdef PendingBatch _with_room(self, str topic, object queue, str tags, bint wait_stored, size_t size):
-        """Return the open batch for a record. No other thread runs between this call and the caller's next Python allocation."""
+        """Return the open batch for a record.
+
+        No other thread runs between this call and the caller's next Python allocation.
+        """
         cdef str place = "" if queue is None else f"{queue.broker_name}/{queue.queue_id}"
         cdef str name = f"{topic}\x01{tags or ''}\x01{place}\x01{wait_stored}"
         cdef PendingBatch pending, fresh
@@ -492,7 +517,8 @@ cdef class Accumulator:
         pending._is_open = True
         return pending
 
-    cdef int _put(self, PendingBatch pending, Gathered part, uint32_t in_month, cmq_slice stored, bytes body, int32_t flag, bint is_awaited,
+    cdef int _put(self, PendingBatch pending, Gathered part, uint32_t in_month, cmq_slice stored, bytes body,
+                  int32_t flag, bint is_awaited,
                   object message) except -1:
         """Write a record into a batch that has just been looked up, and see whether the batch goes."""
         cdef size_t before = pending._records.end
@@ -535,7 +561,8 @@ cdef class Accumulator:
 
     def take_due(self, double now_s):
         """Return the batches whose time has come; they are the caller's."""
-        return [pending for pending in list(self._pending.values()) if (<PendingBatch>pending).due_s <= now_s and self._take(<PendingBatch>pending)]
+        return [pending for pending in list(self._pending.values()) if (<PendingBatch>pending).due_s <= now_s
+                and self._take(<PendingBatch>pending)]
 
     def take_all(self):
         """Return all batches; they are the caller's."""
@@ -565,8 +592,11 @@ cdef class BatchFastPath:
     cdef frozenset _special
     cdef PendingBatch _last
 
-    def __init__(self, Accumulator accumulator not None, str topic not None, *, frozenset special not None, Py_ssize_t body_bytes_max):
-        """``topic`` is the name on the wire, checked; ``special`` as a FastPath's, ``body_bytes_max`` what a body has at most."""
+    def __init__(self, Accumulator accumulator not None, str topic not None, *, frozenset special not None,
+                 Py_ssize_t body_bytes_max):
+        """``topic`` is the name on the wire, checked; ``special`` as a FastPath's, ``body_bytes_max`` what a body has
+        at most.
+        """
         self._special = special
         self._accumulator = accumulator
         self._topic = topic
@@ -592,7 +622,8 @@ cdef class BatchFastPath:
         in_month = accumulator._ids._in_month(_wall_ms(accumulator._now_ms))
         part = Gathered.__new__(Gathered)
         pending = self._last
-        if pending is None or not pending._is_open or pending.tags is not tags or pending._records.end + size > accumulator._message_max_bytes:
+        if (pending is None or not pending._is_open or pending.tags is not tags
+                or pending._records.end + size > accumulator._message_max_bytes):
             pending = accumulator._with_room(self._topic, None, tags, True, size)
         accumulator._put(pending, part, in_month, stored, <bytes>body, 0, is_awaited, None)
         self._last = pending

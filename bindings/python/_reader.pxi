@@ -5,8 +5,10 @@
 cdef class Reader:
     """An iterator over stored messages. One thread at a time.
 
-    With ``follow`` it waits for new messages, for ``timeout_ms`` at most (-1: for ever) each time; then, or at the end, iteration stops, and may
-    be taken up again later. Without ``topics`` it reads the whole log; ``only_queued`` leaves out what no queue has (deleted topics). ``starts`` says where to begin in single queues, and has the reader keep its positions. A damaged record raises CorruptRecord; iteration may go on behind it.
+    With ``follow`` it waits for new messages, for ``timeout_ms`` at most (-1: for ever) each time; then, or at the end,
+    iteration stops, and may be taken up again later. Without ``topics`` it reads the whole log; ``only_queued`` leaves
+    out what no queue has (deleted topics). ``starts`` says where to begin in single queues, and has the reader keep its
+    positions. A damaged record raises CorruptRecord; iteration may go on behind it.
     """
     cdef StoreHandle _handle
     cdef cmq_reader *_reader
@@ -16,7 +18,8 @@ cdef class Reader:
     cdef uint32_t _at
     cdef uint32_t _folded            # items of the batch that _positions knows of
     cdef dict _starts                # as given
-    cdef dict _positions             # (topic, queue id) -> next offset, of queues with a given start or a message handed out; None: not kept
+    # (topic, queue id) -> next offset, of queues with a given start or a message handed out; None: not kept
+    cdef dict _positions
     cdef list _elements              # of an inner batch being handed out
     cdef Py_ssize_t _element_at
     cdef object _failure             # what fetch() met behind messages that it gave: raised by the next call
@@ -33,8 +36,10 @@ cdef class Reader:
     cdef uint32_t _batch_messages
     cdef object __weakref__
 
-    def __init__(self, StoreHandle handle not None, *, topics=(), queue_ids=(), tags=(), bint backwards=False, start=None, end=None,
-                 start_time_ms=None, end_time_ms=None, start_physical=None, bint only_queued=False, dict starts=None, bint may_be_missing=False,
+    def __init__(self, StoreHandle handle not None, *, topics=(), queue_ids=(), tags=(), bint backwards=False,
+                 start=None, end=None,
+                 start_time_ms=None, end_time_ms=None, start_physical=None, bint only_queued=False, dict starts=None,
+                 bint may_be_missing=False,
                  bint follow=False, int64_t timeout_ms=-1, bint unwrap=True, uint32_t batch_messages=DEF_FETCH):
         if self._handle is not None:
             raise RuntimeError("this reader was opened before")
@@ -241,7 +246,9 @@ cdef class Reader:
             self._busy = False
 
     def fetch(self, Py_ssize_t max_messages=DEF_FETCH, int64_t timeout_ms=0):
-        """Up to ``max_messages`` messages; when there is none, wait up to ``timeout_ms`` (-1: for ever) for the first. Empty: nothing now.
+        """Up to ``max_messages`` messages; when there is none, wait up to ``timeout_ms`` (-1: for ever) for the first.
+
+        Empty: nothing now.
 
         A failure behind messages that were found is raised by the next call; this one gives the messages.
         """
@@ -348,7 +355,8 @@ cdef enum:
 cdef class KeySearch:
     """An iterator over the messages of a topic that have a key, or that unique id, newest first. One thread at a time.
 
-    It returns the messages stored when it was made, and skips those that expire meanwhile. It reads a step at a time, and holds no more than that.
+    It returns the messages stored when it was made, and skips those that expire meanwhile. It reads a step at a time,
+    and holds no more than that.
     """
     cdef StoreHandle _handle
     cdef cmq_key_search *_search
@@ -418,7 +426,8 @@ cdef class KeySearch:
 
 
 cdef tuple _queue_key(const cmq_queue *queue):
-    return (<const char *>cmq_queue_topic(queue))[:cmq_queue_topic_bytes(queue)].decode("utf-8", "replace"), cmq_queue_id(queue)
+    return (<const char *>cmq_queue_topic(queue))[:cmq_queue_topic_bytes(queue)].decode("utf-8",
+                                                                                        "replace"), cmq_queue_id(queue)
 
 
 cdef cmq_read_start *_starts_of(dict starts) except NULL:

@@ -1,8 +1,10 @@
 # ReceivedMessage: a message that a consumer pulled. decode_pulled makes them of a broker's answer.
 
 cdef enum:
-    _PULL_NOGIL_BYTES = 65536        # an answer that is parsed within some microseconds is not worth waiting for the GIL again
-    _UNFOLDED_BYTES_MAX = 16777216   # of all compressed inner batches of an answer; no client compresses batches, so none is refused for it
+    # an answer that is parsed within some microseconds is not worth waiting for the GIL again
+    _PULL_NOGIL_BYTES = 65536
+    # of all compressed inner batches of an answer; no client compresses batches, so none is refused for it
+    _UNFOLDED_BYTES_MAX = 16777216
     _UNFOLDED_COUNT_MAX = 65536      # … and of their messages: 43 KB could become 800,000 objects
 
 cdef bytes _RETRY_PREFIX_BYTES = b"%RETRY%"
@@ -18,7 +20,8 @@ cdef inline bint _is_retry_topic(cmq_slice topic) noexcept:
 cdef class ReceivedMessage(Message):
     """A message as a consumer received it. Immutable; any thread may use it; can be pickled.
 
-    It keeps the whole answer that it came in, up to some hundred KiB. Where messages are kept for long, keep ``bytes(message)`` instead.
+    It keeps the whole answer that it came in, up to some hundred KiB. Where messages are kept for long, keep
+    ``bytes(message)`` instead.
 
     Two are equal when they are the same stored message of the same broker.
     """
@@ -81,7 +84,9 @@ cdef class ReceivedMessage(Message):
 
     @property
     def pop_handle(self):
-        """A popped message's handle for its acknowledgement, as in upstream's property ``POP_CK``; None where it was pulled."""
+        """A popped message's handle for its acknowledgement, as in upstream's property ``POP_CK``; None where it was
+        pulled.
+        """
         return None if self._pull.pop_head is None else f"{self._pull.pop_head} {self._queue_offset}"
 
     def __eq__(self, other):
@@ -105,7 +110,8 @@ cdef class ReceivedMessage(Message):
         tags = self.tags
         label = "" if tags is None else f" tags={tags!r}"
         again = f" reconsume_times={self.reconsume_times}" if self.reconsume_times else ""
-        return f"<ReceivedMessage {self.topic}/{self._pull.broker_name}/{self._pull.queue_id}@{self._queue_offset}{label}{again} {self.body_size} B>"
+        place = f"{self.topic}/{self._pull.broker_name}/{self._pull.queue_id}@{self._queue_offset}"
+        return f"<ReceivedMessage {place}{label}{again} {self.body_size} B>"
 
     cdef bytes _own_record(self):
         """Its record; of an element of an inner batch, a record made of it."""
@@ -139,11 +145,13 @@ cdef class ReceivedMessage(Message):
 
     def __reduce__(self):
         cdef _Pull pull = self._pull
-        return _received_again, (self._own_record(), pull.broker_name, pull.topic, pull.queue_id, pull.namespace, pull.min_offset, pull.max_offset,
+        return _received_again, (self._own_record(), pull.broker_name, pull.topic, pull.queue_id, pull.namespace,
+                                 pull.min_offset, pull.max_offset,
                                  self._queue_offset, self._is_element, self._reconsume_raised, pull.pop_head)
 
 
-cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, str namespace, int64_t min_offset, int64_t max_offset, str pop_head=None):
+cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, str namespace, int64_t min_offset, int64_t max_offset,
+                    str pop_head=None):
     cdef _Pull pull = _Pull.__new__(_Pull)
     pull.broker_name = broker_name
     pull.topic = topic
@@ -167,8 +175,10 @@ cdef inline ReceivedMessage _received_of(_Pull pull, bytes owner, const uint8_t 
     return message
 
 
-def _received_again(bytes record not None, str broker_name not None, str topic not None, int32_t queue_id, str namespace, int64_t min_offset,
-                    int64_t max_offset, int64_t queue_offset, bint is_element, int32_t reconsume_raised, str pop_head=None):
+def _received_again(bytes record not None, str broker_name not None, str topic not None, int32_t queue_id,
+                    str namespace, int64_t min_offset,
+                    int64_t max_offset, int64_t queue_offset, bint is_element, int32_t reconsume_raised,
+                    str pop_head=None):
     """Make a message again that was pickled."""
     cdef cmq_record_view view
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>record)
@@ -176,7 +186,8 @@ def _received_again(bytes record not None, str broker_name not None, str topic n
     if status == CMQ_AGAIN or status == CMQ_END:
         raise _errors.CorruptRecord("the bytes of a pickled message end within it")
     _check(status)
-    cdef ReceivedMessage message = _received_of(_pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset, pop_head), record, at, &view)
+    cdef ReceivedMessage message = _received_of(_pull_of(broker_name, topic, queue_id, namespace, min_offset,
+                                                         max_offset, pop_head), record, at, &view)
     message._queue_offset = queue_offset
     message._is_element = is_element
     message._reconsume_raised = reconsume_raised
@@ -184,7 +195,10 @@ def _received_again(bytes record not None, str broker_name not None, str topic n
 
 
 def set_reconsume_times(ReceivedMessage message not None, int32_t times):
-    """Say how often a message was tried again in order, where that is more than its record says. For the consumer that holds it."""
+    """Say how often a message was tried again in order, where that is more than its record says.
+
+    For the consumer that holds it.
+    """
     message._reconsume_raised = times
 
 
@@ -237,15 +251,20 @@ cdef struct _parsed_answer:
 
 
 cdef size_t _whole_bytes(const uint8_t *at, size_t left) noexcept nogil:
-    """A record's own length; 0 where no record can be that long. The record behind it can be read even if this one is damaged."""
+    """A record's own length; 0 where no record can be that long.
+
+    The record behind it can be read even if this one is damaged.
+    """
     if left < CMQ_RECORD_BYTES_MIN:
         return 0
     cdef uint32_t size = cmq_load_u32(at)
     cdef uint32_t magic = cmq_load_u32(at + 4)
-    return size if CMQ_RECORD_BYTES_MIN <= size <= left and (magic == CMQ_RECORD_MAGIC_V1 or magic == CMQ_RECORD_MAGIC_V2) else 0
+    return size if CMQ_RECORD_BYTES_MIN <= size <= left and (magic == CMQ_RECORD_MAGIC_V1
+                                                             or magic == CMQ_RECORD_MAGIC_V2) else 0
 
 
-cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_tags *wanted, _parsed_answer *answer) noexcept nogil:
+cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_tags *wanted,
+                              _parsed_answer *answer) noexcept nogil:
     """Find the records that are wanted; a record of an inner batch is wanted for its elements."""
     cdef cmq_status status
     cdef cmq_record_view *view
@@ -282,7 +301,8 @@ cdef struct _unfold_budget:
     int64_t bytes, count             # what compressed inner batches of this answer may still come to
 
 
-cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted, _unfold_budget *left) except -1:
+cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted,
+                          _unfold_budget *left) except -1:
     """All of an inner batch, or nothing of it where it cannot be read: what is beside it does not suffer."""
     cdef Py_ssize_t messages = len(pulled.messages), decoded = pulled.decoded
     cdef int64_t body_bytes = pulled.body_bytes
@@ -303,13 +323,15 @@ cdef bytes _unfold(ReceivedMessage record, _unfold_budget *left):
     if len(body) > 0:
         _check(cmq_wire_batch_count(_slice_of_bytes(body), &count))
     if count > left.count:
-        raise _errors.LimitReached(f"the compressed batches of an answer unfold to more than {_UNFOLDED_COUNT_MAX} messages")
+        raise _errors.LimitReached(f"the compressed batches of an answer unfold to more than {_UNFOLDED_COUNT_MAX} "
+                                   f"messages")
     left.bytes -= len(body)
     left.count -= count
     return body
 
 
-cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted, _unfold_budget *left) except -1:
+cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted,
+                       _unfold_budget *left) except -1:
     """The wanted elements of an inner batch; their offsets count on from the record's."""
     cdef cmq_wire_batch_element element
     cdef cmq_slice rest = record._view.body
@@ -343,13 +365,17 @@ cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wan
         stored += 1
 
 
-def decode_pulled(bytes body not None, *, str broker_name not None, str topic not None, int32_t queue_id, tags=None, int64_t offset_delta=0,
+def decode_pulled(bytes body not None, *, str broker_name not None, str topic not None, int32_t queue_id, tags=None,
+                  int64_t offset_delta=0,
                   int64_t min_offset=0, int64_t max_offset=0, str namespace=None):
-    """Return the messages in a pull's answer, those of the wanted tags; ``tags`` None wants all. Inner batches are taken apart.
+    """Return the messages in a pull's answer, those of the wanted tags; ``tags`` None wants all.
 
-    ``topic`` is the name that users know; ``namespace`` is taken from the name that a retried message was published under. ``offset_delta`` is
-    added to their queue offsets. Bodies are not copied: each message keeps ``body``. A record that cannot be read, but says where it ends, is passed
-    over, and is in ``unreadable``, as are compressed batches beyond the answer's budget. CorruptRecord where the bytes are not whole records; nothing is returned then.
+    Inner batches are taken apart.
+
+    ``topic`` is the name that users know; ``namespace`` is taken from the name that a retried message was published
+    under. ``offset_delta`` is added to their queue offsets. Bodies are not copied: each message keeps ``body``. A
+    record that cannot be read, but says where it ends, is passed over, and is in ``unreadable``, as are compressed
+    batches beyond the answer's budget. CorruptRecord where the bytes are not whole records; nothing is returned then.
     """
     cdef PulledMessages pulled = PulledMessages.__new__(PulledMessages)
     cdef _Pull pull = _pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset)
@@ -389,7 +415,8 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
             raise _errors.CorruptRecord(_failure(status).message, offset=answer.at)
         pulled.decoded = answer.decoded
         if answer.unreadable_count:
-            pulled.unreadable.append((cmq_load_i64(data + answer.unreadable + CMQ_RECORD_AT_QUEUE_OFFSET) + offset_delta, f"{answer.unreadable_count} of the answer's records are damaged"))
+            offset = cmq_load_i64(data + answer.unreadable + CMQ_RECORD_AT_QUEUE_OFFSET) + offset_delta
+            pulled.unreadable.append((offset, f"{answer.unreadable_count} of the answer's records are damaged"))
         for i in range(answer.count):
             message = _received_of(pull, body, answer.items[i].record, &answer.items[i].view)
             message._queue_offset = answer.items[i].view.queue_offset + offset_delta

@@ -1,15 +1,21 @@
-# ColumnScan: messages as columns, record batch after record batch, through Arrow's C stream interface or one by one. Neither needs pyarrow here.
+# ColumnScan: messages as columns, record batch after record batch, through Arrow's C stream interface or one by one.
+# Neither needs pyarrow here.
 #
-# A batch owns its buffers and the pins of what it points into; it outlives scan, handle and store. The engine's calls run without the GIL.
+# A batch owns its buffers and the pins of what it points into; it outlives scan, handle and store. The engine's calls
+# run without the GIL.
 
 cdef dict _SCAN_KINDS = {
     "topic": <int>CMQ_SCAN_TOPIC, "queue_id": <int>CMQ_SCAN_QUEUE_ID, "queue_offset": <int>CMQ_SCAN_QUEUE_OFFSET,
-    "body": <int>CMQ_SCAN_BODY, "body_bytes": <int>CMQ_SCAN_BODY_BYTES, "tags": <int>CMQ_SCAN_TAGS, "keys": <int>CMQ_SCAN_KEYS,
+    "body": <int>CMQ_SCAN_BODY, "body_bytes": <int>CMQ_SCAN_BODY_BYTES, "tags": <int>CMQ_SCAN_TAGS,
+    "keys": <int>CMQ_SCAN_KEYS,
     "unique_id": <int>CMQ_SCAN_UNIQUE_ID, "born_timestamp": <int>CMQ_SCAN_BORN_TIMESTAMP,
-    "store_timestamp": <int>CMQ_SCAN_STORE_TIMESTAMP, "properties": <int>CMQ_SCAN_PROPERTIES, "property": <int>CMQ_SCAN_PROPERTY,
+    "store_timestamp": <int>CMQ_SCAN_STORE_TIMESTAMP, "properties": <int>CMQ_SCAN_PROPERTIES,
+    "property": <int>CMQ_SCAN_PROPERTY,
     "flag": <int>CMQ_SCAN_FLAG, "sys_flag": <int>CMQ_SCAN_SYS_FLAG, "reconsume_times": <int>CMQ_SCAN_RECONSUME_TIMES,
-    "message_id": <int>CMQ_SCAN_MESSAGE_ID, "physical_offset": <int>CMQ_SCAN_PHYSICAL_OFFSET, "born_host": <int>CMQ_SCAN_BORN_HOST,
-    "store_host": <int>CMQ_SCAN_STORE_HOST, "body_crc": <int>CMQ_SCAN_BODY_CRC, "prepared_offset": <int>CMQ_SCAN_PREPARED_OFFSET,
+    "message_id": <int>CMQ_SCAN_MESSAGE_ID, "physical_offset": <int>CMQ_SCAN_PHYSICAL_OFFSET,
+    "born_host": <int>CMQ_SCAN_BORN_HOST,
+    "store_host": <int>CMQ_SCAN_STORE_HOST, "body_crc": <int>CMQ_SCAN_BODY_CRC,
+    "prepared_offset": <int>CMQ_SCAN_PREPARED_OFFSET,
     "constant": <int>CMQ_SCAN_CONSTANT,
 }
 cdef dict _SCAN_FORMS = {
@@ -125,11 +131,12 @@ cdef class _Decompressing:
 cdef class ColumnScan(_Decompressing):
     """Messages as Arrow columns. One thread at a time; its batches may go to any thread.
 
-    ``columns`` are (kind, form, name, property): see ``SCAN_KINDS`` and ``SCAN_FORMS``. ``ranges`` are (topic, queue id, start, end or None), and
-    read instead of topics. Without topics and ranges it reads the whole log. It is an Arrow stream once; for another, make another scan.
+    ``columns`` are (kind, form, name, property): see ``SCAN_KINDS`` and ``SCAN_FORMS``. ``ranges`` are (topic, queue
+    id, start, end or None), and read instead of topics. Without topics and ranges it reads the whole log. It is an
+    Arrow stream once; for another, make another scan.
 
-    With ``follow`` it waits at the end for new messages, ``timeout_ms`` at most each time (-1: for ever); then it ends. Close it, or let it go; both
-    leave alone what it gave.
+    With ``follow`` it waits at the end for new messages, ``timeout_ms`` at most each time (-1: for ever); then it ends.
+    Close it, or let it go; both leave alone what it gave.
     """
     cdef StoreHandle _handle
     cdef cmq_scan *_scan
@@ -145,9 +152,12 @@ cdef class ColumnScan(_Decompressing):
     cdef object _failure             # the exception behind it
     cdef object __weakref__
 
-    def __init__(self, StoreHandle handle not None, *, columns, topics=(), tags=(), keys=(), queue_ids=(), start=None, end=None,
-                 start_time_ms=None, end_time_ms=None, ranges=None, bint only_queued=True, bint may_be_missing=False, uint32_t batch_rows=0,
-                 uint32_t batch_bytes=0, int64_t limit_rows=0, bint raw_bodies=False, bint check_crc=False, bint skip_corrupt=False,
+    def __init__(self, StoreHandle handle not None, *, columns, topics=(), tags=(), keys=(), queue_ids=(), start=None,
+                 end=None,
+                 start_time_ms=None, end_time_ms=None, ranges=None, bint only_queued=True, bint may_be_missing=False,
+                 uint32_t batch_rows=0,
+                 uint32_t batch_bytes=0, int64_t limit_rows=0, bint raw_bodies=False, bint check_crc=False,
+                 bint skip_corrupt=False,
                  bint follow=False, int64_t timeout_ms=-1):
         if self._handle is not None:
             raise RuntimeError("this scan was opened before")
@@ -334,10 +344,12 @@ cdef class ColumnScan(_Decompressing):
         return capsule
 
     def skipped(self):
-        """Messages that were not returned as stored: {"records", "offsets", "invalid_texts", "clamped_times", "expired"}.
+        """Messages that were not returned as stored: {"records", "offsets", "invalid_texts", "clamped_times",
+        "expired"}.
 
-        ``records`` were damaged and passed over (``skip_corrupt``), ``offsets`` are the physical offsets of the first 1024 of them;
-        ``invalid_texts`` were not UTF-8 and were corrected; ``clamped_times`` lay outside the years 1 to 9999; ``expired`` messages were to be read and are gone.
+        ``records`` were damaged and passed over (``skip_corrupt``), ``offsets`` are the physical offsets of the first
+        1024 of them; ``invalid_texts`` were not UTF-8 and were corrected; ``clamped_times`` lay outside the years 1 to
+        9999; ``expired`` messages were to be read and are gone.
         """
         self._hold()
         self._handle.enter()
@@ -369,7 +381,8 @@ cdef dict _skipped_of(cmq_scan *scan):
     cdef int64_t offsets[DEF_SKIPPED_MAX]
     cdef uint32_t count = 0
     cmq_scan_skipped_of(scan, &counts, offsets, DEF_SKIPPED_MAX, &count)
-    return {"records": counts.records, "offsets": [offsets[i] for i in range(count)], "invalid_texts": counts.invalid_texts,
+    return {"records": counts.records, "offsets": [offsets[i] for i in range(count)],
+            "invalid_texts": counts.invalid_texts,
             "clamped_times": counts.clamped_times, "expired": counts.expired}
 
 
@@ -433,7 +446,8 @@ cdef void _free_stream_capsule(object capsule) noexcept:
 
 # ---- decompression
 
-cdef cmq_status _decompress_for_scan(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room) noexcept with gil:
+cdef cmq_status _decompress_for_scan(void *context, int32_t sys_flag, cmq_slice stored,
+                                     cmq_scan_room *room) noexcept with gil:
     """The engine's hook: through cometmq._compression, with the GIL, for compressed bodies only."""
     cdef _Decompressing scan = <_Decompressing>context
     cdef bytes plain

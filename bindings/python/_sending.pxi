@@ -1,9 +1,9 @@
-# Sends in flight: the futures that senders hold, with the state that further attempts need. cometmq.client decides the outcome of a send; here it
-# is kept, and waited for.
+# Sends in flight: the futures that senders hold, with the state that further attempts need. cometmq.client decides the
+# outcome of a send; here it is kept, and waited for.
 #
-# All state is touched with the GIL held, which is the lock. The thread that completes a future writes the outcome before _is_done; a waiter adds
-# itself to a list before it looks at _is_done, so that one of the two sees the other. Memory may be collected, and other threads run, wherever a
-# Python object is made.
+# All state is touched with the GIL held, which is the lock. The thread that completes a future writes the outcome
+# before _is_done; a waiter adds itself to a list before it looks at _is_done, so that one of the two sees the other.
+# Memory may be collected, and other threads run, wherever a Python object is made.
 from _thread import allocate_lock as _allocate_lock
 
 cdef object _take_first(list items):
@@ -128,7 +128,8 @@ cdef class SendFuture:
             self._wait(timeout_s)
         error = self._why()
         if error is not None:
-            # Several may raise it, this one twice or all that waited for one thing: what each adds is not for the others.
+            # Several may raise it, this one twice or all that waited for one thing: what each adds is not for the
+            # others.
             raise error.with_traceback(self._trace())
         return self._outcome()
 
@@ -187,14 +188,17 @@ cdef class _Arrival:
 
 DEFAULT_REGION = "DefaultRegion"              # of a broker that says none
 
-# cometmq.client.send.outgoing.STATUS_OF and cometmq.remoting's MessageQueue, which need this module; looked up when they are first asked for.
+# cometmq.client.send.outgoing.STATUS_OF and cometmq.remoting's MessageQueue, which need this module; looked up when
+# they are first asked for.
 cdef object _status_of = None
 cdef object _queue_class = None
 
 
 @cython.final
 cdef class SendResult:
-    """Where a message was stored. Immutable. Fields are made on demand: a program that sends millions looks at the status alone.
+    """Where a message was stored.
+
+    Immutable. Fields are made on demand: a program that sends millions looks at the status alone.
 
     Attributes:
         attempts: how often it was sent; after more than one it may be stored more than once.
@@ -203,7 +207,8 @@ cdef class SendResult:
     cdef int32_t _index                       # its place in a batch, or -1
     cdef SendAnswer _answer
     cdef object _asked                        # the queue that it was sent to
-    cdef object _id_source                    # the id itself, properties that have it, or the batch of which it is a part
+    # the id itself, properties that have it, or the batch of which it is a part
+    cdef object _id_source
 
     def __init__(self, SendAnswer answer not None, asked not None, str unique_id not None, int attempts=1, index=None):
         """Keep the broker's answer and the queue that it was asked for; ``index`` is the place in a batch."""
@@ -256,7 +261,8 @@ cdef class SendResult:
         if _queue_class is None:
             from cometmq.remoting.bodies.message_queue import MessageQueue
             _queue_class = MessageQueue
-        return _queue_class(topic=self._asked.topic, broker_name=self._asked.broker_name, queue_id=self._answer.queue_id)
+        return _queue_class(topic=self._asked.topic, broker_name=self._asked.broker_name,
+                            queue_id=self._answer.queue_id)
 
     @property
     def topic(self):
@@ -312,8 +318,8 @@ cdef SendResult _result(SendAnswer answer, object asked, object id_source, int a
 cdef class PendingSend(SendFuture):
     """One message, or batch, on its way: the future that its sender holds, and what further attempts need.
 
-    It is also what the network calls with an answer. One that says "stored", of a send that nobody watches, ends it here; any other goes to its
-    engine. Its result is made when it is first asked for.
+    It is also what the network calls with an answer. One that says "stored", of a send that nobody watches, ends it
+    here; any other goes to its engine. Its result is made when it is first asked for.
     """
     cdef readonly object engine
     cdef public SendRequest request           # None when it is over
@@ -331,11 +337,13 @@ cdef class PendingSend(SendFuture):
     cdef object _id_source                    # the id itself, or properties that have it
     cdef SendAnswer _answer                   # of which the result is made
 
-    def __init__(self, engine not None, SendRequest request not None, str unique_id not None, policy not None, *, double began_s, int64_t timeout_ms):
+    def __init__(self, engine not None, SendRequest request not None, str unique_id not None, policy not None, *,
+                 double began_s, int64_t timeout_ms):
         self.engine = engine
         self.begin(request, unique_id, policy, began_s=began_s, timeout_ms=timeout_ms)
 
-    def begin(self, SendRequest request not None, str unique_id, policy not None, *, double began_s, int64_t timeout_ms):
+    def begin(self, SendRequest request not None, str unique_id, policy not None, *, double began_s,
+              int64_t timeout_ms):
         """Take what is sent; without an id it is the one among the request's properties."""
         self.request = request
         self.policy = policy
@@ -351,7 +359,9 @@ cdef class PendingSend(SendFuture):
 
     @property
     def unique_id(self):
-        """The id that its message was given; of a batch all of them, with commas; of a batch that nobody watches the batch's own."""
+        """The id that its message was given; of a batch all of them, with commas; of a batch that nobody watches the
+        batch's own.
+        """
         if type(self._id_source) is bytes:
             self._id_source = _unique_id_in(<bytes>self._id_source)
         return self._id_source

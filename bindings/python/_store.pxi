@@ -1,4 +1,5 @@
-# StoreHandle: a store directory in the engine: its life, appends, look-ups. Policy (topics, groups, defaults) is cometmq.store's.
+# StoreHandle: a store directory in the engine: its life, appends, look-ups. Policy (topics, groups, defaults) is
+# cometmq.store's.
 
 cdef enum:
     DEF_WAIT_SLICE_MS = 100          # waits let signals and close() in this often
@@ -96,7 +97,10 @@ cdef class AppendManyResult:
             raise IndexError(f"the batch has {_counted(self.count, 'message')}")
         cdef AppendResult one = AppendResult.__new__(AppendResult)
         one.topic = self.topic
-        one.queue_id = self.queue_id if self._queue_ids is None else (<const int32_t *>PyBytes_AS_STRING(<PyObject *>self._queue_ids))[index]
+        if self._queue_ids is None:
+            one.queue_id = self.queue_id
+        else:
+            one.queue_id = (<const int32_t *>PyBytes_AS_STRING(<PyObject *>self._queue_ids))[index]
         one.queue_offset = (<const int64_t *>PyBytes_AS_STRING(<PyObject *>self._queue_offsets))[index]
         one.physical_offset = (<const int64_t *>PyBytes_AS_STRING(<PyObject *>self._physical_offsets))[index]
         one.store_timestamp_ms = self.store_timestamp_ms
@@ -110,7 +114,9 @@ cdef class AppendManyResult:
 
 
 def record_of(Message message not None):
-    """Return a copy of the message's whole record as it is stored; of a message inside an inner batch, the batch's record."""
+    """Return a copy of the message's whole record as it is stored; of a message inside an inner batch, the batch's
+    record.
+    """
     return PyBytes_FromStringAndSize(<const char *>message._record, <Py_ssize_t>message._record_bytes)
 
 
@@ -199,8 +205,8 @@ cdef class Hold:
 cdef class StoreHandle:
     """A store in the engine. Any thread may call any method.
 
-    close() refuses new calls, waits for those under way, and closes the open readers. In a child of a fork every call but
-    close() raises StoreClosed. Memory of messages stays valid even after the handle is closed.
+    close() refuses new calls, waits for those under way, and closes the open readers. In a child of a fork every call
+    but close() raises StoreClosed. Memory of messages stays valid even after the handle is closed.
     """
     cdef cmq_store *_store
     cdef cmq_append _template        # what every append starts from
@@ -220,10 +226,14 @@ cdef class StoreHandle:
         self._opened_forks = _forks
 
     def __init__(self, path, *, bint read_only=False, bint create=True, bint background=True, bint sync_flush=True,
-                 int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
-                 int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), uint32_t body_bytes_max=0, delay_levels=None,
-                 batch_topics=(), bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, uint32_t light_queues_max=0, bint property_crc=False,
-                 bint check_property_crc=False, int64_t durable_point_bytes=0, int64_t durable_point_ms=0, retention=None,
+                 int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0,
+                 int64_t ext_file_bytes=0,
+                 int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), uint32_t body_bytes_max=0,
+                 delay_levels=None,
+                 batch_topics=(), bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False,
+                 uint32_t light_queues_max=0, bint property_crc=False,
+                 bint check_property_crc=False, int64_t durable_point_bytes=0, int64_t durable_point_ms=0,
+                 retention=None,
                  bytes store_address=b"\x7f\x00\x00\x01", int store_port=10911):
         import os
         if self._store is not NULL or self._gone is not None:
@@ -284,7 +294,8 @@ cdef class StoreHandle:
         if self._store is NULL or self._opened_forks != _forks:
             return
         cdef bytes path = self._path.encode("utf-8", "replace")
-        PyErr_ResourceWarning(self, 1, "unclosed store %s; use `with cometmq.open(...)` or call close()", <const char *>path)
+        PyErr_ResourceWarning(self, 1, "unclosed store %s; use `with cometmq.open(...)` or call close()",
+                              <const char *>path)
 
     def __dealloc__(self):
         # No call is under way and no reader is left: both hold a reference.
@@ -328,12 +339,16 @@ cdef class StoreHandle:
 
     cdef object _refusal(self):
         if self._opened_forks != _forks:
-            return _errors.StoreClosed(f"{self._path} was opened by the parent process; open it again in this one, for reading while the "
+            return _errors.StoreClosed(f"{self._path} was opened by the parent process; open it again in this one, "
+                                       f"for reading while the "
                                        "parent writes")
         return _errors.StoreClosed(f"{self._path or 'the store'} is closed")
 
     def hold(self):
-        """Return a context in which the store is open: close() waits for its end. For work on files that the lock guards."""
+        """Return a context in which the store is open: close() waits for its end.
+
+        For work on files that the lock guards.
+        """
         cdef Hold hold = Hold.__new__(Hold)
         hold._handle = self
         return hold
@@ -351,14 +366,18 @@ cdef class StoreHandle:
     def check_close(self):
         """Raise StoreBusy where close() would wait for a call that this very thread is inside of."""
         if self._holding and self._opened_forks == _forks and _threading.get_ident() in self._holding:
-            raise _errors.StoreBusy(f"{self._path} cannot be closed here: this thread is inside a call that holds it open (a callback, a hold()); "
+            raise _errors.StoreBusy(f"{self._path} cannot be closed here: this thread is inside a call that holds it "
+                                    f"open (a callback, a hold()); "
                                     "close it behind that call, or from another thread")
 
     def close(self):
-        """Refuse new calls, wait for those under way, close readers, flush and let go. A second call waits for the first."""
+        """Refuse new calls, wait for those under way, close readers, flush and let go.
+
+        A second call waits for the first.
+        """
         if self._opened_forks != _forks:
-            # The parent's. Threads of its that do not exist here may have been changing what would have to be walked to free it, and hold
-            # its locks: so it is left as it is, a copy-on-write image that goes with the child.
+            # The parent's. Threads of its that do not exist here may have been changing what would have to be walked to
+            # free it, and hold its locks: so it is left as it is, a copy-on-write image that goes with the child.
             self._store = NULL
             return
         self.check_close()
@@ -398,12 +417,13 @@ cdef class StoreHandle:
 
     # ---- append
 
-    def append(self, str topic not None, object body, object tags=None, object keys=None, bytes properties=None, int32_t queue_id=0,
+    def append(self, str topic not None, object body, object tags=None, object keys=None, bytes properties=None,
+               int32_t queue_id=0,
                int32_t flag=0, int64_t born_timestamp_ms=0, bint wait=True):
         """Append one message; ``properties`` encoded, ``keys`` joined.
 
-        Under asynchronous flush the GIL is kept unless another call is under way: the call then takes about as long as giving the GIL up
-        and taking it back would. Under synchronous flush it is released.
+        Under asynchronous flush the GIL is kept unless another call is under way: the call then takes about as long as
+        giving the GIL up and taking it back would. Under synchronous flush it is released.
         """
         cdef cmq_append request = self._template
         cdef cmq_appended appended
@@ -430,7 +450,9 @@ cdef class StoreHandle:
         if type(body) is bytes:
             request.bodies.one = _slice_of_bytes(<bytes>body)
         elif isinstance(body, str) or not PyObject_CheckBuffer(body):
-            raise TypeError(f"a body must be bytes-like, not {type(body).__name__}" + (": encode it" if isinstance(body, str) else ""))
+            raise TypeError(f"a body must be bytes-like, not {type(body).__name__}" + (": encode it"
+                                                                                       if isinstance(body, str)
+                                                                                       else ""))
         else:
             PyObject_GetBuffer(body, &buffer, PyBUF_SIMPLE)
             has_buffer = True
@@ -458,13 +480,18 @@ cdef class StoreHandle:
         result._store_host = request.common.store_host
         return result
 
-    def append_many(self, str topic not None, object bodies, object tags=None, object keys=None, object properties=None, object queue=0,
-                    int32_t queue_count=1, int64_t spread_from=-1, int32_t flag=0, object born_timestamps_ms=None, bint wait=True,
+    def append_many(self, str topic not None, object bodies, object tags=None, object keys=None, object properties=None,
+                    object queue=0,
+                    int32_t queue_count=1, int64_t spread_from=-1, int32_t flag=0, object born_timestamps_ms=None,
+                    bint wait=True,
                     bint one_segment=False, bint only_check=False):
-        """Append a batch; the GIL is released once. ``only_check``: append nothing, raise what the first message at fault would raise.
+        """Append a batch; the GIL is released once.
 
-        ``queue`` is an int or one int per message, each below ``queue_count``; ``spread_from`` >= 0 deals the messages out over
-        ``queue_count`` queues from there instead. ``properties`` is encoded bytes for all, or encoded bytes per message.
+        ``only_check``: append nothing, raise what the first message at fault would raise.
+
+        ``queue`` is an int or one int per message, each below ``queue_count``; ``spread_from`` >= 0 deals the messages
+        out over ``queue_count`` queues from there instead. ``properties`` is encoded bytes for all, or encoded bytes
+        per message.
         """
         cdef cmq_append request = self._template
         cdef cmq_appended appended
@@ -562,7 +589,10 @@ cdef class StoreHandle:
         _check(status)
 
     def wait_more(self, int64_t seen_end, int64_t timeout_ms):
-        """Wait until more than ``seen_end`` is confirmed; False when ``timeout_ms`` (-1: for ever) have passed. Signals are let in."""
+        """Wait until more than ``seen_end`` is confirmed; False when ``timeout_ms`` (-1: for ever) have passed.
+
+        Signals are let in.
+        """
         cdef cmq_status status
         cdef int64_t deadline = _monotonic_ms() + timeout_ms if timeout_ms >= 0 else -1
         cdef int64_t left = DEF_WAIT_SLICE_MS
@@ -588,9 +618,12 @@ cdef class StoreHandle:
         cmq_store_opening_of(self._store, &opening)
         self.leave()
         return {
-            "created": bool(opening.created), "was_unclean": bool(opening.was_unclean), "trusted_point": bool(opening.trusted_point),
+            "created": bool(opening.created), "was_unclean": bool(opening.was_unclean),
+            "trusted_point": bool(opening.trusted_point),
             "scanned_from": opening.scanned_from, "scanned_to": opening.scanned_to, "records": opening.records,
-            "cut_bytes": opening.cut_bytes, "removed": os.fsdecode(opening.removed) or None, "removed_records": opening.removed_records, "gaps": opening.gaps, "index_missing_from": opening.index_missing_from,
+            "cut_bytes": opening.cut_bytes, "removed": os.fsdecode(opening.removed) or None,
+            "removed_records": opening.removed_records, "gaps": opening.gaps,
+            "index_missing_from": opening.index_missing_from,
             "elapsed_us": opening.elapsed_us,
         }
 
@@ -615,10 +648,13 @@ cdef class StoreHandle:
         _check(status)
         return {
             "read_only": bool(info.read_only), "fenced": bool(info.fenced), "disk_full": bool(info.disk_full),
-            "writer_alive": bool(info.writer_alive), "writer_is_ours": bool(info.writer_is_ours), "log_min": info.log_min,
+            "writer_alive": bool(info.writer_alive), "writer_is_ours": bool(info.writer_is_ours),
+            "log_min": info.log_min,
             "log_end": info.log_end, "flushed": info.flushed, "segment_bytes": info.segment_bytes,
-            "queue_file_bytes": info.queue_file_bytes, "batch_file_bytes": info.batch_file_bytes, "ext_file_bytes": info.ext_file_bytes,
-            "index_slots": info.index_slots, "index_entries": info.index_entries, "store_timestamp_ms": info.store_timestamp_ms,
+            "queue_file_bytes": info.queue_file_bytes, "batch_file_bytes": info.batch_file_bytes,
+            "ext_file_bytes": info.ext_file_bytes,
+            "index_slots": info.index_slots, "index_entries": info.index_entries,
+            "store_timestamp_ms": info.store_timestamp_ms,
             "queue_count": info.queue_count, "sync_flush": info.flush == CMQ_FLUSH_SYNC,
         }
 
@@ -640,10 +676,12 @@ cdef class StoreHandle:
             end = cmq_store_confirmed(self._store)
             for i in range(cmq_queues_count(queues)):
                 queue = cmq_queues_at(queues, i)
-                if cmq_queue_deleted(queue) or not cmq_queue_begun(queue) or (topic is not None and not _is_of_topic(queue, wanted)):
+                if cmq_queue_deleted(queue) or not cmq_queue_begun(queue) or (topic is not None
+                                                                              and not _is_of_topic(queue, wanted)):
                     continue
                 name = topic if topic is not None else _queue_key(queue)[0]
-                found.append((name, cmq_queue_id(queue), cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue),
+                found.append((name, cmq_queue_id(queue), cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH,
+                              cmq_queue_min(queue),
                               cmq_queue_max(queue, end)))
         finally:
             self.leave()
@@ -661,12 +699,15 @@ cdef class StoreHandle:
             queue = cmq_queues_find(cmq_store_queues(self._store), _slice_of_text(topic), queue_id)
             if queue is NULL or not cmq_queue_begun(queue):
                 return None
-            return (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue), cmq_queue_max(queue, cmq_store_confirmed(self._store)))
+            return (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue),
+                    cmq_queue_max(queue, cmq_store_confirmed(self._store)))
         finally:
             self.leave()
 
     def queue_units(self, str topic not None, int32_t queue_id, int64_t start, int32_t limit):
-        """Up to ``limit`` units of a queue from ``start`` on, for checks: ``(queue_offset, physical_offset, record_bytes, tags_code, count)``."""
+        """Up to ``limit`` units of a queue from ``start`` on, for checks: ``(queue_offset, physical_offset,
+        record_bytes, tags_code, count)``.
+        """
         cdef cmq_queue *queue
         cdef cmq_status status
         cdef uint32_t count = 0
@@ -680,11 +721,13 @@ cdef class StoreHandle:
                 queue = cmq_queues_find(cmq_store_queues(self._store), _slice_of_text(topic), queue_id)
                 if queue is NULL:
                     raise _errors.TopicNotFound(f"the store has no queue {queue_id} of {topic!r}", topic=topic)
-                status = cmq_queue_read(queue, start, cmq_store_confirmed(self._store), units, <uint32_t>max(limit, 0), &count, &next_offset)
+                status = cmq_queue_read(queue, start, cmq_store_confirmed(self._store), units, <uint32_t>max(limit, 0),
+                                        &count, &next_offset)
             finally:
                 self.leave()
             _check(status)
-            return [(units[i].offset, units[i].phy, units[i].bytes, units[i].tags_code, units[i].count) for i in range(count)], next_offset
+            return [(units[i].offset, units[i].phy, units[i].bytes, units[i].tags_code,
+                     units[i].count) for i in range(count)], next_offset
         finally:
             free(units)
 
@@ -716,7 +759,8 @@ cdef class StoreHandle:
             return message
         elements = _unwrapped(message, offset, offset + 1)
         if not elements:
-            raise _errors.CorruptRecord(f"the inner batch at {message._physical_offset} has no message for the queue offset {offset}",
+            raise _errors.CorruptRecord(f"the inner batch at {message._physical_offset} has no message for the queue "
+                                        f"offset {offset}",
                                         offset=message._physical_offset)
         return elements[0]
 
@@ -727,7 +771,8 @@ cdef class StoreHandle:
         cdef cmq_status status
         self.enter()
         with nogil:
-            status = cmq_store_offset_at(self._store, name, queue_id, time_ms, CMQ_BOUNDARY_UPPER if upper else CMQ_BOUNDARY_LOWER, &offset)
+            status = cmq_store_offset_at(self._store, name, queue_id, time_ms, CMQ_BOUNDARY_UPPER if upper
+                                         else CMQ_BOUNDARY_LOWER, &offset)
         self.leave()
         _check_topic(status, topic)
         return offset
@@ -805,7 +850,8 @@ cdef bint _is_of_topic(const cmq_queue *queue, cmq_slice topic) noexcept nogil:
 
 cdef _Column _matching(_Column column, Py_ssize_t count):
     if column.count not in (-1, count):
-        raise _errors.InvalidArgument(f"{column.name} and bodies must be of one length, not {column.count:,} and {count:,}")
+        raise _errors.InvalidArgument(f"{column.name} and bodies must be of one length, not {column.count:,} and "
+                                      f"{count:,}")
     return column
 
 

@@ -35,13 +35,15 @@ cdef cmq_slice _slice_of_value(object value, str what) except *:
 
 
 cdef inline int _check_tag(cmq_slice tag, str name, Py_ssize_t at=-1) except -1:
-    """Refuse a tag that no subscription could ever name: "||" divides tags there, and blanks around them are taken off."""
+    """Refuse a tag that no subscription could ever name: "||" divides tags there, and blanks around them are taken off.
+    """
     return 0 if _is_plain_tag(tag) else _look_at_tag(tag, _place(name, at))
 
 
 cdef inline bint _is_plain_tag(cmq_slice tag) noexcept:
     """Whether a tag is one that needs no second look."""
-    return tag.bytes == 0 or (tag.data[0] > 0x20 and tag.data[tag.bytes - 1] > 0x20 and memchr(tag.data, b'|', tag.bytes) is NULL)
+    return tag.bytes == 0 or (tag.data[0] > 0x20 and tag.data[tag.bytes - 1] > 0x20
+                              and memchr(tag.data, b'|', tag.bytes) is NULL)
 
 
 def check_tag(str tag not None):
@@ -56,10 +58,12 @@ def check_tag(str tag not None):
 cdef int _look_at_tag(cmq_slice tag, str place) except -1:
     cdef str text = _text(tag)
     if "||" in text:
-        raise _errors.InvalidArgument(f"{place} is {text!r}: a message has one tag, and || divides tags where they are asked for, so that no "
+        raise _errors.InvalidArgument(f"{place} is {text!r}: a message has one tag, and || divides tags where they "
+                                      f"are asked for, so that no "
                                       "reader could ask for this one. Give one tag; keys and properties may be several")
     if tag.data[0] <= 0x20 or tag.data[tag.bytes - 1] <= 0x20:
-        raise _errors.InvalidArgument(f"{place} is {text!r}: blanks around a tag are taken off where it is asked for, so that no reader could "
+        raise _errors.InvalidArgument(f"{place} is {text!r}: blanks around a tag are taken off where it is asked for, "
+                                      f"so that no reader could "
                                       "ask for this one. Give it without them")
     return 0
 
@@ -80,7 +84,8 @@ cdef object _joined_keys(object keys, str name, Py_ssize_t at=-1):
         elif not isinstance(key, str):
             raise TypeError(f"{_place(name, at)} has a {type(key).__name__}; a key must be str or bytes")
         if not key or " " in key:
-            raise _errors.InvalidArgument(f"{_place(name, at)}: the key {key!r} is empty or holds a space, which divides keys")
+            raise _errors.InvalidArgument(f"{_place(name, at)}: the key {key!r} is empty or holds a space, which "
+                                          f"divides keys")
         pieces.append(key)
     return " ".join(pieces)
 
@@ -136,7 +141,8 @@ cdef bytes _encode_properties(object properties, bint with_own=False):
             raise _errors.InvalidArgument(f"give {name} as the argument {name.lower()}, not among the properties")
         if not isinstance(value, (str, bytes)):
             raise TypeError(f"the property {name!r} must be str or bytes, not {type(value).__name__}")
-        _check(cmq_property_append(buffer, sizeof(buffer), &used, _slice_of_value(name, "a property's name"), _slice_of_value(value, "")))
+        _check(cmq_property_append(buffer, sizeof(buffer), &used, _slice_of_value(name, "a property's name"),
+                                   _slice_of_value(value, "")))
     return PyBytes_FromStringAndSize(<const char *>buffer, <Py_ssize_t>used)
 
 

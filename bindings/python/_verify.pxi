@@ -1,5 +1,5 @@
-# verify_store and repair_store: the engine's verification and repair, with callbacks into Python. cometmq.store.verification and .repairing define
-# the severities and choices.
+# verify_store and repair_store: the engine's verification and repair, with callbacks into Python.
+# cometmq.store.verification and .repairing define the severities and choices.
 
 _SEVERITIES = ("note", "repairable", "damaged")
 
@@ -169,16 +169,20 @@ def verify_store(StoreHandle handle not None, on_problem=None, on_progress=None)
     }
 
 
-def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_damage=False, bint fill_damage=False, wants=None, on_progress=None,
-                 on_damage=None, int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
+def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_damage=False, bint fill_damage=False,
+                 wants=None, on_progress=None,
+                 on_damage=None, int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0,
+                 int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), delay_levels=None, batch_topics=(),
-                 bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, bint check_property_crc=False):
+                 bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False,
+                 bint check_property_crc=False):
     """Rebuild queues and index from a store's log; see csrc/store/check/cmq_repair.h.
 
     Args:
         path: a store that nobody has open.
         wants: called with a topic that has no queue file: returns whether to build it from its records. None: yes.
-        on_progress: called every few MiB with bytes done and in all; False ends the repair and leaves the store as it was.
+        on_progress: called every few MiB with bytes done and in all; False ends the repair and leaves the store as it
+        was.
         on_damage: called with physical offset, bytes and reason of each damaged place.
     """
     import os

@@ -15,7 +15,8 @@ cdef tuple _command_tuple(const cmq_frame *frame, const cmq_command *command):
         # An empty value in the binary format is null, and means the same as an absent one.
         if command.fields[i].value.data is not NULL:
             fields[_text(command.fields[i].name)] = _text(command.fields[i].value)
-    return (command.code, command.language, command.version, command.opaque, command.flag, _text_or_none(command.remark), fields,
+    return (command.code, command.language, command.version, command.opaque, command.flag,
+            _text_or_none(command.remark), fields,
             PyBytes_FromStringAndSize(<const char *>frame.body.data, <Py_ssize_t>frame.body.bytes), <int>command.format)
 
 
@@ -30,7 +31,8 @@ cdef tuple _decode_frame(cmq_slice bytes_of_frame):
         raise _errors.CorruptRecord(f"{_counted(bytes_of_frame.bytes, 'byte')} of a frame that has at least {needed:,}")
     _check(status)
     if frame.bytes != bytes_of_frame.bytes:
-        raise _errors.CorruptRecord(f"{_counted(bytes_of_frame.bytes - frame.bytes, 'byte')} behind the frame", offset=frame.bytes)
+        raise _errors.CorruptRecord(f"{_counted(bytes_of_frame.bytes - frame.bytes, 'byte')} behind the frame",
+                                    offset=frame.bytes)
     if frame.header.bytes > _SCRATCH_BYTES:
         scratch = <uint8_t *>malloc(frame.header.bytes)
         if scratch is NULL:
@@ -46,8 +48,9 @@ cdef tuple _decode_frame(cmq_slice bytes_of_frame):
 def decode_command(const uint8_t[::1] frame not None):
     """Read one whole frame, length word included.
 
-    Returns (code, language, version, opaque, flag, remark or None, fields, body, header format); the numbers of languages and formats are those of
-    the wire. Fields that are null are left out. CorruptRecord for bytes that are not exactly one frame; LimitReached for too many fields.
+    Returns (code, language, version, opaque, flag, remark or None, fields, body, header format); the numbers of
+    languages and formats are those of the wire. Fields that are null are left out. CorruptRecord for bytes that are not
+    exactly one frame; LimitReached for too many fields.
     """
     cdef cmq_slice slice
     slice.bytes = <size_t>frame.shape[0]
@@ -55,7 +58,8 @@ def decode_command(const uint8_t[::1] frame not None):
     return _decode_frame(slice)
 
 
-cdef size_t _write_command(cmq_command_writer *writer, uint8_t *into, size_t capacity, tuple head, cmq_slice remark, list fields, size_t body_bytes) except? 0:
+cdef size_t _write_command(cmq_command_writer *writer, uint8_t *into, size_t capacity, tuple head, cmq_slice remark,
+                           list fields, size_t body_bytes) except? 0:
     """Prefix and header; what is more than the capacity was not written."""
     cdef str name, value
     cmq_command_begin(writer, into, capacity, <cmq_header_format><int>head[5], head[0], head[3], head[4], remark)
@@ -66,11 +70,12 @@ cdef size_t _write_command(cmq_command_writer *writer, uint8_t *into, size_t cap
     return cmq_command_end(writer, body_bytes)
 
 
-def encode_command(int32_t code, int32_t language, int32_t version, int32_t opaque, int32_t flag, str remark, fields not None, body not None, int format):
+def encode_command(int32_t code, int32_t language, int32_t version, int32_t opaque, int32_t flag, str remark,
+                   fields not None, body not None, int format):
     """Return a whole frame, length word included.
 
-    ``fields``: a mapping of text to text. In the binary format codes and versions keep their lower 16 bits, as Java's do. InvalidArgument for what no
-    frame can hold.
+    ``fields``: a mapping of text to text. In the binary format codes and versions keep their lower 16 bits, as Java's
+    do. InvalidArgument for what no frame can hold.
     """
     cdef uint8_t near[_SCRATCH_BYTES]
     cdef cmq_command_writer writer
@@ -88,7 +93,8 @@ def encode_command(int32_t code, int32_t language, int32_t version, int32_t opaq
         note = _slice_of_text(remark)
     header_bytes = _write_command(&writer, near, _SCRATCH_BYTES, head, note, pairs, body_bytes)
     if header_bytes == 0:
-        raise _errors.InvalidArgument(f"code {code}: no frame can hold this header and a body of {_counted(body_bytes, 'byte')}")
+        raise _errors.InvalidArgument(f"code {code}: no frame can hold this header and a body of "
+                                      f"{_counted(body_bytes, 'byte')}")
     frame = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(header_bytes + body_bytes))
     into = <uint8_t *>PyBytes_AS_STRING(<PyObject *>frame)
     if header_bytes <= _SCRATCH_BYTES:

@@ -38,7 +38,7 @@ def check(name: str) -> tidy.Check:
         ("C shape", "csrc/store/cmq_a.c", "void f(void)\n{\n" + "    g();\n" * 71 + "}\n", 2),
         ("C shape", "csrc/store/cmq_a.c", "\n" * 701, 1),
         ("C shape", "tests/c/store/test_cmq_a.c", "\n" * 1001, 1),
-        ("C shape", "tests/c/store/test_cmq_a.c", "\n" + "x" * 121, 2),
+        ("columns", "tests/c/store/test_cmq_a.c", "\n" + "x" * 121, 2),
     ],
 )
 def test_each_check_sees_its_mistake(name: str, path: str, text: str, line: int) -> None:

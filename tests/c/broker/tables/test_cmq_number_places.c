@@ -1,4 +1,4 @@
-/* Tests csrc/broker/tables/cmq_number_places.c: numbers are found by their hash whatever is put and dropped around them.
+/* Tests csrc/broker/tables/cmq_number_places.c: numbers are found by their hash whatever comes and goes around them.
  * Threads: no. */
 #include "broker/tables/cmq_number_places.h"
 
