@@ -13,9 +13,10 @@
 #include "store/check/cmq_raw_queues.h"
 #include "store/check/cmq_repair.h"
 #include "store/cmq_store_internal.h"
+#include "store/marks/cmq_own_files.h"
 
-#define CMQ_REPAIR_BUILT CMQ_SIDE_FOLDER "/rebuild"
-#define CMQ_REPAIR_REMOVED CMQ_SIDE_FOLDER "/removed"
+#define CMQ_REPAIR_BUILT CMQ_OWN_FOLDER "/rebuild"
+#define CMQ_REPAIR_REMOVED CMQ_OWN_FOLDER "/removed"
 #define CMQ_REPAIR_STAMP_BYTES 40
 #define CMQ_REPAIR_FOLDERS 4
 

@@ -21,12 +21,13 @@
 #include "base/cmq_crc32.h"
 #include "store/check/cmq_repair_internal.h"
 #include "store/marks/cmq_abort.h"
+#include "store/marks/cmq_own_files.h"
 
 #define MAGIC UINT64_C(0x434D515245504149)   /* "CMQREPAI" */
 #define VERSION 1u
 #define FLAG_REMOVE_ABORT 1u
 #define JOURNAL_BYTES 200
-#define JOURNAL_NAME CMQ_SIDE_FOLDER "/repair"
+#define JOURNAL_NAME CMQ_OWN_FOLDER "/repair"
 
 _Static_assert(156 + CMQ_REPAIR_STAMP_BYTES + 4 == JOURNAL_BYTES, "the crc ends the journal");
 _Static_assert(40 + CMQ_CHECKPOINT_KNOWN_BYTES == 80, "the checkpoint's known bytes");
@@ -114,7 +115,7 @@ cmq_status cmq_repair_write_journal(cmq_fs *fs, const char *root, const cmq_repa
     encode(journal, at);
     cmq_status status = cmq_path_join(path, root, JOURNAL_NAME);
     if (status == CMQ_OK) status = cmq_path_join(draft, root, JOURNAL_NAME ".tmp");
-    if (status == CMQ_OK) status = cmq_path_join(folder, root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_path_join(folder, root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = cmq_file_open(fs, draft, CMQ_OPEN_CREATE, &file);
     if (status != CMQ_OK) return status;
     status = cmq_file_resize(file, 0);
@@ -266,8 +267,8 @@ static cmq_status CMQ_MUST_CHECK swap_sums(const swap *of)
 {
     char built[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
     cmq_file_info info;
-    cmq_status status = cmq_path_join(built, of->built, CMQ_SIDE_FOLDER "/sums");
-    if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_SIDE_FOLDER "/sums");
+    cmq_status status = cmq_path_join(built, of->built, CMQ_OWN_FOLDER "/sums");
+    if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_OWN_FOLDER "/sums");
     if (status != CMQ_OK || cmq_fs_stat(of->fs, built, &info) != CMQ_OK) return status;
     status = cmq_repair_remove_tree(of->fs, path);
     return status == CMQ_OK ? cmq_fs_rename(of->fs, built, path) : status;
@@ -304,7 +305,7 @@ static cmq_status CMQ_MUST_CHECK forget_journal(const swap *of)
     char path[CMQ_PATH_BYTES];
     cmq_status status = cmq_path_join(path, of->root, JOURNAL_NAME);
     if (status == CMQ_OK) status = cmq_fs_remove(of->fs, path);
-    if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(of->fs, path);
     /* The rest of the building is of no use now. */
     if (status == CMQ_OK) status = cmq_repair_remove_tree(of->fs, of->built);

@@ -225,7 +225,7 @@ static bool page_is_known(const follow_page *page)
 static cmq_status map_page(cmq_fs *fs, const char *root, cmq_open_mode mode, cmq_follow *follow)
 {
     char path[CMQ_PATH_BYTES];
-    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/follow");
+    cmq_status status = cmq_path_join(path, root, CMQ_OWN_FOLDER "/follow");
     if (status != CMQ_OK) return status;
     status = cmq_file_open(fs, path, mode, &follow->file);
     if (status != CMQ_OK) return status;
@@ -272,7 +272,7 @@ cmq_status cmq_follow_take(cmq_fs *fs, const char *root, cmq_follow **follow_out
 {
     *follow_out = NULL;
     char folder[CMQ_PATH_BYTES];
-    cmq_status status = cmq_path_join(folder, root, CMQ_SIDE_FOLDER);
+    cmq_status status = cmq_path_join(folder, root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_make_directory(fs, folder);
     if (status != CMQ_OK) return status;
     cmq_follow *follow = calloc(1, sizeof *follow);

@@ -179,7 +179,7 @@ static cmq_status read_newest(cmq_file *file, wanted which, cmq_durable_point *p
 static cmq_status open_to_read(cmq_fs *fs, const char *root, char path[CMQ_PATH_BYTES], cmq_file **file_out)
 {
     *file_out = NULL;
-    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    cmq_status status = cmq_path_join(path, root, CMQ_OWN_FOLDER "/point");
     if (status == CMQ_OK) status = cmq_file_open(fs, path, CMQ_OPEN_READ, file_out);
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
@@ -243,7 +243,7 @@ static cmq_status prepare(cmq_fs *fs, const char *root, cmq_file *file)
     if (status == CMQ_OK) status = cmq_file_reserve(file, 0, SLOTS * SLOT_STEP);
     if (status == CMQ_OK) status = cmq_file_sync(file);
     char folder[CMQ_PATH_BYTES];
-    if (status == CMQ_OK) status = cmq_path_join(folder, root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_path_join(folder, root, CMQ_OWN_FOLDER);
     return status != CMQ_OK ? status : cmq_fs_sync_directory(fs, folder);
 }
 
@@ -251,9 +251,9 @@ cmq_status cmq_durable_point_open(cmq_fs *fs, const char *root, cmq_durable_poin
 {
     *file_out = NULL;
     char path[CMQ_PATH_BYTES];
-    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER);
+    cmq_status status = cmq_path_join(path, root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_make_directory(fs, path);
-    if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_OWN_FOLDER "/point");
     if (status != CMQ_OK) return status;
     cmq_durable_point_file *opened = calloc(1, sizeof *opened);
     if (opened == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to open %s", path);
@@ -303,10 +303,10 @@ void cmq_durable_point_close(cmq_durable_point_file *file)
 cmq_status cmq_durable_point_forget(cmq_fs *fs, const char *root)
 {
     char path[CMQ_PATH_BYTES];
-    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    cmq_status status = cmq_path_join(path, root, CMQ_OWN_FOLDER "/point");
     if (status != CMQ_OK) return status;
     status = cmq_fs_remove(fs, path);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
-    if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_OWN_FOLDER);
     return status != CMQ_OK ? status : cmq_fs_sync_directory(fs, path);
 }

@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 
-#define MARK_NAME CMQ_SIDE_FOLDER "/fenced"
+#include "store/marks/cmq_own_files.h"
+
+#define MARK_NAME CMQ_OWN_FOLDER "/fenced"
 #define CHUNK_BYTES (INT64_C(1) << 20)
 
 void cmq_fence_mark(cmq_store *store)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "store/index/cmq_index.h"
+#include "store/marks/cmq_durable_point.h"
 #include "store/marks/cmq_own_files.h"
 
 #define QUEUE_FILES_LOOKED_AT 8      /* of each kind of queue */
@@ -400,7 +401,7 @@ static cmq_status look_at_root(probe *look, char *const *names, size_t count)
             return cmq_fail(CMQ_ERR_NOT_STORE,
                             "%s/%s is a DLedger log (enableDLegerCommitLog=true): only the plain commit log is read",
                             look->root, names[i]);
-        if (strcmp(names[i], CMQ_SIDE_FOLDER) != 0 && strcmp(names[i], "lock") != 0) layout->is_empty = false;
+        if (strcmp(names[i], CMQ_OWN_FOLDER) != 0 && strcmp(names[i], "lock") != 0) layout->is_empty = false;
     }
     layout->has_abort = is_among("abort", names, count);
     layout->is_store = is_among("commitlog", names, count) || is_among("consumequeue", names, count) ||

@@ -85,9 +85,9 @@ static cmq_status CMQ_MUST_CHECK write_ahead(cmq_offset_journal *log)
 static cmq_status CMQ_MUST_CHECK make_file(cmq_offset_journal *log, const cmq_offset_journal_basis *basis)
 {
     char folder[CMQ_PATH_BYTES], fresh[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
-    cmq_status status = path_of(folder, log->root, CMQ_SIDE_FOLDER);
-    if (status == CMQ_OK) status = path_of(fresh, log->root, CMQ_SIDE_FOLDER "/progress.new");
-    if (status == CMQ_OK) status = path_of(path, log->root, CMQ_SIDE_FOLDER "/progress");
+    cmq_status status = path_of(folder, log->root, CMQ_OWN_FOLDER);
+    if (status == CMQ_OK) status = path_of(fresh, log->root, CMQ_OWN_FOLDER "/progress.new");
+    if (status == CMQ_OK) status = path_of(path, log->root, CMQ_OWN_FOLDER "/progress");
     if (status == CMQ_OK) status = cmq_fs_make_directory(log->fs, folder);
     if (status == CMQ_OK) status = cmq_file_open(log->fs, fresh, CMQ_OPEN_CREATE, &log->file);
     if (status == CMQ_OK) status = cmq_file_resize(log->file, 0);
@@ -135,7 +135,7 @@ void cmq_offset_journal_close(cmq_offset_journal *log)
 cmq_status cmq_offset_journal_forget(cmq_fs *fs, const char *root)
 {
     char path[CMQ_PATH_BYTES];
-    cmq_status status = path_of(path, root, CMQ_SIDE_FOLDER "/progress");
+    cmq_status status = path_of(path, root, CMQ_OWN_FOLDER "/progress");
     if (status != CMQ_OK) return status;
     status = cmq_fs_remove(fs, path);
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
@@ -340,7 +340,7 @@ static cmq_status CMQ_MUST_CHECK load(cmq_fs *fs, const char *root, uint8_t **da
     cmq_file_info info;
     *data_out = NULL;
     *bytes_out = 0;
-    cmq_status status = path_of(path, root, CMQ_SIDE_FOLDER "/progress");
+    cmq_status status = path_of(path, root, CMQ_OWN_FOLDER "/progress");
     if (status == CMQ_OK) status = cmq_file_open(fs, path, CMQ_OPEN_READ, &file);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK) return status;

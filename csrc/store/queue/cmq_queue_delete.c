@@ -76,7 +76,7 @@ static cmq_queuefiles *files_of(cmq_queue *queue, cmq_queuefolder folder)
 
 static cmq_status CMQ_MUST_CHECK trash_path(const cmq_queues *set, char into[CMQ_PATH_BYTES])
 {
-    return cmq_path_join(into, set->root, CMQ_SIDE_FOLDER "/deleted");
+    return cmq_path_join(into, set->root, CMQ_OWN_FOLDER "/deleted");
 }
 
 /* Is everything in a topic's folder of queues that were deleted? */

@@ -26,7 +26,7 @@
 
 #define PAGE_UNITS 205                     /* 4 KiB and a little: a file's first page covers its first block */
 #define WALK_FILES 3                       /* upstream begins at the third file from the end */
-#define INCOMPLETE_NAME CMQ_SIDE_FOLDER "/incomplete"
+#define INCOMPLETE_NAME CMQ_OWN_FOLDER "/incomplete"
 
 /* ---- the end of a queue ---- */
 
@@ -391,14 +391,14 @@ static cmq_status CMQ_MUST_CHECK mark_incomplete(cmq_queues *queues)
     if (queues->incomplete) return CMQ_OK;
     queues->incomplete = true;
     if (queues->read_only) return CMQ_OK;
-    cmq_status status = cmq_path_join(path, queues->root, CMQ_SIDE_FOLDER);
+    cmq_status status = cmq_path_join(path, queues->root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_make_directory(queues->fs, path);
     if (status == CMQ_OK) status = cmq_path_join(path, queues->root, INCOMPLETE_NAME);
     if (status == CMQ_OK) status = cmq_file_open(queues->fs, path, CMQ_OPEN_CREATE, &file);
     if (status != CMQ_OK) return status;
     status = cmq_file_sync(file);
     cmq_file_close(file);
-    if (status == CMQ_OK) status = cmq_path_join(path, queues->root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_path_join(path, queues->root, CMQ_OWN_FOLDER);
     return status == CMQ_OK ? cmq_fs_sync_directory(queues->fs, path) : status;
 }
 

@@ -32,7 +32,7 @@ static int64_t block_count(const cmq_queue *queue)
 
 cmq_status cmq_queue_sums_topic_path(const cmq_queue *queue, char into[CMQ_PATH_BYTES])
 {
-    const cmq_status status = cmq_path_join(into, queue->set->root, CMQ_SIDE_FOLDER "/sums");
+    const cmq_status status = cmq_path_join(into, queue->set->root, CMQ_OWN_FOLDER "/sums");
     return status != CMQ_OK ? status : cmq_path_join(into, into, queue->topic->name);
 }
 

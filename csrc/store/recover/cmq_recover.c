@@ -27,6 +27,7 @@
 #include "store/log/cmq_log_walk.h"
 #include "store/marks/cmq_abort.h"
 #include "store/marks/cmq_fence.h"
+#include "store/marks/cmq_own_files.h"
 #include "store/recover/cmq_removed.h"
 
 #define QUEUES_REMEMBERED 1024u
@@ -69,7 +70,7 @@ cmq_status cmq_store_refuse_lost_log(cmq_store *store)
     return cmq_fail_at(CMQ_ERR_CORRUPT, 0,
                        "the commit log has no segment file, but messages were on disk: all of its files are missing. "
                        "Put them back (is their disk mounted?). "
-                       "If they were removed on purpose, remove checkpoint and " CMQ_SIDE_FOLDER
+                       "If they were removed on purpose, remove checkpoint and " CMQ_OWN_FOLDER
                        "/point in %s too, and the store begins anew",
                        store->root);
 }
