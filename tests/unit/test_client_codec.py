@@ -315,7 +315,7 @@ def test_a_large_answer_is_parsed_without_the_lock_alike() -> None:
 )
 def test_answers_that_say_too_little(request_: Any, fields: dict[str, str], name: str) -> None:
     answer = Command(code=0, fields=fields, flag=1)
-    with pytest.raises(MalformedCommand, match=f"answer 0 .*{name}"):
+    with pytest.raises(MalformedCommand, match=f"answer 0: .*{name}"):
         read_answer(request_, answer.encode())
     refusal = read_answer(request_, Command(code=1, remark="no", flag=1).encode())
     assert (refusal.code, refusal.remark) == (1, "no")

@@ -148,9 +148,7 @@ class WireBatchWriter(DataSourceArrowWriter):
         if self._job.door is not None:
             self._job.abandon(self._job.door.broker, self._job.job)
         else:
-            _log.warning(
-                "the write failed; rows that were sent stay. Written again with the same jobId, twins have one id"
-            )
+            _log.warning("the write failed; sent rows stay. Written again with the same jobId, they have the same ids")
 
 
 class WireStreamWriter(DataSourceStreamArrowWriter):
