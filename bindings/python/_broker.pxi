@@ -783,6 +783,7 @@ cdef cmq_offset_asker _offset_asker(bytes address) except *:
     cdef cmq_offset_asker asker
     cdef cmq_record_host host
     memset(&asker, 0, sizeof(asker))
+    asker.now_ns = _monotonic_ms() * 1000000   # the loops' clock
     if address is not None:
         _set_host(&host, address, 0)
         asker.network = cmq_net_network_of(&host)

@@ -297,16 +297,18 @@ static void add_shares(cmq_loop *loop, const net_conn_list *list, address_share 
 }
 
 /* Of the address: the connection that has its share or more and took nothing for the longest time, or else the one that
- * has most. */
+ * has most: `most`, with so many bytes, or one of this list. */
 static cmq_conn *find_greedy(cmq_loop *loop, const net_conn_list *list, uint32_t bucket, const address_share *of,
-                             cmq_conn *most)
+                             cmq_conn *most, uint64_t *most_bytes)
 {
     for (cmq_conn *conn = at_place(loop, list->oldest); conn != NULL; conn = at_place(loop, conn->newer)) {
         if (net_address_bucket(&conn->peer) != bucket) continue;
         const uint64_t bytes = buffered_of(conn);
         if (bytes > 0 && bytes >= of->bytes / of->conns && loop->now_ns - conn->active_ns > loop->net->idle_slack_ns)
             return conn;
-        if (bytes > 0 && (most == NULL || bytes > buffered_of(most))) most = conn;
+        if (bytes <= *most_bytes) continue;
+        most = conn;
+        *most_bytes = bytes;
     }
     return most;
 }
@@ -319,12 +321,14 @@ bool loop_make_memory(cmq_loop *loop)
     uint32_t bucket = 0;
     for (uint32_t i = 1; i < NET_ADDRESS_BUCKETS; i++)
         if (shares[i].bytes > shares[bucket].bytes) bucket = i;
-    cmq_conn *conn = find_greedy(loop, &loop->idle, bucket, &shares[bucket], NULL);
-    conn = find_greedy(loop, &loop->half_closed, bucket, &shares[bucket], conn);
+    uint64_t most_bytes = 0;
+    cmq_conn *conn = find_greedy(loop, &loop->idle, bucket, &shares[bucket], NULL, &most_bytes);
+    conn = find_greedy(loop, &loop->half_closed, bucket, &shares[bucket], conn, &most_bytes);
     if (conn == NULL) return false;
     conn_close(conn, conn_unsent(conn) > 0 ? &loop->counts.closed_slow_reader : &loop->counts.closed_memory);
     conn_drop_output(conn);
-    if (conn != loop->reading) conn_drop_input(conn);
+    /* Frames that the handler saw in this turn are in use until its end: conn_finish frees those. */
+    if (conn != loop->reading && conn->input != NULL && conn->input->begin == 0) conn_drop_input(conn);
     return true;
 }
 

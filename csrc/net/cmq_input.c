@@ -96,6 +96,7 @@ static bool make_input(cmq_conn *conn, size_t room)
     conn->input = (net_input *)(void *)block;
     conn->input->conn = conn;
     conn->input->listed = false;
+    conn->input->begin = conn->input->end = 0;
     return true;
 }
 
@@ -106,6 +107,7 @@ static void keep_rest(cmq_conn *conn, cmq_slice rest, size_t needed)
     const size_t room = needed / 2 > rest.bytes ? rest.bytes * 2 : needed > rest.bytes ? needed : rest.bytes;
     if (conn->input == NULL ? !make_input(conn, room) : input_room(conn->input) < room && !grow_input(conn, room))
         return;
+    if ((conn->flags & CONN_CLOSING) != 0) return;   /* it had most of the memory, and made room for itself */
     net_input *input = conn->input;
     input->begin = 0;
     input->end = rest.bytes;

@@ -228,11 +228,11 @@ class StagedWrites:
         try:
             await self._on_disk(caller, lambda: self._write(name, file, position, crc, body))
         except BaseException:
-            # Where the same piece was sent twice and the other one was written, the next piece is refused as a gap, and
-            # its task runs again.
-            if job.ends[file] == after:
+            # Pieces behind it lie behind a gap now, so the file ends before it; its task sends them again, or runs
+            # again. So it does where the same piece was sent twice and the other one was written.
+            if job.ends[file] > before:
+                job.size -= job.ends[file] - before
                 job.ends[file] = before
-                job.size -= after - before
             raise
         finally:
             job.busy -= 1
