@@ -427,8 +427,12 @@ cmq_status cmq_queues_complete(cmq_queues *queues)
     if (!queues->incomplete) return CMQ_OK;
     cmq_status status = cmq_path_join(path, queues->root, INCOMPLETE_NAME);
     if (status == CMQ_OK) status = cmq_fs_remove(queues->fs, path);
-    if (status == CMQ_OK || status == CMQ_ERR_NOT_FOUND) queues->incomplete = false;
-    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+    if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
+    /* Or a power loss could bring the mark back: the whole log would be read again, and deleted topics with it. */
+    if (status == CMQ_OK) status = cmq_path_join(path, queues->root, CMQ_OWN_FOLDER);
+    if (status == CMQ_OK) status = cmq_fs_sync_directory(queues->fs, path);
+    if (status == CMQ_OK) queues->incomplete = false;
+    return status;
 }
 
 /* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else the queue ends
