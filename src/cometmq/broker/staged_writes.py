@@ -73,14 +73,21 @@ class _Job:
         ends: bytes of each file, room that is reserved for pieces under way counted in.
         size: bytes of all of them.
         busy: requests that work on its folder now, commits left out.
-        sealed: it was committed; nothing is added any more.
+        commits: requests that commit it now.
+        is_committed: its work was left for the store's writer.
     """
 
     changed_ms: int
     ends: dict[str, int] = field(default_factory=dict)
     size: int = 0
     busy: int = 0
-    sealed: bool = False
+    commits: int = 0
+    is_committed: bool = False
+
+    @property
+    def sealed(self) -> bool:
+        """Nothing is added any more: it was committed, or a commit is under way."""
+        return self.is_committed or self.commits > 0
 
 
 class StagedWrites:
@@ -114,7 +121,7 @@ class StagedWrites:
         waiting = self._folder.waiting()
         for name in self._folder.jobs(_WIRE):
             ends = self._folder.sizes(name)
-            self._jobs[name] = _Job(self._now_ms(), ends, sum(ends.values()), sealed=name in waiting)
+            self._jobs[name] = _Job(self._now_ms(), ends, sum(ends.values()), is_committed=name in waiting)
 
     async def sweep(self) -> None:
         """Give up jobs that nobody has been heard of for, and forget those that are gone."""
@@ -267,18 +274,18 @@ class StagedWrites:
         queues = settings.default_topic_queue_nums if may_make else 0
         work = await read_apart(request, caller, lambda body: _work_of(body, queues))
         job = self._jobs.get(work.folder)
-        was_sealed = job is not None and job.sealed
         if job is not None:
             if job.busy:
                 raise Refusal(ResponseCode.SYSTEM_BUSY, f"pieces of {work.folder} are still being written")
-            job.sealed = True
+            job.commits += 1
             job.changed_ms = self._now_ms()
         try:
             name, is_new = await self._on_disk(caller, lambda: self._leave(work, job))
-        except BaseException:
             if job is not None:
-                job.sealed = was_sealed
-            raise
+                job.is_committed = True
+        finally:
+            if job is not None:
+                job.commits -= 1
         if name is not None and not await self._applied(caller, name):
             return ok(request, fields={"outcome": "waiting"})
         reason = None if name is None else await self._on_disk(caller, lambda: self._failure(name, work))

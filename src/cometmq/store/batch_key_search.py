@@ -32,6 +32,7 @@ class BatchKeySearch(Iterator[Message]):
     def __next__(self) -> Message:
         """Return the next older message or record."""
         if self._left == 0:
+            self._messages.close()
             raise StopIteration
         if self._message is None:
             self._message = self._next_message()

@@ -534,6 +534,21 @@ def test_many_commits_at_once_leave_the_work_once(rig: Rig) -> None:
     assert bodies(rig) == [b"first", b"a"]
 
 
+def test_commits_at_once_that_fail_leave_the_job_open(rig: Rig) -> None:
+    content = arrow(b"a")
+    begin(rig)
+    assert put(rig, content[:10]).code == ResponseCode.SUCCESS  # a part of it
+
+    async def race() -> list[Command]:
+        return await asyncio.gather(
+            *(rig.ask(RequestCode.COMMIT_STAGED_JOB, body=commit_body(entry(content))) for _ in range(2))
+        )
+
+    assert all(answer.code != ResponseCode.SUCCESS for answer in asyncio.run(race()))
+    assert put(rig, content[10:], 10).code == ResponseCode.SUCCESS
+    assert outcome(commit(rig, entry(content))) == "done"
+
+
 def test_a_disk_that_is_nearly_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(rig)
     space = SimpleNamespace(f_blocks=1000, f_bfree=50, f_bavail=40)

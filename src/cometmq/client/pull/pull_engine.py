@@ -416,8 +416,17 @@ class PullEngine(ConsumerFacts):
                 self._rebalance.queues.pop(assigned.queue, None)
         if self._store is not None:
             for assigned in gone:
-                await self._store.persist(assigned.queue)
-                self._store.remove(assigned.queue)
+                await self._persist_last(self._store, assigned.queue)
+
+    @staticmethod
+    async def _persist_last(store: OffsetStore, queue: MessageQueue) -> None:
+        """Commit a queue that goes; a failure concerns this queue alone: the brokers of others may be there."""
+        try:
+            await store.persist(queue)
+        except Error as error:
+            _log.warning("cannot commit the offset of %s: %s", queue, error)
+        finally:
+            store.remove(queue)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that this consumer has now."""

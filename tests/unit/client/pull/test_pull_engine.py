@@ -495,3 +495,33 @@ def test_queue_that_goes_has_its_finished_messages_committed(how: str) -> None:
         await engine.close(commit=False)
 
     _virtually(test)
+
+
+def test_a_queue_that_cannot_be_committed_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(world: _World) -> None:
+        for queue_id in (0, 1):
+            world.fill(2, queue_id=queue_id)
+        engine = await world.started(0, 1, consume_from_where=FIRST)
+        given = [await world.bodies(engine), await world.bodies(engine)]
+        assert sorted(given) == [[0, 1], [0, 1]]
+        await engine.commit(None, wait=True)
+        store = engine._store
+        assert store is not None
+        persist = store.persist
+
+        async def half(queue: MessageQueue, *, wait: bool = False) -> None:
+            if queue.queue_id == 0:
+                raise RouteNotFound("no broker")
+            await persist(queue, wait=wait)
+
+        monkeypatch.setattr(store, "persist", half)
+        world.broker.offsets["g", "t", 1] = 0
+        await engine.assign([], "*", expression_type="TAG")
+        await asyncio.sleep(1)
+        assert world.broker.offsets["g", "t", 1] == 2
+        assert "cannot commit the offset of" in caplog.text
+        await engine.close(commit=False)
+
+    _virtually(test)
