@@ -1,7 +1,7 @@
 /* bench_net: requests through a loop of csrc/net: 300 bytes each way over loopback, 1, 8 and 64 connections, 1 and 32
  * requests in flight on each.
  *
- * The handler answers each request with its body, so what is measured is sockets, framing, header parse and answer.
+ * The handler answers each request with its body, so the cost is sockets, framing, header parse and answer.
  * "bare echo" is a server that sends back what it reads, in the same run with the same client: the kernel's share. For
  * each both the time per request, and the CPU time of the server's thread per request. Every answer's number is
  * checked. The client has the process's first thread; on two cores or more each has one to itself. Then: how late a

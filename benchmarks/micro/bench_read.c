@@ -6,8 +6,7 @@
  * cache line of the units (scan), one load at random records (look-ups): the cost of the memory alone.
  *
  * Checked: every walk finds each message once, in order, with the sum of its body's numbers; each scan finds what a
- *          scan of our own list of
- * tags says; each look-up finds the message that was asked for.
+ *          scan of our own list of tags says; each look-up finds the message that was asked for.
  */
 #include "cmq_bench_store.h"
 #include "store/queue/cmq_tag_scan.h"

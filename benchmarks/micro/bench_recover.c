@@ -1,5 +1,5 @@
 /* bench_recover: seconds until a store is open: after a clean stop, after a crash without any durable point (all of it
- * is read again), after a crash with durable points (only what came since the last), and with a cold page cache.
+ * is read again), after a crash with durable points (only records behind the last point), and with a cold page cache.
  *
  * A crash is a process that fills the store and ends by _exit: the page cache stays, as after kill -9. Without the
  * background thread nobody makes durable points; with it they come by upstream's and our rules. Times are of the clock
@@ -10,8 +10,7 @@
  * cold: the log's and queues' pages are dropped with posix_fadvise after a sync. The host's cache may still have them.
  *
  * Checked: after each opening every message is read back with its CRC and body, keys are found, and cmq_store_opening
- *          says that what should be
- * read again was.
+ *          counts exactly the records that had to be read again.
  */
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
  *
  * Fills one queue up to N messages (async flush, batches of 4,000, no keys), then measures single appends, a restart
  * after a clean stop, look-ups at random offsets among all messages and among the newest million, and memory. With
- * --directory a fill that was interrupted goes on where it stopped; --keep leaves the store. 100 million messages take
+ * --directory an interrupted fill resumes; --keep leaves the store. 100 million messages take
  * 26 GB of disk.
  *
  * Look-ups among all messages of a store larger than memory wait for the disk; those among the newest million do not,

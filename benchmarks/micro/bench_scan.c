@@ -7,8 +7,8 @@
  * alone.
  *
  * Checked: every scan gives every row once, in order, with its own offset; an order-sensitive hash of every body byte
- *          equals that of what was
- * appended, for views and for gathered bodies; as many texts as were appended are there.
+ *          equals that of the appended bodies, for views and for gathered bodies; as many texts as were appended are
+ *          there.
  */
 #include "cmq_bench_store.h"
 #include "export/cmq_scan.h"

@@ -2,8 +2,8 @@
  *
  * The sends are what a Java client of 5.3.3 sends, 13 fields with properties that JSON escapes; names and numbers
  * differ in length from frame to frame. Beside cmq_command_parse stands a reader that looks for the ends of strings
- * byte by byte, which the bit map is measured against. Checked: both give the same fields, the readers of headers what
- * stands there, and what was written is read again.
+ * byte by byte, which the bit map is measured against. Checked: both give the same fields, the header readers return
+ * the members of the frames, and each answer that was written parses again.
  */
 #include "base/cmq_bytes.h"
 #include "cmq_bench.h"

@@ -373,8 +373,7 @@ cdef class BrokerPlane(RequestHandler):
         return removed
 
     def take_offset_changes(self):
-        """Return (group, topic, queue id, offset) of what was committed or removed (queue id -1) since the last call.
-        """
+        """Return (group, topic, queue id, offset) of each commit and removal (queue id -1) since the last call."""
         cdef cmq_offset_item rows[_OFFSET_STEP]
         cdef cmq_offset_items items
         cdef uint32_t i
@@ -523,8 +522,9 @@ cdef class BrokerPlane(RequestHandler):
         self.leave()
 
     def delay_mark(self):
-        """Return (physical offset, {level: next queue offset}): what was delivered up to the place lies before it, and
-        is on disk.
+        """Return (physical offset, {level: next queue offset}).
+
+        Every delivery that the offsets count lies before the physical offset, and is on disk.
 
         Waits for the disk, so that progress which is written down never counts a delivery that a power loss takes.
         """

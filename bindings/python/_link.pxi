@@ -545,9 +545,9 @@ cdef class Link:
     # ---- in
 
     cdef int _input_room(self) except -1:
-        """Make room behind what is there.
+        """Make room behind the bytes that wait.
 
-        It doubles as bytes come: a length that says much gets no memory for saying so.
+        The buffer doubles as bytes arrive: a large announced length alone allocates nothing.
         """
         cdef size_t used = self._input_end - self._input_begin
         cdef size_t capacity

@@ -100,8 +100,8 @@ cdef class LoadRun:
     def run(self):
         """Run to the end.
 
-        ConnectionLost, LimitReached, CorruptRecord, InvalidArgument (the broker refuses): what was measured until then
-        is in result().
+        Raises ConnectionLost, LimitReached, CorruptRecord, or InvalidArgument when the broker rejects a request;
+        result() has the figures up to then.
         """
         cdef cmq_status status
         if self._load is NULL or self._started:

@@ -92,8 +92,8 @@ _OFFSETLOG_STATES = ("none", "other", "read")
 
 
 def read_offset_log(path, tuple basis not None, cursor):
-    """Return what was found (none, other, read), the cursor behind it, and ``(group, topic, queue_id, offset)`` of its
-    commits.
+    """Return the journal's state (none, other, read), the cursor behind it, and ``(group, topic, queue_id, offset)`` of
+    its commits.
     """
     import os
     cdef bytes root = os.fsencode(os.path.realpath(path))

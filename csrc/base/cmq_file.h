@@ -216,7 +216,7 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_is_guarded(cmq_file *file,
  * (prewarming: see spec native.md 1; MADV_POPULATE_WRITE, else one write of the same value per page). Safe beside
  * threads that store into the range. It dirties the pages: reserve the range first, else a full disk may be SIGBUS
  * where the kernel is older than 5.14, and is CMQ_ERR_DISK_FULL where it is not; call it in steps of a few MiB, for a
- * sync that comes meanwhile has to write what was dirtied. */
+ * concurrent sync writes all dirty pages. */
 cmq_status CMQ_MUST_CHECK cmq_file_populate(uint8_t *address, size_t bytes);
 
 /* Read every page of a range of a mapping in, so that loads from it meet no fault. False where one cannot be read,

@@ -2,8 +2,8 @@
  *
  * A touch of such a page (an unreadable sector, a file that somebody cut, memory that went bad) is a signal that ends
  * the process. The first guarded mapping installs a handler for it. Within a guarded mapping the handler puts a page of
- * zeros in the place of the lost one, notes it, and the read goes on. Zeros are no record, no unit and no entry of the
- * store's files, and whoever copied bytes asks cmq_map_guard_is_lost before believing them. In a writable mapping the
+ * zeros in the place of the lost one and notes it, and the read continues. Zeros are no record, no unit and no entry of
+ * the store's files, and code that copied bytes asks cmq_map_guard_is_lost before using them. In a writable mapping the
  * process ends: the bytes stored there could not reach the disk. All other faults go to the handler before, or end the
  * process as they always did.
  *

@@ -18,10 +18,10 @@
 
 #include "export/cmq_scan.h"
 
-#define CMQ_SCAN_BLOCK_ROWS                                                                                            \
-    8u /* rows go through the columns in small blocks: while one is written, the heads of the next are on their way */
-#define CMQ_SCAN_BLOCK_ROWS_MAX                                                                                        \
-    128u /* where long bodies are gathered: the copying is most of it, and goes better at a stretch */
+/* Rows go through the columns in small blocks: while one is written, the heads of the next are on their way. */
+#define CMQ_SCAN_BLOCK_ROWS 8u
+/* Where long bodies are gathered: the copying is most of it, and goes better at a stretch. */
+#define CMQ_SCAN_BLOCK_ROWS_MAX 128u
 #define CMQ_SCAN_LONG_BODY_BYTES 400u
 #define CMQ_SCAN_HOMES_MAX 64u
 #define CMQ_SCAN_INLINE_BYTES 12u    /* a view holds so many bytes itself */

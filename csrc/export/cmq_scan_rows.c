@@ -15,8 +15,8 @@
 #include "store/cmq_store_internal.h"
 #include "store/record/cmq_wire_batch.h"
 
-#define AT_BODY_LENGTH                                                                                                 \
-    (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8) /* behind store host, reconsume times and prepared offset */
+/* Behind store host, reconsume times and prepared offset. */
+#define AT_BODY_LENGTH (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8)
 #define TOUCHED_BODY_BYTES (CMQ_MAP_GUARD_STEP / 2)
 #define ROOM_BYTES (UINT32_C(1) << 20)
 

@@ -2,14 +2,14 @@
  * changed.
  *
  *     connect -> first offsets of all queues (30) -> sends, so many in flight -> answers
- *                                                    pulls of every queue, held where nothing is -> messages or pops of
- *                                                    all queues -> messages -> acks, of each or of all at once
- *             -> sent messages that nobody got yet -> last offsets (30) -> where messages were acknowledged, the
- *             group's offsets (14)
+ *                                                    pulls of every queue, held where nothing is -> messages
+ *                                                    or pops of all queues -> messages -> acks, of each or of all
+ *             -> sent messages that nobody got yet -> last offsets (30)
+ *             -> where messages were acknowledged, the group's offsets (14)
  *
  * One thread, epoll, one read and one write for a burst; a request is a copy of its queue's mould with four places
- * filled in, so that what is measured is the broker. Routes and topics are the caller's: it says which queues there
- * are, and where.
+ * filled in, so that the broker is measured and not this program. Routes and topics are the caller's: it says which
+ * queues there are, and where.
  *
  * Owns:      the connections, and per queue one bit per message.
  * Invariant: a result is verified only if each accepted message has an offset of its own, the offsets of each queue

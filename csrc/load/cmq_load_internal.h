@@ -1,8 +1,7 @@
 /* cmq_load_internal: declarations private to the files of cmq_load.
  *
  * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c
- *      (consumers that
- * pull), cmq_load_pop.c (those that pop), cmq_load_offsets.c (questions, and the verdict)
+ *      (consumers that pull), cmq_load_pop.c (those that pop), cmq_load_offsets.c (questions, and the verdict)
  */
 #ifndef CMQ_LOAD_INTERNAL_H
 #define CMQ_LOAD_INTERNAL_H

@@ -244,9 +244,8 @@ struct cmq_loop {
     _Atomic uint32_t open;        /* connections, those on their way here too */
 };
 
-#define NET_ADDRESS_BUCKETS                                                                                            \
-    4096u /* connections are counted by a hash of their address: as good as by address, which are few beside that, or
-           * have few */
+/* Connections are counted by a hash of their address: as good as by address, which are few beside that, or have few. */
+#define NET_ADDRESS_BUCKETS 4096u
 
 struct cmq_net {
     cmq_net_handler handler;

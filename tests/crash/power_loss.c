@@ -26,8 +26,8 @@
 
 #define LEVEL_MAX 2          /* an image of an image is only opened and checked */
 #define PENDING_MAX 4
-#define REAL_ONE_IN                                                                                                    \
-    16 /* sessions that work on the system's files: four times slower, but with real mappings and locks */
+/* Sessions that work on the system's files: four times slower, but with real mappings and locks. */
+#define REAL_ONE_IN 16
 
 typedef struct image {
     char path[CMQ_PATH_BYTES];

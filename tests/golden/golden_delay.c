@@ -2,10 +2,9 @@
  * it delivered itself.
  *
  * Checks: for each of our deliveries that the broker had made, too, a record with the same bytes but for the queue
- *         offset, the physical offset and
- * the store time; that there are EXPECTED such records, which is all of the broker's; that cmq_delay_recover recognizes
- * each of the broker's and of ours. The store is changed: give it a copy. Exit 0: equal; 1: not, with the first
- * difference.
+ *         offset, the physical offset and the store time; that there are EXPECTED such records, which is all of the
+ *         broker's; that cmq_delay_recover recognizes each of the broker's and of ours. The store is changed: give it a
+ *         copy. Exit 0: equal; 1: not, with the first difference.
  */
 #include <inttypes.h>
 #include <stdatomic.h>

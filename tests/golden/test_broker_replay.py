@@ -206,7 +206,7 @@ def topic_of(request: Command) -> str:
 
 
 def is_left_out(request: Command, theirs: Command | None) -> bool:
-    """Tell whether to skip a request: not implemented yet, or dependent on the state of another moment or client."""
+    """Return whether to skip a request that depends on the state of another moment or client, or is not served."""
     if request.code in NOT_YET_REQUESTS or request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
         return True
     is_later = topic_of(request) in LATER_TOPICS or topic_of(request).startswith(RETRY_PREFIX)

@@ -74,9 +74,9 @@ cmq_status CMQ_MUST_CHECK cmq_delay_start(cmq_delay *delay);
 void cmq_delay_stop(cmq_delay *delay);
 void cmq_delay_destroy(cmq_delay *delay);   /* stops it, too; NULL is fine */
 
-/* Manual: deliver what is due now. *next_due_ms_out: when to call again (INT64_MAX: when something is parked).
- *         CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY,
- * CMQ_ERR_IO: some could not be delivered yet. CMQ_ERR_FENCED: never again. */
+/* Manual: deliver the messages that are due now. *next_due_ms_out: when to call again (INT64_MAX: when something is
+ * parked). CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY, CMQ_ERR_IO: some could not be delivered yet. CMQ_ERR_FENCED: never
+ * again. */
 cmq_status CMQ_MUST_CHECK cmq_delay_step(cmq_delay *delay, int64_t *next_due_ms_out);
 
 /* Look now, whatever the time: the clock that was given has moved. */

@@ -23,8 +23,8 @@
  * deliveries. */
 cmq_status CMQ_MUST_CHECK cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out, int32_t *queue_id_out);
 
-/* Fill the append of its delivery, which does not wait for the disk. `scratch` takes the properties where they have to
- * be written anew; it, the record and the target outlive the append. */
+/* Fill the append of its delivery, which does not wait for the disk. `scratch` takes the properties if they must be
+ * rewritten; it, the record and the target outlive the append. */
 #define CMQ_DELAY_SCRATCH_BYTES (CMQ_PROPERTY_BYTES_MAX + 1)
 cmq_status CMQ_MUST_CHECK cmq_delay_make_append(const cmq_record_view *parked, cmq_slice topic, int32_t queue_id,
                                                 uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES], cmq_append *append_out);

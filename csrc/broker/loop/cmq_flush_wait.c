@@ -1,7 +1,8 @@
 /* cmq_flush_wait: the thread that waits for the disk in the place of the loops, under sync flush.
  *
- *     loop: append without waiting -> cmq_flush_wait_for(end) -> … turn goes on … this thread: cmq_store_wait(end): the
- *     store's group commit, one sync for all that came meanwhile -> wake every loop -> cmq_send_settle
+ *     loop:        append without waiting -> cmq_flush_wait_for(end) -> … the turn continues …
+ *     this thread: cmq_store_wait(end), the store's group commit: one sync for all appends up to now -> wake every loop
+ *                  -> cmq_send_settle
  *
  * A failure needs no word of its own: the store is fenced then, and settling sees that.
  *

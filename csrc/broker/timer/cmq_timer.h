@@ -113,8 +113,8 @@ cmq_status cmq_timer_stop(cmq_timer *timer);
 void cmq_timer_destroy(cmq_timer *timer);   /* without writing: stop it before; NULL is fine */
 
 /* Manual: enter what was parked, deliver what is due, write the files when it is time. *next_due_ms_out: when to call
- *         again (INT64_MAX: when something
- * is parked). CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY, CMQ_ERR_IO: some is left to do. CMQ_ERR_FENCED: never again. */
+ * again (INT64_MAX: when something is parked). CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY, CMQ_ERR_IO: some is left to do.
+ * CMQ_ERR_FENCED: never again. */
 cmq_status CMQ_MUST_CHECK cmq_timer_step(cmq_timer *timer, int64_t *next_due_ms_out);
 
 /* Look now, whatever the time: the clock that was given has moved. */

@@ -98,8 +98,8 @@ static cmq_status reserve(cmq_log *log, int64_t bytes)
 static uint8_t zeros[TOUCH_BYTES_MAX];   /* never written */
 
 /* Mapped: make pages ahead of the next bytes, where they are cold. The map is advised as random, so a store into a cold
- *         page would fault in that
- * page alone. A steady writer gets ever larger pages, up to 1 MiB; a store of a few messages touches 64 KiB. */
+ * page would fault in that page alone. A steady writer gets ever larger pages, up to 1 MiB; a store of a few messages
+ * touches 64 KiB. */
 static cmq_status touch(cmq_log *log, int64_t bytes)
 {
     const int64_t start = cmq_segment_start(log->current), warm_end = start + cmq_segment_warm(log->current);

@@ -4,8 +4,8 @@
  * without communicating. Numbers rise in the order of the log. Offsets are foreseen, by counting.
  *
  * Generation: messages that were handed over but did not survive a crash give their numbers to others; the body says
- *             which generation wrote it,
- * so a stale record behind a cut is never mistaken for the new one of its number.
+ *             which generation wrote it, so a stale record behind a cut is never mistaken for the new one of its
+ *             number.
  * Checks return false and say why, so that a test may also expect a failure.
  */
 #ifndef CMQ_LEDGER_H
@@ -19,8 +19,8 @@
 #define LEDGER_TOPICS 4
 #define LEDGER_QUEUES 3
 #define LEDGER_LIGHT 2                  /* light queues, %LMQ%0 and %LMQ%1 */
-#define LEDGER_INNER_TOPIC                                                                                             \
-    "topic-3" /* with inner batches, where the ledger has them: a topic with queue.type=BatchCQ */
+/* With inner batches, where the ledger has them: a topic with queue.type=BatchCQ. */
+#define LEDGER_INNER_TOPIC "topic-3"
 #define LEDGER_GROUP 64u                /* messages of one topic and kind: the maximum of one call */
 #define LEDGER_BODY_MIN 16u
 #define LEDGER_WHY_BYTES 400

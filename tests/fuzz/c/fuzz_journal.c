@@ -2,8 +2,8 @@
  * they count.
  *
  * Input: a byte, then the file. Bit 0 of the byte: the file's head is the input's, too; else a sound one comes before
- *        it. Bit 1: sums of records are as the
- * input says; else they are made right, so that what stands behind a sum is reached.
+ *        it. Bit 1: sums of records are as the input says; else they are made right, so that what stands behind a sum
+ *        is reached.
  *
  * Properties: reading ends and never fails; each entry lies inside the file and has a queue and an offset that could
  *             be; a second reading from the cursor finds nothing more.

@@ -3,10 +3,9 @@
  * way and verified; or opened for writing, some after a repair.
  *
  * Input: the file's number, then patches: place (two bytes, from the begin or, above 0x7FFF, from the end), length (one
- *        byte), bytes. So sums and lengths
- * around what was changed stay as they were, and every check is reached. A number above 127: opened for writing; then
- * its multiple of the number of files says which repair comes first: none, one that fills damage, one that cuts it, one
- * that cuts the tail.
+ *        byte), bytes. So sums and lengths around what was changed stay as they were, and every check is reached. A
+ *        number above 127: opened for writing; then its multiple of the number of files says which repair comes first:
+ *        none, one that fills damage, one that cuts it, one that cuts the tail.
  *
  * Properties: no crash, no endless walk; a record that is handed out parses.
  * Run:        by replay_main.c over corpus/store_files and mutations of it; or with -fsanitize=fuzzer by clang.

@@ -2,8 +2,7 @@
  * it, opened and run until all is due.
  *
  * Input: the file's number (above 127: time passes before the opening), then patches: place (two bytes, of a wheel from
- *        the slots in use on; above 0x7FFF
- * from the file's end), length (one byte), bytes.
+ *        the slots in use on; above 0x7FFF from the file's end), length (one byte), bytes.
  *
  * Properties: no crash, no endless walk; delivered messages were parked, and come at most once.
  * Run:        by replay_main.c over corpus/timer_files and mutations of it; or with -fsanitize=fuzzer by clang.

@@ -9,8 +9,7 @@
  *     thread, or the test: step(now) -> store what is due -> commit what is finished or confirmed, in pop order
  *
  * Size: a merged checkpoint is at most 128 bytes with its places in heap and table, for up to 32 messages whose offsets
- *       lie close (gaps below 256); others
- * keep a list of their own. A lane is some 380 bytes and its names.
+ *       lie close (gaps below 256); others keep a list of their own. A lane is some 380 bytes and its names.
  *
  * Records that the log refuses for good (the clock was set back by days, say) stay in memory alone, and are retried
  * with each step; all else goes on.

@@ -82,8 +82,8 @@ cmq_status CMQ_MUST_CHECK cmq_pop_retry_topic(cmq_slice group, cmq_slice topic, 
 
 /* Does every kind of retry topic of theirs have a name that is short enough? The group's messages of a retry topic come
  * back to that one. */
-#define CMQ_POP_RETRY_NAMES_BYTES_MAX                                                                                  \
-    (CMQ_POP_TOPIC_BYTES_MAX - 8) /* of group and topic together: `%RETRY%` and a separator are between them */
+/* Of group and topic together: `%RETRY%` and a separator are between them. */
+#define CMQ_POP_RETRY_NAMES_BYTES_MAX (CMQ_POP_TOPIC_BYTES_MAX - 8)
 bool cmq_pop_has_retry_topic(cmq_slice group, cmq_slice topic);
 
 /* And back: the topic without %RETRY%, group and separator; borrowed. Any other topic, and the group's own

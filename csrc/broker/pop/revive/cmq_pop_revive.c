@@ -25,9 +25,8 @@
 #define RUN_MESSAGES 2048u         /* … and messages of theirs, about */
 #define QUIET_MS 3000              /* nothing came for so long: nothing more will, if the timer has caught up */
 #define COMPLETE_MS 2000           /* read so far behind its time, a checkpoint has all its acks */
-#define AHEAD_MS                                                                                                       \
-    60000 /* nothing is delivered so long before its time: clocks are set, but not by as much between timer and
-           * record */
+/* Nothing is delivered so long before its time: clocks are set, but not by as much between timer and record. */
+#define AHEAD_MS 60000
 #define RETRY_MS 1000
 #define TOPIC_POLL_MS 100          /* a retry topic, or the timer, is waited for */
 #define QUEUES_DEFAULT 8u

@@ -94,8 +94,7 @@ void cmq_pop_revive_stop(cmq_pop_revive *revive);
 void cmq_pop_revive_destroy(cmq_pop_revive *revive);   /* stops it, too; NULL is fine */
 
 /* Manual: read what came, revive what is complete. *next_due_ms_out: when to call again (INT64_MAX: when something
- *         comes). CMQ_ERR_DISK_FULL,
- * CMQ_ERR_MEMORY, CMQ_ERR_IO: some is left to do. CMQ_ERR_FENCED: never again. */
+ * comes). CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY, CMQ_ERR_IO: some is left to do. CMQ_ERR_FENCED: never again. */
 cmq_status CMQ_MUST_CHECK cmq_pop_revive_step(cmq_pop_revive *revive, int64_t *next_due_ms_out);
 
 /* Look now, whatever the time: the clock that was given has moved, the timer has caught up, or a retry topic was
