@@ -234,7 +234,7 @@ cdef class StoreHandle:
                  uint32_t light_queues_max=0, bint property_crc=False,
                  bint check_property_crc=False, int64_t durable_point_bytes=0, int64_t durable_point_ms=0,
                  retention=None,
-                 bytes store_address=b"\x7f\x00\x00\x01", int store_port=10911):
+                 bytes store_address not None=b"\x7f\x00\x00\x01", int store_port=10911):
         import os
         if self._store is not NULL or self._gone is not None:
             raise RuntimeError("this handle was opened before")
