@@ -373,6 +373,8 @@ class FakeBroker:
         self.unknown_codes: frozenset[int] = frozenset()
         self.unknown_groups: set[str] = set()
         """Groups that nobody has created yet, where brokers create none by themselves."""
+        self.refused_lists: ResponseCode | None = None
+        """The answer to each question for a group's members, unless None."""
         self.read_only = False
         self._held: dict[tuple[str, int], list[asyncio.Event]] = {}
 
@@ -442,6 +444,8 @@ class FakeBroker:
 
     def _members(self, client: FakeNetwork, command: Command) -> Command:
         ids = tuple(self.groups.get(command.fields["consumerGroup"], ()))
+        if self.refused_lists is not None:
+            return command.response(self.refused_lists, remark="no list for you")
         if not ids:
             return command.response(ResponseCode.SYSTEM_ERROR, remark="no consumer for this group")
         body = GetConsumerListByGroupResponseBody(consumer_ids=ids).to_json()

@@ -239,7 +239,7 @@ class Rebalance:
             raise BrokerError(answer.remark, code=answer.code, address=address)
         assignments = QueryAssignmentResponseBody.from_json(answer.body).assignments
         if assignments is None:  # the broker does not know, so nothing may change
-            await instance.greet_again(address)
+            await instance.greet_again(address, owner.group)
             return False
         pulled, popped = split_by_mode(assignments)
         is_changed = owner.take_pops(topic, popped, is_pulled=bool(pulled))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.client.instance.heartbeats import HeartbeatMemory, heartbeat_data, heartbeat_fingerprint
 from cometmq.errors import Error
@@ -31,6 +31,11 @@ __all__ = ["INNER_PRODUCER_GROUP", "HeartbeatSender"]
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """The producer group of what consumers put back; every instance has it."""
+
+_AGAIN_MIN_S: Final = 1.0
+_AGAIN_MAX_S: Final = 30.0
+_AGAIN_SHARE: Final = 1 / 30
+"""A broker that does not know a group gets its next heartbeat after this share of the time for which it has not."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +76,8 @@ class HeartbeatSender:
         self._locks: dict[str, asyncio.Lock] = {}
         self._taken: dict[str, int] = {}
         """How many heartbeats each broker has taken."""
+        self._unknown: dict[tuple[str, str], tuple[float, float]] = {}
+        """By broker and group that it did not know: when that was seen first, and when the next heartbeat is due."""
         self._is_beating = False
         self._memory = HeartbeatMemory()
 
@@ -85,6 +92,7 @@ class HeartbeatSender:
             self._memory.forget(address)
             self.versions.pop(address, None)
             self._taken.pop(address, None)
+            self._forget_unknown(address)
             if (lock := self._locks.get(address)) is not None and not lock.locked():
                 del self._locks[address]
 
@@ -112,9 +120,22 @@ class HeartbeatSender:
                 return False
             return await self._beat_one(address)
 
-    async def greet_again(self, address: str) -> None:
-        """Send one broker a heartbeat that leaves nothing out."""
+    async def greet_again(self, address: str, group: str) -> float | None:
+        """Send one broker that does not know a group a heartbeat that leaves nothing out.
+
+        Returns:
+            Seconds until the next one may be sent, or None where the last one was sent too shortly ago.
+        """
+        now_s = asyncio.get_running_loop().time()
+        first_s, due_s = self._unknown.get((address, group), (now_s, now_s))
+        if now_s < due_s:
+            return None
+        if now_s - due_s > _AGAIN_MAX_S:  # the broker knew the group meanwhile
+            first_s = now_s
+        delay_s = min(max((now_s - first_s) * _AGAIN_SHARE, _AGAIN_MIN_S), _AGAIN_MAX_S)
+        self._unknown[address, group] = (first_s, now_s + delay_s)
         await self._beat(address, in_full=True)
+        return delay_s
 
     async def greet_new_brokers(self) -> None:
         """Send a heartbeat to each broker that has taken none yet."""
@@ -128,6 +149,11 @@ class HeartbeatSender:
         """Take note that the connection with a broker has ended."""
         # The next to answer there may be another process, which knows nothing of us.
         self._memory.forget(address)
+        self._forget_unknown(address)
+
+    def _forget_unknown(self, address: str) -> None:
+        for key in [key for key in self._unknown if key[0] == address]:
+            del self._unknown[key]
 
     async def tell_left(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Unregister a group of this client at every broker."""

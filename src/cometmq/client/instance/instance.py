@@ -577,10 +577,19 @@ class ClientInstance:
         if await self._heartbeats.greet(address):
             self.wake_rebalance()
 
-    async def greet_again(self, address: str) -> None:
-        """Send a heartbeat to a broker that lists no member of a group: it may have created the group just now."""
-        await self._heartbeats.greet_again(address)
-        self.wake_rebalance(_REBALANCE_RETRY_MS)
+    async def greet_again(self, address: str, group: str) -> bool:
+        """Send a heartbeat to a broker that knows no member of a group: it may have created the group just now.
+
+        A broker that keeps knowing none gets one each second at first, then less and less often.
+
+        Returns:
+            Whether one was sent; else the last one was not long ago.
+        """
+        delay_s = await self._heartbeats.greet_again(address, group)
+        if delay_s is None:
+            return False
+        self.wake_rebalance(round(delay_s * 1000))
+        return True
 
     def _lost(self, address: str) -> None:
         self._heartbeats.lost(address)
@@ -651,7 +660,8 @@ class ClientInstance:
             )
         except BrokerError as error:
             _log.debug("%s: %s", self.client_id, error)
-            await self.greet_again(address)
+            if error.code == ResponseCode.SYSTEM_ERROR:  # what brokers answer of a group without members
+                await self.greet_again(address, group)
             return None
         except Error as error:
             _log.info("%s: request %d to %s failed: %s", self.client_id, command.code, address, error)

@@ -131,6 +131,8 @@ class SimpleEngine(GroupFacts):
         self._missing: set[str] = set()
         """Topics without a queue to read, which were logged."""
         self._has_closed = asyncio.Event()
+        self._routes_changed = asyncio.Event()
+        """Set, and replaced, when the route of a topic changes."""
         self._closing = Closing()
         self._started_ms = 0
 
@@ -159,7 +161,9 @@ class SimpleEngine(GroupFacts):
         """Nothing: brokers keep the progress."""
 
     def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Nothing: each receive reads the routes."""
+        """Let receives that wait read the routes again."""
+        changed, self._routes_changed = self._routes_changed, asyncio.Event()
+        changed.set()
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Nothing: the broker, which keeps the progress, resets it."""
@@ -306,9 +310,10 @@ class SimpleEngine(GroupFacts):
         end_s = instance.loop.time() + wait_ms / 1000
         disappointments = 0
         while not (messages := self._left(most)):
+            routes_changed = self._routes_changed
             queues = await self._targets(instance)
             left_ms = int((end_s - instance.loop.time()) * 1000)
-            if len(queues) == 1:
+            if len(queues) == 1 and not self._missing:
                 poll_ms = max(0, min(left_ms, _HOLD_MAX_MS))
                 result = await self._pop(queues[0], most=most, invisible_ms=invisible_ms, poll_ms=poll_ms)
                 if result.status is PopStatus.POLLING_FULL and left_ms > 0:
@@ -322,7 +327,9 @@ class SimpleEngine(GroupFacts):
                     if disappointments:
                         pause_s = _NOTHING_AFTER_ALL_S[min(disappointments, len(_NOTHING_AFTER_ALL_S)) - 1]
                         await asyncio.sleep(min(left_s, pause_s))
-                    disappointments += await self._told_of_any(queues, end_s - instance.loop.time())
+                    disappointments += await self._told_of_any(
+                        queues, end_s - instance.loop.time(), routes_changed
+                    )
             if messages or instance.loop.time() >= end_s or self._state is not ServiceState.RUNNING:
                 break
         return messages
@@ -481,18 +488,31 @@ class SimpleEngine(GroupFacts):
             self._troubles.fails(queue, trouble)
         return found
 
-    async def _told_of_any(self, queues: Sequence[MessageQueue], longest_s: float) -> bool:
-        """Wait until a broker has something, or it is time to look again; return whether one said that it has."""
+    async def _told_of_any(
+        self, queues: Sequence[MessageQueue], longest_s: float, routes_changed: asyncio.Event
+    ) -> bool:
+        """Wait until a broker has something, or it is time to look again; return whether one said that it has.
+
+        Args:
+            queues: each topic at each of its brokers.
+            longest_s: the longest wait.
+            routes_changed: set when it is time to look again since a topic's route has changed: it may be a new topic.
+        """
         if longest_s <= 0:
             return False
         for queue in queues:
             if queue not in self._told:
                 self._told[queue] = asyncio.ensure_future(self._until_told(queue))
         asked = {self._told[queue]: queue for queue in queues}
-        done, _ = await asyncio.wait(asked, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
+        changed = asyncio.ensure_future(routes_changed.wait())
+        try:
+            done, _ = await asyncio.wait((*asked, changed), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        answers = [task for task in asked if task in done]
+        for task in answers:
             self._told.pop(asked[task], None)
-        return any(not task.cancelled() and task.result() for task in done)
+        return any(not task.cancelled() and task.result() for task in answers)
 
     async def _until_told(self, queue: MessageQueue) -> bool:
         """Return True when there is something to pop; False where a broker has nothing for long, or cannot notify."""

@@ -133,6 +133,8 @@ class PullEngine(ConsumerFacts):
             now_ms=now_ms,
         )
         self._commit_due_ms = 0
+        self._going: set[MessageQueue] = set()
+        """Queues that are not assigned any more and whose last commit is not sent yet."""
         self._watches: dict[str, _Watch] = {}
         self._tracing: Tracing | None = None
         self._closing = Closing()
@@ -167,7 +169,7 @@ class PullEngine(ConsumerFacts):
 
     async def persist_offsets(self) -> None:
         """Store the progress of the queues that are ours."""
-        await self._offsets.persist_all(list(self._ahead.assigned))
+        await self._offsets.persist_all([*self._ahead.assigned, *self._going])
 
     def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Nothing: the next rebalance reads the routes."""
@@ -415,18 +417,19 @@ class PullEngine(ConsumerFacts):
             if self._rebalance is not None:
                 self._rebalance.queues.pop(assigned.queue, None)
         if self._store is not None:
-            for assigned in gone:
-                await self._persist_last(self._store, assigned.queue)
+            self._going.update(assigned.queue for assigned in gone)
+            await asyncio.gather(*(self._persist_last(self._store, assigned.queue) for assigned in gone))
 
-    @staticmethod
-    async def _persist_last(store: OffsetStore, queue: MessageQueue) -> None:
+    async def _persist_last(self, store: OffsetStore, queue: MessageQueue) -> None:
         """Commit a queue that goes; a failure concerns this queue alone: the brokers of others may be there."""
         try:
             await store.persist(queue)
         except Error as error:
             _log.warning("cannot commit the offset of %s: %s", queue, error)
         finally:
-            store.remove(queue)
+            self._going.discard(queue)
+            if queue not in self._ahead.assigned:  # else it came back meanwhile
+                store.remove(queue)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that this consumer has now."""

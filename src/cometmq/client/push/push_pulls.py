@@ -35,6 +35,7 @@ from cometmq.client.pull.pull_policy import (
     pull_flags,
 )
 from cometmq.errors import BrokerError, Error
+from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.remoting.codes import ResponseCode
 from cometmq.store_config.names import RETRY_PREFIX
 
@@ -57,6 +58,8 @@ _LISTENER_FIRST_MS: Final = 1
 _REFUSED_OFTEN: Final = 3
 """A pull of a retry topic that is refused so many times in a row for its subscription is warned of."""
 _NOT_SUBSCRIBED: Final = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
+_GROUP_UNKNOWN: Final = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+_GREETED_MS: Final = 50
 _FLOW_GATES: Final = (Gate.TOO_MANY, Gate.TOO_LARGE, Gate.TOO_WIDE)
 
 _log = logging.getLogger(__name__)
@@ -417,4 +420,13 @@ class PushPulls:
                 queue,
                 error,
             )
-        self._later(pull, delay_after_error_ms(code, exception_delay_ms=self._exception_ms))
+        delay_ms = delay_after_error_ms(code, exception_delay_ms=self._exception_ms)
+        if code in _GROUP_UNKNOWN and not is_going and self._settings.message_model is MessageModel.BROADCASTING:
+            self._spawn(self._greet(pull, delay_ms))
+        else:
+            self._later(pull, delay_ms)
+
+    async def _greet(self, pull: _Pull, delay_ms: int) -> None:
+        """Send the broker a heartbeat: no rebalance notices for a broadcasting member that its group is unknown."""
+        is_sent = pull.address is not None and await self._instance.greet_again(pull.address, self._group)
+        self._later(pull, _GREETED_MS if is_sent else delay_ms)

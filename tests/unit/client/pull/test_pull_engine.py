@@ -497,6 +497,52 @@ def test_queue_that_goes_has_its_finished_messages_committed(how: str) -> None:
     _virtually(test)
 
 
+def test_queues_that_go_are_committed_though_offsets_are_stored_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit of one queue waits for a route; the offsets of the others, which go too, are not forgotten."""
+
+    async def test(world: _World) -> None:
+        for queue_id in (0, 1):
+            world.fill(2, queue_id=queue_id)
+        engine = await world.started(0, 1, auto_commit=True, consume_from_where=FIRST)
+        for _ in range(2):
+            assert await world.bodies(engine) == [0, 1]
+        engine._ahead.finish_polled()
+        store = engine._store
+        assert store is not None
+        persist = store.persist
+
+        async def waits(queue: MessageQueue, *, wait: bool = False) -> None:
+            if queue.queue_id == 0:
+                await asyncio.sleep(60)
+            await persist(queue, wait=wait)
+
+        monkeypatch.setattr(store, "persist", waits)
+        await engine.assign([_queue(0, topic="other")], "*", expression_type="TAG")
+        await asyncio.sleep(1)
+        assert [world.broker.offsets.get(("g", "t", number)) for number in (0, 1)] == [2, 2]
+        assert store.snapshot("t") == {}
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
+def test_offsets_that_are_stored_before_the_last_commits_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: _World) -> None:
+        for queue_id in (0, 1):
+            world.fill(2, queue_id=queue_id)
+        engine = await world.started(0, 1, auto_commit=True, consume_from_where=FIRST)
+        for _ in range(2):
+            assert await world.bodies(engine) == [0, 1]
+        engine._ahead.finish_polled()
+        asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(engine.persist_offsets()))
+        await engine.assign([_queue(0, topic="other")], "*", expression_type="TAG")
+        await asyncio.sleep(1)
+        assert [world.broker.offsets.get(("g", "t", number)) for number in (0, 1)] == [2, 2]
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
 def test_a_queue_that_cannot_be_committed_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
