@@ -327,9 +327,7 @@ class SimpleEngine(GroupFacts):
                     if disappointments:
                         pause_s = _NOTHING_AFTER_ALL_S[min(disappointments, len(_NOTHING_AFTER_ALL_S)) - 1]
                         await asyncio.sleep(min(left_s, pause_s))
-                    disappointments += await self._told_of_any(
-                        queues, end_s - instance.loop.time(), routes_changed
-                    )
+                    disappointments += await self._told_of_any(queues, end_s - instance.loop.time(), routes_changed)
             if messages or instance.loop.time() >= end_s or self._state is not ServiceState.RUNNING:
                 break
         return messages
