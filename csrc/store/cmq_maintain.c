@@ -138,7 +138,8 @@ static cmq_status durable_point(cmq_store *store, bool clean, point_queues queue
     store->checkpoint.physic_ms = store_ms;
     store->checkpoint.logics_ms = store_ms;
     if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
-    if (queues != QUEUES_UNKNOWN) point.queues = cmq_queues_fingerprint(store->queues, end);
+    point.queues_known = queues != QUEUES_UNKNOWN;
+    if (point.queues_known) point.queues = cmq_queues_fingerprint(store->queues, end);
     if (point.has_also) point.queues_also = cmq_queues_fingerprint_without(store->queues, end, without, context);
     fill_point(store, end, store_ms, last_phy, &point);
     status = store_point(store, &point, &before);

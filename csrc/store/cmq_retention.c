@@ -77,7 +77,7 @@ static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
 static cmq_status follow_log_min(cmq_store *store)
 {
     const int64_t min = cmq_log_min(store->log);
-    cmq_status status = cmq_queues_expire(store->queues, min);
+    cmq_status status = cmq_queues_expire(store->queues, min, store->durable_end);
     if (status == CMQ_OK && store->index != NULL) {
         pthread_mutex_lock(&store->index_mutex);
         status = cmq_index_expire(store->index, min);

@@ -293,7 +293,8 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     status = cmq_store_recover_queues(store, end, trusted ? &point : NULL, layout->has_abort,
                                       store->opening.was_unclean, &dispatched_end, &start);
     const bool lost = status == CMQ_OK && trusted && cmq_store_queues_lost(store, &point);
-    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && point.queues != 0 && !lost);
+    if (status == CMQ_OK)
+        status = cmq_queues_settle_gaps(store->queues, trusted && !lost && cmq_store_gaps_are_behind(store, &point));
     if (status == CMQ_OK && (lost || cmq_queues_incomplete(store->queues))) start = cmq_log_min(store->log);
     if (status != CMQ_OK) return status;
     if (start > end) start = end;
@@ -427,7 +428,7 @@ static cmq_status refresh_from_page(cmq_store *store)
     if (status == CMQ_OK &&
         (page.confirmed_end > cmq_log_last_file_end(store->log) || page.log_min > cmq_log_min(store->log))) {
         status = cmq_log_refresh(store->log);
-        if (status == CMQ_OK && page.log_min > 0) status = cmq_queues_expire(store->queues, cmq_log_min(store->log));
+        if (status == CMQ_OK && page.log_min > 0) status = cmq_queues_expire(store->queues, cmq_log_min(store->log), 0);
     }
     return status == CMQ_OK ? grow(store, page.confirmed_end, &page) : status;
 }

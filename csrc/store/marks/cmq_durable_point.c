@@ -2,7 +2,7 @@
  *
  * A slot, big-endian:
  *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only,
- *   32: marks)   16 sequence u64 24 log_end   32 store_ms 40 index: file_name i64, count i32, slots_used i32, begin_ms,
+ *   32: marks, 64: queues are known)   16 sequence u64 24 log_end   32 store_ms 40 index: file_name i64, count i32, slots_used i32, begin_ms,
  *   end_ms, begin_phy, end_phy (48 bytes in all) 88 last_phy   96 last_bytes i32   100 last_crc u32   104
  *   checkpoint_crc u32   108 queues u64 116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes
  *   i64, index_slots, index_entries i32 156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32
@@ -33,6 +33,7 @@
 #define FLAG_ALSO 8u
 #define FLAG_NEWER_ONLY 16u
 #define FLAG_MARKS 32u
+#define FLAG_QUEUES_KNOWN 64u   /* older writers did not set it: there any number but 0 was known */
 #define SLOT_BYTES 188
 #define SIZES_AT 116
 #define MISSING_AT 164
@@ -55,7 +56,7 @@ static void encode(const cmq_durable_point *point, uint64_t sequence, uint8_t at
     cmq_store_u32(at + 8, VERSION);
     cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) |
                                (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0) | (point->has_also ? FLAG_ALSO : 0) |
-                               (point->marks ? FLAG_MARKS : 0));
+                               (point->marks ? FLAG_MARKS : 0) | (point->queues_known ? FLAG_QUEUES_KNOWN : 0));
     cmq_store_u64(at + 16, sequence);
     cmq_store_i64(at + 24, point->log_end);
     cmq_store_i64(at + 32, point->store_ms);
@@ -133,6 +134,7 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_durable_point *point_out, u
         .last_crc = cmq_load_u32(at + 100),
         .checkpoint_crc = cmq_load_u32(at + 104),
         .queues = cmq_load_u64(at + 108),
+        .queues_known = (cmq_load_u32(at + 12) & FLAG_QUEUES_KNOWN) != 0 || cmq_load_u64(at + 108) != 0,
     };
     if (version >= VERSION_WITHOUT_MISSING) {
         point_out->sizes = decode_sizes(at);

@@ -160,8 +160,8 @@ cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min
 bool cmq_queues_incomplete(const cmq_queues *queues);
 cmq_status CMQ_MUST_CHECK cmq_queues_complete(cmq_queues *queues);
 
-/* Before the log is read. are_behind: all units below the durable point are there, so files that a crash took lie
- * behind it, and the log from the point on makes them again. Else this is remembered durably until complete. */
+/* Before the log is read. are_behind: the log from the durable point on makes everything again that a crash took of the
+ * files. Else this is remembered durably until complete. */
 cmq_status CMQ_MUST_CHECK cmq_queues_settle_gaps(cmq_queues *queues, bool are_behind);
 
 /* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an
@@ -213,9 +213,10 @@ cmq_status CMQ_MUST_CHECK cmq_queues_empty_trash(cmq_queues *queues, uint32_t re
 /* flush: a sync failed; its bytes may be lost, and no later sync reports that. */
 bool cmq_queues_sync_failed(const cmq_queues *queues);
 
-/* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min
- * offset. */
-cmq_status CMQ_MUST_CHECK cmq_queues_expire(cmq_queues *queues, int64_t min_phy);
+/* Retention: delete files whose last unit's record starts below min_phy, then correct every min offset. A queue keeps
+ * the file in which its units below durable_end, the last durable point's, end: a power loss may take the files behind
+ * it, and the point counts those units. */
+cmq_status CMQ_MUST_CHECK cmq_queues_expire(cmq_queues *queues, int64_t min_phy, int64_t durable_end);
 
 /* follower: another process has deleted the queues that `dead` says yes to: forget them. Their next record begins a new
  * life of them. */

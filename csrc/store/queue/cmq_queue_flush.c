@@ -272,9 +272,14 @@ void cmq_queues_follow_files(cmq_queues *queues, int64_t files_end)
 
 /* ---- retention ---- */
 
+/* Where a queue's files may begin. */
+typedef struct expiry {
+    int64_t min_phy, durable_end;
+} expiry;
+
 /* Whether every record of the first file starts below min_phy: its last unit says so, or the last that is not a
  * filler. */
-static cmq_status CMQ_MUST_CHECK first_file_expired(cmq_queue *queue, int64_t min_phy, bool *expired_out)
+static cmq_status CMQ_MUST_CHECK holds_expired_only(cmq_queue *queue, int64_t min_phy, bool *expired_out)
 {
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
     const int64_t low = queue->files.first / unit_bytes;
@@ -348,28 +353,37 @@ static cmq_status CMQ_MUST_CHECK expire_ext(cmq_queue *queue)
     return status != CMQ_OK ? status : cmq_queue_extension_expire(queue, cmq_load_i64(image + 12));
 }
 
+static cmq_status CMQ_MUST_CHECK first_file_expired(cmq_queue *queue, const expiry *of, bool *expired_out)
+{
+    const int64_t behind = (queue->files.first + cmq_queue_file_bytes(queue)) / cmq_queue_unit_bytes(queue);
+    const cmq_status status = holds_expired_only(queue, of->min_phy, expired_out);
+    if (status == CMQ_OK && *expired_out) *expired_out = cmq_queue_visible(queue, of->durable_end) > behind;
+    return status;
+}
+
 /* With the queue's lock. */
-static cmq_status CMQ_MUST_CHECK expire_queue(cmq_queue *queue, int64_t min_phy)
+static cmq_status CMQ_MUST_CHECK expire_queue(cmq_queue *queue, const expiry *of)
 {
     cmq_status status = CMQ_OK;
     bool expired = !queue->set->read_only;
     while (status == CMQ_OK && expired && queue->files.first >= 0 &&
            queue->files.end - queue->files.first > cmq_queue_file_bytes(queue)) {
-        status = first_file_expired(queue, min_phy, &expired);
+        status = first_file_expired(queue, of, &expired);
         if (status == CMQ_OK && expired) status = drop_first_file(queue);
     }
-    if (status == CMQ_OK) status = cmq_queue_correct_min(queue, min_phy);
+    if (status == CMQ_OK) status = cmq_queue_correct_min(queue, of->min_phy);
     return status == CMQ_OK ? expire_ext(queue) : status;
 }
 
-cmq_status cmq_queues_expire(cmq_queues *queues, int64_t min_phy)
+cmq_status cmq_queues_expire(cmq_queues *queues, int64_t min_phy, int64_t durable_end)
 {
+    const expiry of = {.min_phy = min_phy, .durable_end = durable_end};
     cmq_status first = CMQ_OK;
     for (uint32_t i = 0; i < cmq_queues_count(queues); i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue)) continue;
         cmq_queue_lock(queue);
-        const cmq_status status = cmq_queue_deleted(queue) ? CMQ_OK : expire_queue(queue, min_phy);
+        const cmq_status status = cmq_queue_deleted(queue) ? CMQ_OK : expire_queue(queue, &of);
         cmq_queue_unlock(queue);
         if (first == CMQ_OK) first = status;
     }

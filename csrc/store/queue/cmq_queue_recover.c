@@ -435,13 +435,36 @@ cmq_status cmq_queues_complete(cmq_queues *queues)
     return status;
 }
 
-/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else the queue ends
- * at the gap, and the log makes the rest again, over the files that lie behind it. */
-static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_min)
+/* Were all records of the file that ends at `end` below log_min? */
+static cmq_status CMQ_MUST_CHECK is_expired(cmq_queue *queue, int64_t end, int64_t log_min, bool *expired_out)
+{
+    uint8_t image[CMQ_BATCH_UNIT_BYTES];
+    const cmq_status status = read_units(queue, end / cmq_queue_unit_bytes(queue) - 1, 1, image);
+    if (status != CMQ_OK) return status;
+    const int64_t phy = cmq_load_i64(image);
+    *expired_out = phy >= 0 && cmq_load_i32(image + 8) > 0 && !cmq_image_is_filler(image) && phy < log_min;
+    return CMQ_OK;
+}
+
+/* May the files before a gap go, because retention meant to remove them with those that are missing? Only for files
+ * that begin below `limit`, the durable point's: of those behind it a power loss may have taken any. */
+static cmq_status CMQ_MUST_CHECK gives_way(const cmq_queuegap *gap, uint32_t behind, int64_t log_min, int64_t limit,
+                                           bool *gives_way_out)
+{
+    const look of = begin_look(gap->queue, limit);
+    int64_t phy;
+    cmq_status status = is_expired(gap->queue, gap->queue->files.end, log_min, gives_way_out);
+    if (status == CMQ_OK && *gives_way_out)
+        status = probe(&of, gap->starts[behind] / cmq_queue_unit_bytes(gap->queue), gives_way_out, &phy);
+    return status;
+}
+
+/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones that were durable;
+ * else the queue ends at the gap, and the log makes the rest again, over the files that lie behind it. */
+static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_min, int64_t limit)
 {
     cmq_queue *queue = gap->queue;
     const int64_t file_bytes = cmq_queue_file_bytes(queue);
-    const int64_t unit_bytes = cmq_queue_unit_bytes(queue);
     uint32_t at = 0;
     for (;;) {
         uint32_t end = at + 1;
@@ -449,12 +472,10 @@ static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_
         queue->files.first = gap->starts[at];
         queue->files.end = gap->starts[end - 1] + file_bytes;
         if (end == gap->count) return CMQ_OK;
-        uint8_t image[CMQ_BATCH_UNIT_BYTES];
-        cmq_status status = read_units(queue, queue->files.end / unit_bytes - 1, 1, image);
+        bool goes;
+        cmq_status status = gives_way(gap, end, log_min, limit, &goes);
         if (status != CMQ_OK) return status;
-        const int64_t phy = cmq_load_i64(image);
-        const bool old = phy >= 0 && cmq_load_i32(image + 8) > 0 && !cmq_image_is_filler(image) && phy < log_min;
-        if (!old) {
+        if (!goes) {
             queue->set->gapped = true;
             return remove_starts(queue, gap->starts + end, gap->count - end);
         }
@@ -464,11 +485,11 @@ static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_
     }
 }
 
-static cmq_status CMQ_MUST_CHECK close_gaps(cmq_queues *queues, int64_t log_min)
+static cmq_status CMQ_MUST_CHECK close_gaps(cmq_queues *queues, int64_t log_min, int64_t limit)
 {
     while (queues->load_gaps != NULL) {
         cmq_queuegap *gap = queues->load_gaps;
-        const cmq_status status = close_gap(gap, log_min);
+        const cmq_status status = close_gap(gap, log_min, limit);
         if (status != CMQ_OK) return status;
         queues->load_gaps = gap->next;
         free(gap);
@@ -482,7 +503,7 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, 
     *dispatched_end_out = 0;
     queues->recovering = !queues->read_only;
     cmq_status status = learn_incomplete(queues);
-    if (status == CMQ_OK) status = close_gaps(queues, log_min);
+    if (status == CMQ_OK) status = close_gaps(queues, log_min, end);
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue)) continue;

@@ -333,7 +333,8 @@ cmq_status cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end)
  * first. */
 static bool may_wait(const cmq_store *store, const walk *w)
 {
-    return store->opening.was_unclean && store->opening.trusted_point && !store->opening_fenced && w->nothing_behind;
+    return store->opening.was_unclean && store->opening.trusted_point && !store->opening_fenced &&
+           w->nothing_behind && !cmq_queues_incomplete(store->queues);
 }
 
 static int64_t segment_of(const cmq_store *store, int64_t phy)
@@ -471,9 +472,14 @@ static cmq_status settle(cmq_store *store, walk *w)
 
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point)
 {
-    if (point->queues == 0) return false;
+    if (!point->queues_known) return false;
     const uint64_t found = cmq_queues_fingerprint(store->queues, point->log_end);
     return found != point->queues && !(point->has_also && found == point->queues_also);
+}
+
+bool cmq_store_gaps_are_behind(const cmq_store *store, const cmq_durable_point *point)
+{
+    return point->queues_known || point->log_end == cmq_log_min(store->log);
 }
 
 /* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else
@@ -488,7 +494,7 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
                                           true, &dispatched_end, &start);
     if (status == CMQ_OK) gone |= trusted && cmq_store_queues_lost(store, point);
     /* From its first byte the log would bring deleted topics back. */
-    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && point->queues != 0 && !gone);
+    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && !gone && cmq_store_gaps_are_behind(store, point));
     if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;

@@ -20,6 +20,7 @@ static cmq_durable_point some(void)
                                  .begin_phy = 3,
                                  .end_phy = 4},
                        .queues = cmq_test_random(),
+                       .queues_known = true,
                        .queues_also = cmq_test_random(),
                        .has_also = true,
                        .checkpoint_crc = (uint32_t)cmq_test_random(),
@@ -56,7 +57,8 @@ static bool same_sizes(const cmq_layout_sizes *a, const cmq_layout_sizes *b)
 static bool equal(const cmq_durable_point *a, const cmq_durable_point *b)
 {
     return a->log_end == b->log_end && a->store_ms == b->store_ms && same_index(a, b) &&
-           a->checkpoint_crc == b->checkpoint_crc && a->queues == b->queues && a->queues_also == b->queues_also &&
+           a->checkpoint_crc == b->checkpoint_crc && a->queues == b->queues &&
+           a->queues_known == b->queues_known && a->queues_also == b->queues_also &&
            a->has_also == b->has_also && a->clean == b->clean && a->last_phy == b->last_phy &&
            a->last_bytes == b->last_bytes && a->last_crc == b->last_crc && same_sizes(&a->sizes, &b->sizes) &&
            a->index_missing_from == b->index_missing_from && a->index_missing_end == b->index_missing_end;

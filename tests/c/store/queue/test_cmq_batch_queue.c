@@ -164,7 +164,7 @@ static void offsets_lead_to_units(void)
     check_units(queue, 0, 70);
     put(queue, 70, 90);
     check_units(queue, 0, 90);
-    CHECK_OK(cmq_queues_expire(queues, 45 * RECORD_BYTES));
+    CHECK_OK(cmq_queues_expire(queues, 45 * RECORD_BYTES, ALL));
     check_units(queue, 45, 90);
     cmq_file_info info;
     char path[CMQ_PATH_BYTES];
@@ -174,7 +174,7 @@ static void offsets_lead_to_units(void)
     check_units(queue, 45, 60);
     put(queue, 60, 65);
     check_units(queue, 45, 65);
-    CHECK_OK(cmq_queues_expire(queues, 65 * RECORD_BYTES));
+    CHECK_OK(cmq_queues_expire(queues, 65 * RECORD_BYTES, ALL));
     CHECK_INT(cmq_queue_min(queue), base_of(65));   /* all too old: behind the last, and offsets go on from there */
     CHECK_INT(cmq_queue_max(queue, ALL), base_of(65));
     put(queue, 65, 66);

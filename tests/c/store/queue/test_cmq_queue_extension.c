@@ -195,7 +195,7 @@ static void units_never_cross_files(void)
     check_units(queue, 0, 200);
     flush(queues, ALL);
     check_units(queue, 0, 200);
-    CHECK_OK(cmq_queues_expire(queues, 110 * RECORD_BYTES));
+    CHECK_OK(cmq_queues_expire(queues, 110 * RECORD_BYTES, ALL));
     check_units(queue, 110, 200);
     CHECK(!file_is_there(root, "consumequeue_ext/T/0/00000000000000001500"));
     CHECK(file_is_there(root, "consumequeue_ext/T/0/00000000000000002000"));

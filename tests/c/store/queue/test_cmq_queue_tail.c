@@ -254,7 +254,7 @@ static void *flush_all(void *unused)
         CHECK_INT(covered, end);
         if (round % 16 == 0) {
             const int64_t min = end / 2 / RECORD_BYTES * RECORD_BYTES;
-            CHECK_OK(cmq_queues_expire(t.queues, min));
+            CHECK_OK(cmq_queues_expire(t.queues, min, INT64_MAX));
             atomic_store(&t.min_phy, min);
         }
         if (last) return NULL;

@@ -190,7 +190,7 @@ static void expire(void)
     /* A store expires nothing that its queue files do not have yet. */
     if (cmq_test_random_below(3) != 0 || m.records[at].phy <= m.log_min || m.records[at].phy > m.covered) return;
     m.log_min = m.records[at].phy;
-    CHECK_OK(cmq_queues_expire(m.queues, m.log_min));
+    CHECK_OK(cmq_queues_expire(m.queues, m.log_min, m.covered));
 }
 
 static void forget(int q)
@@ -854,7 +854,7 @@ static void follower_sees_files_and_its_own_tail(void)
             m.queues = writer;
             m.log_min = m.records[m.count / 2].phy;
             CHECK_OK(cmq_queues_flush(writer, m.log_end, false, &covered));
-            CHECK_OK(cmq_queues_expire(writer, m.log_min));
+            CHECK_OK(cmq_queues_expire(writer, m.log_min, covered));
             cmq_queues_follow_files(follower, covered);
             for (int q = 0; q < QUEUES; q++) {
                 cmq_queue *queue = cmq_queues_find(follower, cmq_slice_of_text(names[q].topic), names[q].id);
@@ -863,7 +863,7 @@ static void follower_sees_files_and_its_own_tail(void)
                 int64_t next;
                 if (queue != NULL && i % 120 == 0) CHECK_OK(cmq_queue_read(queue, 0, ALL, &unit, 1, &count, &next));
             }
-            CHECK_OK(cmq_queues_expire(follower, m.log_min));
+            CHECK_OK(cmq_queues_expire(follower, m.log_min, 0));
         }
         m.queues = writer;
     }

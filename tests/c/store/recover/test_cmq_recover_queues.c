@@ -130,6 +130,98 @@ static void test_a_gap_behind_the_point_brings_no_deleted_topic_back(void)
     }
 }
 
+/* Topic T fills two queue files below a durable point, and the log before the point expires; deleted messages are in
+ * what is left of it. Returns the open store. */
+static cmq_store *make_expired_store(const char *root)
+{
+    cmq_store_options options = kit_options(root);
+    options.retention.reserved_ms = 1;
+    kit_set_clock();
+    cmq_store *store = kit_open(&options);
+    kit_append_many(store, "T", "m", 2 * KIT_QUEUE_UNITS);
+    kit_append_many(store, "Other", "o", 400);
+    kit_append_many(store, "Gone", "g", 5);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    CHECK_OK(cmq_store_maintain(store, true));
+    atomic_fetch_add(&kit_now_ms, 1500);
+    return store;
+}
+
+static void expire(cmq_store *store)
+{
+    uint32_t deleted;
+    CHECK_OK(cmq_store_expire(store, true, &deleted));
+    CHECK(deleted > 0);
+}
+
+/* Upkeep that writes queue files and syncs nothing of them. */
+static void append_behind_the_point(cmq_store *store, int count)
+{
+    kit_append_many(store, "T", "n", count);
+    atomic_fetch_add(&kit_now_ms, 1500);
+    CHECK_OK(cmq_store_maintain(store, false));
+}
+
+static void check_point_is_kept(const char *root, int count)
+{
+    cmq_store_opening opening;
+    for (int pass = 0; pass < 2; pass++) {
+        cmq_store *store = kit_open_at(root);
+        cmq_store_opening_of(store, &opening);
+        CHECK(opening.trusted_point);
+        CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Gone"), 0) == NULL);
+        CHECK_INT(kit_max(store, "T", 0), count);
+        CHECK_INT(kit_min(store, "T", 0), 2 * KIT_QUEUE_UNITS);
+        CHECK(!kit_exists(kit_path(root, "cometmq/incomplete")));
+        cmq_store_abandon(store);
+    }
+}
+
+/* Of files that are not durable yet a power loss may take any: those that it left do not displace the file below the
+ * point, though all of its messages have expired. */
+static void test_files_behind_the_point_do_not_displace_an_expired_one_below_it(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store *store = make_expired_store(root);
+    expire(store);
+    append_behind_the_point(store, 3 * KIT_QUEUE_UNITS);
+    cmq_store_abandon(store);
+    CHECK(unlink(queue_file(root, 2 * KIT_QUEUE_UNITS)) == 0);
+    check_point_is_kept(root, 5 * KIT_QUEUE_UNITS);
+}
+
+/* Retention keeps the file in which the point's units end: a power loss may take all files behind it. */
+static void test_the_file_in_which_the_points_units_end_does_not_expire(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store *store = make_expired_store(root);
+    append_behind_the_point(store, 3);
+    expire(store);
+    CHECK(!kit_exists(queue_file(root, 0)));
+    CHECK(kit_exists(queue_file(root, KIT_QUEUE_UNITS)));
+    cmq_store_abandon(store);
+    CHECK(unlink(queue_file(root, 2 * KIT_QUEUE_UNITS)) == 0);
+    check_point_is_kept(root, 2 * KIT_QUEUE_UNITS + 3);
+}
+
+/* A point at which no queue has a unit says so: that is not the same as saying nothing. */
+static void test_a_point_without_units_brings_no_deleted_topic_back(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "Gone", "g", 5);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    CHECK_OK(cmq_store_maintain(store, true));
+    append_behind_the_point(store, 3 * KIT_QUEUE_UNITS);
+    cmq_store_abandon(store);
+    CHECK(unlink(queue_file(root, KIT_QUEUE_UNITS)) == 0);
+    store = kit_open_at(root);
+    CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Gone"), 0) == NULL);
+    CHECK_INT(kit_max(store, "T", 0), 3 * KIT_QUEUE_UNITS);
+    cmq_store_abandon(store);
+}
+
 static void test_a_removed_queue(void)
 {
     const char *root = make_store();
@@ -190,4 +282,7 @@ CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flip
               CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
               CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
               CMQ_TEST(test_a_gap_behind_the_point_brings_no_deleted_topic_back),
+              CMQ_TEST(test_files_behind_the_point_do_not_displace_an_expired_one_below_it),
+              CMQ_TEST(test_the_file_in_which_the_points_units_end_does_not_expire),
+              CMQ_TEST(test_a_point_without_units_brings_no_deleted_topic_back),
               CMQ_TEST(test_a_true_point_is_trusted))
