@@ -8,6 +8,7 @@
 #include "store/cmq_store.h"
 #include "store/queue/cmq_queue.h"
 #include "store/record/cmq_record.h"
+#include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
@@ -102,6 +103,23 @@ static void test_an_unfinished_recovery_reads_the_whole_log(void)
         check_whole(store, MESSAGES);
         kit_close(store);
     }
+}
+
+/* The mark of the unfinished recovery is gone durably when the store is open: back after a power loss, it would have the
+ * whole log read again, and bring back topics that were deleted meanwhile. */
+static void test_a_power_loss_brings_no_mark_of_a_finished_recovery_back(void)
+{
+    const char *root = make_store(), *image = kit_path(kit_directory(), "image");
+    kit_write_bytes(kit_path(root, "cometmq/incomplete"), 0, (const uint8_t *)"", 0);
+    cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(twin);
+    cmq_store *store = kit_open(&options);
+    cmq_file_twin_crash_image_of(twin, image, CMQ_TWIN_NOTHING);
+    CHECK(kit_exists(kit_path(image, "cometmq/point")));
+    CHECK(!kit_exists(kit_path(image, "cometmq/incomplete")));
+    kit_close(store);
+    cmq_file_twin_close(twin);
 }
 
 /* A crash took a queue file behind the durable point: the log from the point on makes it again, and no deleted topic
@@ -281,6 +299,7 @@ static void test_an_offset_far_ahead_in_a_view(void)
 CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file),
               CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
               CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
+              CMQ_TEST(test_a_power_loss_brings_no_mark_of_a_finished_recovery_back),
               CMQ_TEST(test_a_gap_behind_the_point_brings_no_deleted_topic_back),
               CMQ_TEST(test_files_behind_the_point_do_not_displace_an_expired_one_below_it),
               CMQ_TEST(test_the_file_in_which_the_points_units_end_does_not_expire),
