@@ -29,7 +29,7 @@ typedef struct cmq_durable_point {
                                 * the files, all durable */
     int64_t store_ms;          /* store timestamp of the last record before P; 0 when there is none */
     cmq_index_position index;  /* where the index stood */
-    uint64_t queues;           /* cmq_queues_fingerprint at P: differs when files of queues were lost or changed since */
+    uint64_t queues;           /* cmq_queues_fingerprint at P: differs when queues lost files since, or changed */
     bool queues_known;         /* else `queues` says nothing */
     uint64_t queues_also;      /* with has_also: the same without queues whose deletion followed this point, or was
                                 * about to */

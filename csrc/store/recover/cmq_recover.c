@@ -494,7 +494,8 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
                                           true, &dispatched_end, &start);
     if (status == CMQ_OK) gone |= trusted && cmq_store_queues_lost(store, point);
     /* From its first byte the log would bring deleted topics back. */
-    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, trusted && !gone && cmq_store_gaps_are_behind(store, point));
+    const bool are_behind = trusted && !gone && cmq_store_gaps_are_behind(store, point);
+    if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, are_behind);
     if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;

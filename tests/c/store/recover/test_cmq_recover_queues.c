@@ -105,8 +105,8 @@ static void test_an_unfinished_recovery_reads_the_whole_log(void)
     }
 }
 
-/* The mark of the unfinished recovery is gone durably when the store is open: back after a power loss, it would have the
- * whole log read again, and bring back topics that were deleted meanwhile. */
+/* The mark of the unfinished recovery is gone durably when the store is open: back after a power loss, it would have
+ * the whole log read again, and bring back topics that were deleted meanwhile. */
 static void test_a_power_loss_brings_no_mark_of_a_finished_recovery_back(void)
 {
     const char *root = make_store(), *image = kit_path(kit_directory(), "image");
