@@ -328,8 +328,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *
 /* Have the queues, cut at this point, other units than it remembers? Then all of the log must be read. */
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point);
 
-/* Does the log from the point on make everything again that queues lack, if they have not lost units below it? Where the
- * point lies at the log's begin, there is nothing else to read. */
+/* Does the log from the point on make everything again that queues lack, if they have not lost units below it? Where
+ * the point lies at the log's begin, there is nothing else to read. */
 bool cmq_store_gaps_are_behind(const cmq_store *store, const cmq_durable_point *point);
 
 /* Recover the queues of a log that ends at or before `end`; *start_out: where the log must be read from. point: shows

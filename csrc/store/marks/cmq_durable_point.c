@@ -1,12 +1,14 @@
 /* cmq_durable_point: see cmq_durable_point.h.
  *
  * A slot, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only,
- *   32: marks, 64: queues are known)   16 sequence u64 24 log_end   32 store_ms 40 index: file_name i64, count i32, slots_used i32, begin_ms,
- *   end_ms, begin_phy, end_phy (48 bytes in all) 88 last_phy   96 last_bytes i32   100 last_crc u32   104
- *   checkpoint_crc u32   108 queues u64 116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes
- *   i64, index_slots, index_entries i32 156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32
- *   of the first 24 bytes   184 crc32 of the bytes before
+ *     0 magic u64            8 version u32          12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also,
+ *                                                      16: newer only, 32: marks, 64: queues are known)
+ *    16 sequence u64        24 log_end i64          32 store_ms i64
+ *    40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy i64
+ *    88 last_phy i64        96 last_bytes i32      100 last_crc u32        104 checkpoint_crc u32     108 queues u64
+ *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
+ *   156 queues_also u64    164 index_missing_from, index_missing_end i64
+ *   180 crc32 of the first 24 bytes                184 crc32 of the bytes before
  *
  * Every later version keeps the first 24 bytes with their crc32 at 180. With the flag "newer only" set there, a program
  * that does not know the version leaves the store alone; without it, it ignores the point. Nothing sets the flag yet.
