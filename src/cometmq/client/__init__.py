@@ -11,10 +11,11 @@ room            holds
                 ``polling_consumer``, the methods that pull and simple consumers share; ``settings`` and ``arguments``:
                 options with their defaults, and the checks of what methods are given
 ``instance/``   everything that the clients of one id share: ``instance`` with its routes, timers and connections;
-                ``background``, the loop's thread; ``heartbeats`` and ``heartbeat_sender``; ``registrants``, the
-                interfaces of the producers and consumers that register; ``server_requests``; ``routes``,
-                ``name_servers``, ``namespaces``, ``unique_ids``; ``service_state``, ``closing``; ``hooks``, the
-                interceptors; ``outages``, transient failures and their rate-limited logging
+                ``background``, the loop's thread; ``loop_tasks``; ``heartbeats`` and ``heartbeat_sender``;
+                ``registrants``, the interfaces of the producers and consumers that register; ``server_requests``;
+                ``routes``, ``route_updates``, ``name_servers``, ``namespaces``, ``unique_ids``; ``service_state``,
+                ``closing``; ``hooks``, the interceptors; ``outages``, transient failures and their rate-limited
+                logging
 ``send/``       a producer's engine: ``send_engine``, its entry points; ``send_attempts``, retries and results;
                 ``send_routes``, ``queue_selection``, ``faults`` and ``fault_detector``: queues, and failed brokers;
                 ``request_making``, ``outgoing``, ``compressing``: from a message to a request; ``accumulating``,

@@ -123,13 +123,13 @@ class Member:
 @pytest.fixture
 def slow_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers take a while to learn that a group has left."""
-    tell_left = HeartbeatSender.tell_left
+    send_unregister = HeartbeatSender.send_unregister
 
     async def slowly(self: HeartbeatSender, **groups: Any) -> None:
         await asyncio.sleep(0.5)
-        await tell_left(self, **groups)
+        await send_unregister(self, **groups)
 
-    monkeypatch.setattr(HeartbeatSender, "tell_left", slowly)
+    monkeypatch.setattr(HeartbeatSender, "send_unregister", slowly)
 
 
 @pytest.mark.usefixtures("slow_end")

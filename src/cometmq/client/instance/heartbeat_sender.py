@@ -155,7 +155,7 @@ class HeartbeatSender:
         for key in [key for key in self._unknown if key[0] == address]:
             del self._unknown[key]
 
-    async def tell_left(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+    async def send_unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Unregister a group of this client at every broker."""
         command = request(
             RequestCode.UNREGISTER_CLIENT,
@@ -163,9 +163,11 @@ class HeartbeatSender:
             producerGroup=producer_group,
             consumerGroup=consumer_group,
         )
-        await asyncio.gather(*(self._tell_left(address, command) for address in self._routes.targets(slaves=True)))
+        await asyncio.gather(
+            *(self._send_unregister(address, command) for address in self._routes.targets(slaves=True))
+        )
 
-    async def _tell_left(self, address: str, command: Command) -> None:
+    async def _send_unregister(self, address: str, command: Command) -> None:
         # Waits for a heartbeat under way: it would bring the group back.
         async with self._lock_of(address):
             await self.tell(address, command)

@@ -2,7 +2,8 @@
 
 It owns the connections, the routes, the heartbeats and the rhythm: routes are refreshed, brokers hear from us, progress
 is persisted and queues are shared out at their intervals. The state of one group belongs to its part
-(:mod:`cometmq.client.instance.registrants`).
+(:mod:`cometmq.client.instance.registrants`). Route look-ups are in ``route_updates``, background tasks in
+``loop_tasks``.
 
 Invariants: everything happens on one event loop; rounds of one kind never overlap; a failure of a server or a part ends
 that round alone.
@@ -22,9 +23,11 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from cometmq.client.instance.heartbeat_sender import INNER_PRODUCER_GROUP, HeartbeatSender
+from cometmq.client.instance.loop_tasks import LoopTasks
 from cometmq.client.instance.name_servers import NameServers, look_up, look_up_url
 from cometmq.client.instance.registrants import ConsumerPart, InnerSender, ProducerPart
-from cometmq.client.instance.routes import MASTER_ID, RouteTable, clamp_default_route
+from cometmq.client.instance.route_updates import RouteUpdates
+from cometmq.client.instance.routes import MASTER_ID, RouteTable
 from cometmq.client.instance.server_requests import ServerRequests
 from cometmq.client.instance.service_state import ServiceState, not_startable
 from cometmq.client.settings import DEFAULT_INSTANCE_NAME, ClientSettings
@@ -35,18 +38,15 @@ from cometmq.errors import (
     Error,
     ForkedClient,
     GroupTaken,
-    RouteNotFound,
 )
 from cometmq.remoting.addresses import host_port, own_address, parse_address
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
-from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, request
 from cometmq.remoting.network import Network, RpcHook
-from cometmq.store_config.names import RETRY_PREFIX, retry_topic
 
 __all__ = [
     "INNER_PRODUCER_GROUP",
@@ -69,7 +69,6 @@ _MISSING_FIRST_MS, _MISSING_PERIOD_MS = 500, 1_000
 _HEARTBEAT_FIRST_MS = 1_000
 _PERSIST_FIRST_MS = 10_000
 _REBALANCE_RETRY_MS = 1_000
-_TEMPLATE_TOPIC = "TBW102"
 _VIP_PORT_DISTANCE = 2
 
 T = TypeVar("T")
@@ -191,8 +190,6 @@ class ClientInstance:
         self._users = 0
         self._consumers: dict[str, ConsumerPart] = {}
         self._producers: dict[str, ProducerPart] = {}
-        # Topics whose route a part has got; a part that came later gets it with the next refresh.
-        self._told: dict[int, set[str]] = {}
         self._inner_sender: InnerSender | None = None
         self._starting = asyncio.Lock()
         self._heartbeats = HeartbeatSender(
@@ -204,12 +201,16 @@ class ClientInstance:
             producers=self._producers,
         )
         self.broker_versions: Mapping[str, int] = self._heartbeats.versions
-        self._route_calls: dict[tuple[str, str | None, int], asyncio.Task[bool]] = {}
-        self._route_trouble: type[Error] | None = None
-        """The last error of a route look-up, which was logged then."""
-        self._unknown_topics: set[str] = set()
-        """Topics that no name server knew when they were last asked."""
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._route_updates = RouteUpdates(
+            self.routes,
+            self.name_servers,
+            consumers=self._consumers,
+            producers=self._producers,
+            client_id=self.client_id,
+            timeout_ms=settings.mq_client_api_timeout_ms,
+            on_changed=self.wake_rebalance,
+        )
+        self._tasks = LoopTasks(self.client_id)
         self._rebalance_wanted = asyncio.Event()
         self._last_rebalance_s = self.loop.time()
 
@@ -274,11 +275,11 @@ class ClientInstance:
             settings = self.settings
             if not self.name_servers.addresses:
                 await self.fetch_name_servers()
-                self._repeat(_LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS, self.fetch_name_servers)
-            self._repeat(_ROUTES_FIRST_MS, settings.poll_name_server_interval_ms, self.refresh_routes)
-            self._repeat(_MISSING_FIRST_MS, _MISSING_PERIOD_MS, self._find_missing_routes)
-            self._repeat(_HEARTBEAT_FIRST_MS, settings.heartbeat_broker_interval_ms, self._heartbeat_round)
-            self._repeat(_PERSIST_FIRST_MS, settings.persist_consumer_offset_interval_ms, self._persist_offsets)
+                self._tasks.repeat(_LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS, self.fetch_name_servers)
+            self._tasks.repeat(_ROUTES_FIRST_MS, settings.poll_name_server_interval_ms, self.refresh_routes)
+            self._tasks.repeat(_MISSING_FIRST_MS, _MISSING_PERIOD_MS, self._find_missing_routes)
+            self._tasks.repeat(_HEARTBEAT_FIRST_MS, settings.heartbeat_broker_interval_ms, self._heartbeat_round)
+            self._tasks.repeat(_PERSIST_FIRST_MS, settings.persist_consumer_offset_interval_ms, self._persist_offsets)
             self.spawn(self._rebalance_rounds())
             self._state = ServiceState.RUNNING
 
@@ -292,14 +293,10 @@ class ClientInstance:
         table = _instances.get(self.loop, {})
         if table.get(self.client_id) is self:
             del table[self.client_id]
-        current = asyncio.current_task()
-        tasks = [task for task in (*self._tasks, *self._route_calls.values()) if task is not current]
-        for task in tasks:
-            task.cancel()
         try:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.cancel(self._route_updates.calls)
             if was_running:
-                await self._heartbeats.tell_left(producer_group=INNER_PRODUCER_GROUP)
+                await self._heartbeats.send_unregister(producer_group=INNER_PRODUCER_GROUP)
         finally:
             await self.network.close()
 
@@ -317,31 +314,7 @@ class ClientInstance:
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Run work beside the caller until it ends or the instance is closed; its exceptions are logged."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s: work beside failed", self.client_id, exc_info=error)
-
-    def _repeat(self, first_ms: int, period_ms: int, round_: Callable[[], Awaitable[object]]) -> None:
-        """Run rounds at fixed times; one that takes longer than the period lets the next ones be late, not pile up."""
-        self.spawn(self._rounds(first_ms, period_ms, round_))
-
-    async def _rounds(self, first_ms: int, period_ms: int, round_: Callable[[], Awaitable[object]]) -> None:
-        due_s = self.loop.time() + first_ms / 1000
-        while True:
-            await asyncio.sleep(max(0.0, due_s - self.loop.time()))
-            try:
-                await round_()
-            except Error as error:
-                _log.warning("%s: %s", self.client_id, error)
-            except Exception:  # noqa: BLE001 - the rhythm goes on
-                _log.exception("%s: a scheduled round failed", self.client_id)
-            due_s = max(due_s + period_ms / 1000, self.loop.time())
+        return self._tasks.spawn(work)
 
     # --- Parts --------------------------------------------------------------------------------------------------------
 
@@ -380,21 +353,21 @@ class ClientInstance:
                 group=group,
             )
         table[group] = part
-        self._told[id(part)] = set()
+        self._route_updates.add(part)
 
     async def unregister_consumer(self, group: str) -> None:
         """Remove a consumer and unregister it at every broker; nothing without one of this group."""
         part = self._consumers.pop(group, None)
         if part is not None:
-            del self._told[id(part)]
-            await self._heartbeats.tell_left(consumer_group=group)
+            self._route_updates.remove(part)
+            await self._heartbeats.send_unregister(consumer_group=group)
 
     async def unregister_producer(self, group: str) -> None:
         """Remove a producer and unregister it at every broker; nothing without one of this group."""
         part = self._producers.pop(group, None)
         if part is not None:
-            del self._told[id(part)]
-            await self._heartbeats.tell_left(producer_group=group)
+            self._route_updates.remove(part)
+            await self._heartbeats.send_unregister(producer_group=group)
 
     # --- Routes -------------------------------------------------------------------------------------------------------
 
@@ -422,26 +395,11 @@ class ClientInstance:
 
     async def refresh_routes(self) -> None:
         """Ask for the routes of all topics that parts subscribe to or send to."""
-        topics = {topic for part in self._consumers.values() for topic in part.subscriptions}
-        topics.update(topic for part in self._producers.values() for topic in part.publish_topics())
-        for topic in sorted(topics):
-            is_known = self.routes.route(topic) is not None
-            if await self.update_route(topic) and is_known:
-                self.wake_rebalance()
+        await self._route_updates.refresh()
 
     async def _find_missing_routes(self) -> None:
         """Ask for the routes of subscribed topics that have none, so that a topic is consumed once it is created."""
-        # The retry topics of popped ones are not waited for: their broker pops them by itself, and most never exist.
-        wanted = {
-            topic
-            for part in self._consumers.values()
-            for topic in part.subscriptions
-            if not topic.startswith(RETRY_PREFIX) or topic == retry_topic(part.group)
-        }
-        missing = sorted(topic for topic in wanted if self.routes.route(topic) is None)
-        for topic in missing:
-            await self.update_route(topic)
-        if any(self.routes.route(topic) is not None for topic in missing):
+        if await self._route_updates.find_missing():
             await self._heartbeats.greet_new_brokers()  # they list this member only after its heartbeat
             self.wake_rebalance()
 
@@ -470,69 +428,13 @@ class ClientInstance:
             RouteNotFound: no name server knows the topic, and it must exist.
             Error: none could be asked, and one must answer.
         """
-        key = (topic, default_topic, default_queues)
-        call = self._route_calls.get(key)
-        if call is None:
-            call = self.loop.create_task(self._update_route(topic, default_topic, default_queues))
-            self._route_calls[key] = call
-            call.add_done_callback(lambda ended: self._route_call_ended(key, ended))
-        try:
-            return await asyncio.shield(call)
-        except RouteNotFound as error:
-            if must_exist:
-                raise
-            is_told = topic in self._unknown_topics or topic.startswith(RETRY_PREFIX) or topic == _TEMPLATE_TOPIC
-            self._unknown_topics.add(topic)
-            _log.log(logging.DEBUG if is_told else logging.INFO, "%s: %s", self.client_id, error)
-        except Error as error:
-            if must_exist or must_answer:
-                raise
-            is_told = self._route_trouble is type(error)
-            self._route_trouble = type(error)
-            level = logging.DEBUG if is_told else logging.WARNING
-            _log.log(level, "%s: cannot get route for topic %s: %s", self.client_id, topic, error)
-        return False
-
-    def _route_call_ended(self, key: tuple[str, str | None, int], call: asyncio.Task[bool]) -> None:
-        self._route_calls.pop(key, None)
-        if not call.cancelled():
-            call.exception()  # all who asked may have been cancelled meanwhile, and nobody fetches it
-
-    async def _update_route(self, topic: str, default_topic: str | None, default_queues: int) -> bool:
-        asked = topic if default_topic is None else default_topic
-        route = await self.name_servers.find_route(asked, timeout_ms=self.settings.mq_client_api_timeout_ms)
-        self._route_trouble = None
-        if route is None:
-            known = f"no name server knows topic {topic}"
-            if default_topic is not None:
-                known += ", and no broker creates topics"
-            raise RouteNotFound(f"{known}: check the name, or create it: cometmq topic create {topic}", topic=topic)
-        if default_topic is not None:
-            route = clamp_default_route(route, default_queues)
-        return self._put_route(topic, route)
-
-    def _put_route(self, topic: str, route: TopicRouteData) -> bool:
-        self._unknown_topics.discard(topic)
-        changed = self.routes.put(topic, route)
-        info = self.routes.publish_info(topic)
-        queues = self.routes.subscribe_queues(topic)
-        assert info is not None
-        assert queues is not None
-        for producer in list(self._producers.values()):
-            if self._must_tell(producer, topic, changed=changed):
-                producer.routes_changed(topic, info)
-        for consumer in list(self._consumers.values()):
-            if topic in consumer.subscriptions and self._must_tell(consumer, topic, changed=changed):
-                consumer.routes_changed(topic, queues)
-        return changed
-
-    def _must_tell(self, part: object, topic: str, *, changed: bool) -> bool:
-        # A part that was called before this one may have removed it.
-        told = self._told.get(id(part))
-        if told is None or (topic in told and not changed):
-            return False
-        told.add(topic)
-        return True
+        return await self._route_updates.update(
+            topic,
+            default_topic=default_topic,
+            default_queues=default_queues,
+            must_exist=must_exist,
+            must_answer=must_answer,
+        )
 
     def master_address(self, broker_name: str) -> str | None:
         """Return the address that is written to, or None. Any thread."""
