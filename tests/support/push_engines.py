@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cometmq.client.push.push_engine import ListenerSpec, PushEngine
+from cometmq.client.push.listener_workers import ListenerSpec
+from cometmq.client.push.push_engine import PushEngine
 from cometmq.client.settings import PushSettings
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
 from cometmq.remoting.bodies.message_queue import MessageQueue

@@ -25,8 +25,8 @@ room            holds
 ``push/``       a push consumer's engine: ``push_engine``, ``push_pulls``, ``push_pops`` with ``push_popping`` and
                 ``pop_service``; ``tasks``, ``thread_workers``, ``workers``: the listener's callers;
                 ``consume_service``, ``concurrent_service``, ``orderly_service``, ``outcome_policy``: from a listener's
-                answer to progress; ``listeners``, ``listener_hooks``, ``listener_failures``; ``consume_counts``;
-                ``push_surface``, shared by both surfaces
+                answer to progress; ``listeners``, ``listener_workers``, ``listener_hooks``,
+                ``listener_failures``; ``queue_resets``; ``consume_counts``; ``push_surface``, shared by both surfaces
 ``pull/``       a pull consumer's engine: ``pull_engine``, ``pull_ahead``; ``pull_kernel`` and ``pull_policy``, one pull
                 and when it is made
 ``pop/``        a simple consumer's engine: ``simple_engine``, ``simple_settings``, ``held_messages``,

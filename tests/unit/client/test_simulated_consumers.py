@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cometmq.client.push.listener_workers import ListenerSpec
 from cometmq.client.push.listeners import Outcome
-from cometmq.client.push.push_engine import ListenerSpec, PushEngine
+from cometmq.client.push.push_engine import PushEngine
 from cometmq.client.settings import PushSettings
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
 from support.fake_cluster import MEMBER_LIVES_MS, FakeBroker, FakeCluster, FakeNetwork

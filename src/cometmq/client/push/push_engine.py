@@ -14,8 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.group.allocation import AllocateStrategy, as_strategy
@@ -43,19 +42,18 @@ from cometmq.client.push.concurrent_service import ConcurrentService
 from cometmq.client.push.consume_counts import ConsumeCounts
 from cometmq.client.push.consume_service import ConsumeContext
 from cometmq.client.push.listener_hooks import ListenerHooks
-from cometmq.client.push.listeners import Action, Handled, async_caller, caller, is_async
+from cometmq.client.push.listener_workers import DirectCall, ListenerSpec, direct_result, make_workers
 from cometmq.client.push.orderly_service import OrderlyService
 from cometmq.client.push.pop_service import PopService
 from cometmq.client.push.push_popping import PushPopping, may_pop
 from cometmq.client.push.push_pops import PushPops
 from cometmq.client.push.push_pulls import PushPulls
+from cometmq.client.push.queue_resets import QueueResets
 from cometmq.client.push.tasks import TaskResult, Workers
-from cometmq.client.push.thread_workers import ThreadWorkers
-from cometmq.client.push.workers import ExecutorWorkers, LoopWorkers
 from cometmq.client.settings import PushSettings
 from cometmq.client.trace.trace import consume_tracer
 from cometmq.client.trace.tracing import Tracing
-from cometmq.errors import Error, GroupTaken, InvalidArgument
+from cometmq.errors import Error, GroupTaken
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumeType,
@@ -65,7 +63,6 @@ from cometmq.remoting.bodies.heartbeat import (
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import (
     ConsumeMessageDirectlyResult,
-    ConsumeResult,
     ConsumerRunningInfo,
 )
 from cometmq.remoting.channel import checked
@@ -75,40 +72,16 @@ from cometmq.store_config.names import retry_topic
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
-    from cometmq.client.push.listeners import AnyListener
 
-__all__ = ["ListenerSpec", "PushEngine", "QueueListener"]
+__all__ = ["PushEngine", "QueueListener"]
 
-_RESET_REST_S: Final = 10.0
-_RESET_COUNTS_S: Final = 15.0
-"""A queue that comes so soon after its reset begins there: its last owner rested, too, and consumed nothing."""
 _LOCK_FIRST_S: Final = 1.0
 _FINISH_MS: Final = 10_000
-_GROUP_CHARS_IN_NAME = 100
 
 _log = logging.getLogger(__name__)
 
 QueueListener = Callable[[str, Collection[MessageQueue], Collection[MessageQueue]], object]
-"""Is told of other queues: the topic, all of them, and this member's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerSpec:
-    """The listener and how it wants to be called.
-
-    Attributes:
-        function: plain or ``async def``; None before it is set.
-        batch: it takes a list of messages.
-        orderly: one call at a time for each queue, in its order.
-        auto_commit: orderly: success is a commit.
-        executor: where a plain one runs instead of in the consumer's own threads.
-    """
-
-    function: AnyListener | None = None
-    batch: bool = False
-    orderly: bool = False
-    auto_commit: bool = True
-    executor: Executor | None = None
+"""Called when the queues change: with the topic, all of its queues, and this member's."""
 
 
 class PushEngine(ConsumerFacts):
@@ -163,10 +136,6 @@ class PushEngine(ConsumerFacts):
         self._clock = now_ms
         self._made_ms = self._now_ms()
         self._suspended = False
-        self._resting = 0
-        """Resets that are under way."""
-        self._resets: dict[MessageQueue, tuple[int, float]] = {}
-        """Where queues of any member were reset to lately, and until when that counts, by the loop's clock."""
         self._started_ms = 0
         self._start_over = asyncio.Event()  # a close waits for the start
         self._closing = Closing()
@@ -176,11 +145,12 @@ class PushEngine(ConsumerFacts):
         self._instance: ClientInstance
         self._store: OffsetStore
         self._rebalance: Rebalance
+        self._resets: QueueResets
         self._pulls: PushPulls
         self._workers: Workers
         self._service: ConcurrentService | OrderlyService
         self._popping: PushPopping | None = None
-        self._call_now: Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Handled]]
+        self._call_now: DirectCall
 
     def __repr__(self) -> str:
         """Return the group, its state and its queues."""
@@ -210,7 +180,7 @@ class PushEngine(ConsumerFacts):
     @property
     def is_suspended(self) -> bool:
         """Whether its user has suspended it, or a reset has."""
-        return self._suspended or self._resting > 0
+        return self._suspended or (hasattr(self, "_resets") and self._resets.is_resting)
 
     @property
     def flow_counters(self) -> FlowCounters:
@@ -290,6 +260,7 @@ class PushEngine(ConsumerFacts):
             self._interceptors = (*self._interceptors, tracer)
         self._rebalance = Rebalance(instance, self, now_ms=instance.steady_ms)
         self._store = usual_store(self._own_store, instance, settings, group=self.group)
+        self._resets = QueueResets(self._rebalance, self._store, persist=self._persist, release=self.release)
         await self._store.load()
         self._pulls = PushPulls(
             instance, self, settings, self._store, group=self.group, counts=self._counts, spawn=self._spawn
@@ -378,7 +349,7 @@ class PushEngine(ConsumerFacts):
             service,
             self.subscriptions,
             group=self.group,
-            tell=lambda: self._spawn(self._beat()),
+            on_change=lambda: self._spawn(self._beat()),
             now_ms=self._now_ms,
         )
 
@@ -407,38 +378,20 @@ class PushEngine(ConsumerFacts):
         )
 
     def _make_workers(self, on_done: Callable[[list[TaskResult]], None]) -> Workers:
-        spec, threads_max = self._listener, self.settings.consume_thread_max
-        listener = spec.function
-        assert listener is not None  # checked with the settings
-
         def done(task_results: list[TaskResult]) -> None:
             self._counts.add(task_results)
             on_done(task_results)
 
         timeout_s = self.settings.consume_timeout_minutes * 60.0
-        hooks = ListenerHooks(self._interceptors, group=self.group, timeout_s=timeout_s, now_ms=self._now_ms)
-        if is_async(listener):
-            if spec.executor is not None:
-                raise InvalidArgument("the listener is async and runs on the loop: give no executor")
-            awaited = hooks.around_async(async_caller(listener, batch=spec.batch))
-
-            async def call_now(messages: list[ReceivedMessage]) -> Handled:
-                return await awaited(messages)
-
-            self._call_now = call_now
-            return LoopWorkers(awaited, done, at_once_max=threads_max)
-        call = hooks.around(caller(listener, batch=spec.batch))
-
-        async def call_in_thread(messages: list[ReceivedMessage]) -> Handled:
-            return await asyncio.to_thread(call, messages)
-
-        self._call_now = call_in_thread
-        if spec.executor is not None:
-            if self._interceptors:
-                raise InvalidArgument("interceptors see no messages in an executor: give one or the other")
-            return ExecutorWorkers(spec.executor, listener, done, batch=spec.batch, at_once_max=threads_max)
-        name = f"cometmq-consume_{self.group[:_GROUP_CHARS_IN_NAME]}"
-        return ThreadWorkers(call, done, threads_max=threads_max, name=name)
+        workers, self._call_now = make_workers(
+            self._listener,
+            done,
+            ListenerHooks(self._interceptors, group=self.group, timeout_s=timeout_s, now_ms=self._now_ms),
+            group=self.group,
+            threads_max=self.settings.consume_thread_max,
+            has_interceptors=bool(self._interceptors),
+        )
+        return workers
 
     @property
     def is_in_listener(self) -> bool:
@@ -597,7 +550,7 @@ class PushEngine(ConsumerFacts):
 
     async def start_offset(self, queue: MessageQueue) -> int:
         """Return where a queue begins: where the group was or was reset to, or where a new group begins."""
-        reset = self._reset_of(queue)
+        reset = self._resets.offset_of(queue)
         if reset is not None:
             # The last owner of the queue may have stored its progress behind the reset.
             self._store.update(queue, reset, increase_only=False)
@@ -611,11 +564,6 @@ class PushEngine(ConsumerFacts):
             settings=self.settings,
             made_ms=self._made_ms,
         )
-
-    def _reset_of(self, queue: MessageQueue) -> int | None:
-        """Return where a queue was reset to lately, as far as that counts still."""
-        offset, until_s = self._resets.get(queue, (0, 0.0))
-        return offset if self._instance.loop.time() < until_s else None
 
     def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
         """Begin to pull a queue that came."""
@@ -685,32 +633,13 @@ class PushEngine(ConsumerFacts):
         self._spawn(self._begin_again(held, offset))
 
     async def _begin_again(self, held: ProcessQueue, offset: int) -> None:
-        if self._reset_of(held.queue) is not None:
-            return  # it is stored where that puts it, and rests
-        await self._freeze(held, offset)
-        if self._rebalance.queues.get(held.queue) is held:
+        if await self._resets.stop_at(held, offset):
             # A close does not wait for the rest: what is stored is all that the next owner needs.
-            self._keep_timer(self._instance.spawn(self._rest(held, self.settings.offset_illegal_delay_ms / 1000)))
+            self._keep_timer(self._instance.spawn(self._rest(held)))
 
-    async def _rest(self, held: ProcessQueue, rest_s: float) -> None:
-        await asyncio.sleep(rest_s)
-        await self._give_up(held)
+    async def _rest(self, held: ProcessQueue) -> None:
+        await self._resets.give_up_after(held, self.settings.offset_illegal_delay_ms / 1000)
         self._instance.wake_rebalance()
-
-    async def _freeze(self, held: ProcessQueue, offset: int) -> None:
-        """Store where a dropped queue is to begin again, at once: it may change hands before its rest is over."""
-        if self._rebalance.queues.get(held.queue) is held:
-            self._store.update_and_freeze(held.queue, offset)
-            await self._persist(held.queue)
-
-    async def _give_up(self, held: ProcessQueue) -> None:
-        queue = held.queue
-        if self._rebalance.queues.get(queue) is not held:
-            return
-        if not await self.release(queue, held):
-            self._rebalance.give_up_later(queue)  # its listener still works
-        elif self._rebalance.queues.get(queue) is held:
-            del self._rebalance.queues[queue]
 
     async def give_back_hanging(self) -> int:
         """Send back what listeners have had for longer than the consume time-out; return how many messages."""
@@ -743,29 +672,9 @@ class PushEngine(ConsumerFacts):
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Begin these queues again at these offsets, because the broker said so: stop, store, rest 10 s, begin."""
-        until_s = self._instance.loop.time() + _RESET_COUNTS_S
-        wanted = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
-        self._resets.update({queue: (offset, until_s) for queue, offset in wanted.items()})
-        self._resting += 1
-        try:
-            mine = await self._stop_for_reset(wanted)
-            async with self._rebalance.between_rounds():  # which may have begun queues at what was stored before
-                mine |= await self._stop_for_reset(wanted)
-            await asyncio.sleep(_RESET_REST_S)
-            for held in mine:
-                await self._give_up(held)
-        finally:
-            self._resting -= 1
+        await self._resets.reset(topic, offsets)
         if self.is_running and not self.is_suspended:
             await self.do_rebalance()
-
-    async def _stop_for_reset(self, offsets: Mapping[MessageQueue, int]) -> set[ProcessQueue]:
-        mine = {held for queue, held in self._rebalance.queues.items() if queue in offsets}
-        for held in mine:
-            held.dropped = True
-            held.clear()
-            await self._freeze(held, offsets[held.queue])
-        return mine
 
     # --- What administrators ask --------------------------------------------------------------------------------------
 
@@ -814,17 +723,7 @@ class PushEngine(ConsumerFacts):
         return ConsumeMessageDirectlyResult(
             order=self.is_orderly,
             auto_commit=self._listener.auto_commit,
-            consume_result=_direct_result(handled),
+            consume_result=direct_result(handled),
             remark=None if handled.problem is None else str(handled.problem) or repr(handled.problem),
             spent_time_ms=int((time.perf_counter() - began) * 1000),
         )
-
-
-def _direct_result(handled: Handled) -> ConsumeResult:
-    if isinstance(handled.problem, BaseException):
-        return ConsumeResult.CR_THROW_EXCEPTION
-    if handled.problem is not None:
-        return ConsumeResult.CR_RETURN_NULL
-    if handled.is_success:
-        return ConsumeResult.CR_COMMIT if handled.outcome.action is Action.COMMIT else ConsumeResult.CR_SUCCESS
-    return ConsumeResult.CR_ROLLBACK if handled.outcome.action is Action.ROLLBACK else ConsumeResult.CR_LATER

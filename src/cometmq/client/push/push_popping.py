@@ -49,7 +49,7 @@ class PushPopping:
         subscriptions: MutableMapping[str, SubscriptionData],
         *,
         group: str,
-        tell: Callable[[], object],
+        on_change: Callable[[], object],
         now_ms: Callable[[], int],
     ) -> None:
         """Pop nothing yet.
@@ -59,14 +59,14 @@ class PushPopping:
             service: has them consumed.
             subscriptions: the consumer's, as brokers know them; retry topics come and go here.
             group: the group, as brokers know it.
-            tell: sends the brokers changed subscriptions, in a task.
+            on_change: sends the brokers changed subscriptions, in a task.
             now_ms: the wall clock.
         """
         self.service = service
         self._pops = pops
         self._subscriptions = subscriptions
         self._group = group
-        self._tell = tell
+        self._on_change = on_change
         self._now_ms = now_ms
 
     @property
@@ -90,9 +90,9 @@ class PushPopping:
             retry = pop_retry_topic(self._group, topic, TopicKind.RETRY_V1)
             if not popped and retry not in self._subscriptions:
                 self._subscriptions[retry] = make_subscription(retry, None, now_ms=self._now_ms())
-                self._tell()
+                self._on_change()
             elif popped and not is_pulled and self._subscriptions.pop(retry, None) is not None:
-                self._tell()
+                self._on_change()
         return self._pops.assign(topic, popped)
 
     def keep_topics(self) -> None:

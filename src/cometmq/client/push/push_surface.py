@@ -15,7 +15,8 @@ from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState, not_startable
 from cometmq.client.pull.pull_policy import FlowCounters
-from cometmq.client.push.push_engine import ListenerSpec, PushEngine, QueueListener
+from cometmq.client.push.listener_workers import ListenerSpec
+from cometmq.client.push.push_engine import PushEngine, QueueListener
 from cometmq.client.settings import PushSettings, settings_of
 from cometmq.errors import ClientStateError, InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cometmq.client.push.listener_workers import ListenerSpec
 from cometmq.client.push.listeners import Outcome
-from cometmq.client.push.push_engine import ListenerSpec, PushEngine
+from cometmq.client.push.push_engine import PushEngine
 from cometmq.client.push.push_popping import may_pop
 from cometmq.client.settings import PushSettings
 from cometmq.remoting.bodies.assignments import MessageRequestMode
