@@ -142,9 +142,6 @@ cmq_status CMQ_MUST_CHECK cmq_queue_reput(cmq_queue *queue, int64_t offset, int6
                                           int64_t tags_code, int64_t store_ms, int32_t count);
 int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by reput since load */
 
-/* Set the first ordinal of an empty queue (a queue that does not start at 0). */
-cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
-
 /* After load: for every queue find the last good unit whose record ends at or before `end` and whose ordinal order is
  * right, forget what lies behind (its bytes stay until end_recover), correct the min offsets to log_min, rebuild next
  * offsets. `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. Records

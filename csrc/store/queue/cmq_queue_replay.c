@@ -183,15 +183,6 @@ static cmq_status CMQ_MUST_CHECK check_offset(const cmq_queue *queue, int64_t of
                        queue->topic->name, queue->id, offset);
 }
 
-cmq_status cmq_queue_start_at(cmq_queue *queue, int64_t offset)
-{
-    if (!is_empty(queue))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "queue %s/%" PRId32 " has messages: its first offset cannot be set",
-                        queue->topic->name, queue->id);
-    const cmq_status status = check_offset(queue, offset);
-    return status != CMQ_OK ? status : begin_at(queue, offset);
-}
-
 /* Every record of the queue is older than this one. */
 static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *unit)
 {

@@ -25,7 +25,7 @@ from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store_config.names import is_light_queue
 
 if TYPE_CHECKING:
-    from cometmq.store import Store
+    from cometmq._engine import StoreHandle
 
 __all__ = ["STATE_NAME", "ExportReport", "Exporter", "Part"]
 
@@ -145,7 +145,7 @@ class Exporter:
 
     def __init__(
         self,
-        store: Store,
+        handle: StoreHandle,
         query: Query,
         kind: FileKind,
         *,
@@ -157,7 +157,7 @@ class Exporter:
         """``query`` has no views and dictionaries (:func:`~cometmq.arrow.columns.plain`).
 
         Args:
-            store: the store.
+            handle: the store.
             query: the messages to export; ``ranges`` are made here.
             kind: format and compression of the files.
             bytes_as: the form of bodies.
@@ -167,7 +167,7 @@ class Exporter:
         """
         if kind.format.is_text and bytes_as is BytesAs.BINARY:
             raise InvalidArgument(f"{kind.format.value} holds text: give text or base64 for bodies, not binary")
-        self._store = store
+        self._handle = handle
         self._query = query
         self._kind = kind
         self._bytes_as = bytes_as
@@ -311,20 +311,20 @@ class Exporter:
     def _ranges(self) -> list[_Range]:
         return [
             _Range(topic, queue_id, start, end, start, self._physical_offset(topic, queue_id, end - 1))
-            for topic, queue_id, start, end in offsets_of(self._store.handle, self._query)
+            for topic, queue_id, start, end in offsets_of(self._handle, self._query)
             if start < end
         ]
 
     def _physical_offset(self, topic: str, queue_id: int, offset: int) -> int | None:
         try:
-            return self._store.handle.read_offset(topic, queue_id, offset).physical_offset
+            return self._handle.read_offset(topic, queue_id, offset).physical_offset
         except Error:
             return None  # a gap, damage, or it expired just now
 
     def _check_ranges(self, state: _State, report: ExportReport) -> None:
         """Count what has expired meanwhile, and refuse another store."""
         for one in state.ranges:
-            queue = self._store.handle.queue(one.topic, one.queue_id)
+            queue = self._handle.queue(one.topic, one.queue_id)
             if queue is None or queue[2] < one.end:
                 raise InvalidArgument(
                     f"{one.topic}/{one.queue_id} has no offset {one.end - 1:,} now: this is not the store that the "
@@ -354,7 +354,7 @@ class Exporter:
         if self._follows_queues:
             left = tuple((one.topic, one.queue_id, one.next, one.end) for one in state.ranges if one.next < one.end)
             query = replace(query, ranges=left, topics=(), queue_ids=(), start=None, end=None)
-        return ScanPass(self._store.handle, query)
+        return ScanPass(self._handle, query)
 
     def _left(self, state: _State) -> bool:
         limit = self._query.limit_rows

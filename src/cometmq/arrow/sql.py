@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Scan
@@ -19,10 +20,7 @@ from cometmq.errors import InvalidArgument, MissingLibrary
 if TYPE_CHECKING:
     import pyarrow
 
-    from cometmq.store import Store
-    from cometmq.store.options import Time
-
-__all__ = ["ALL_MESSAGES", "Answer", "Database", "connect"]
+__all__ = ["ALL_MESSAGES", "Answer", "Database", "TopicSource", "connect"]
 
 ALL_MESSAGES = "messages"
 """The table of everything."""
@@ -30,6 +28,27 @@ ALL_MESSAGES = "messages"
 _DUCKDB_MIN = 2
 _NAMES_SHOWN = 10
 _BATCH_ROWS = 16_384
+
+
+class TopicSource(Protocol):
+    """The source of the tables: a :class:`cometmq.Store`."""
+
+    def topics(self, *, system: bool = False) -> list[str]:
+        """Return the topics; with ``system`` those of the broker, too."""
+        ...
+
+    def scan(
+        self,
+        topic: str | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+        start_time: int | datetime | None = None,
+        end_time: int | datetime | None = None,
+        batch_rows: int = 8192,
+    ) -> Scan:
+        """Return messages of one topic, or of all."""
+        ...
 
 
 class Answer:
@@ -63,7 +82,7 @@ class Answer:
 class Database:
     """DuckDB with a store's topics for tables. Use :func:`connect`."""
 
-    def __init__(self, connection: Any, store: Store, scan_of: Callable[..., Scan]) -> None:
+    def __init__(self, connection: Any, store: TopicSource, scan_of: Callable[..., Scan]) -> None:
         """``scan_of`` makes the scan of a topic, or of None for all."""
         self._connection = connection
         self._store = store
@@ -159,12 +178,12 @@ class Database:
 
 @contextmanager
 def connect(
-    store: Store,
+    store: TopicSource,
     *,
     columns: Iterable[str] | None = None,
     tags: str | None = None,
-    start_time: Time | None = None,
-    end_time: Time | None = None,
+    start_time: int | datetime | None = None,
+    end_time: int | datetime | None = None,
 ) -> Generator[Database]:
     """Open a DuckDB in memory whose tables are a store's topics.
 

@@ -129,7 +129,7 @@ def export(
             check_crc=check_crc,
         )
         exporter = Exporter(
-            store,
+            store.handle,
             query,
             kind,
             bytes_as=bytes_as,

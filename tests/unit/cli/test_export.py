@@ -275,7 +275,7 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Export:
         with cometmq.open(path, mode="r") as store:
             query = store.scan("orders", body="binary", **more).query
             exporter = Exporter(
-                store,
+                store.handle,
                 replace(query, columns=plain(query.columns)),
                 FileKind(FileFormat.PARQUET, "none"),
                 bytes_as=BytesAs.BINARY,

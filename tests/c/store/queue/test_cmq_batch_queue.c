@@ -118,9 +118,8 @@ static void unit_has_upstreams_bytes(void)
     const char *root = cmq_test_directory();
     cmq_queues *queues = open_queues(root, 46 * FILE_UNITS);
     cmq_queue *queue = require(queues);
-    CHECK_OK(cmq_queue_start_at(queue, 100));
-    CHECK_OK(cmq_queue_make_room(queue, 1, 0));
-    cmq_queue_put(queue, 74565, 182, (int32_t)cmq_jhash(cmq_slice_of_text("TagA")), INT64_C(1700000000456), 5);
+    const int32_t tags_code = (int32_t)cmq_jhash(cmq_slice_of_text("TagA"));
+    CHECK_OK(cmq_queue_reput(queue, 100, 74565, 182, tags_code, INT64_C(1700000000456), 5));
     CHECK_INT(cmq_queue_next(queue), 105);
     CHECK_INT(cmq_queue_min(queue), 100);
     CHECK_INT(cmq_queue_max(queue, ALL), 105);

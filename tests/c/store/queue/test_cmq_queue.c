@@ -51,6 +51,13 @@ static void put(cmq_queue *queue, int64_t count)
     }
 }
 
+/* `count` units in an empty queue, which then begins at `first`. */
+static void put_from(cmq_queue *queue, int64_t first, int64_t count)
+{
+    CHECK_OK(cmq_queue_reput(queue, first, phy_of(first), RECORD_BYTES, tag_of(first), 1, 1));
+    put(queue, count - 1);
+}
+
 static void flush(cmq_queues *queues, int64_t end, bool durable)
 {
     int64_t covered;
@@ -116,11 +123,9 @@ static void unit_has_upstreams_bytes(void)
     const char *root = cmq_test_directory();
     cmq_queues *queues = open_queues(root, 6000000);
     cmq_queue *queue = require(queues, "TopicTest", 3);
-    CHECK_OK(cmq_queue_start_at(queue, 7));
+    CHECK_OK(cmq_queue_reput(queue, 7, 74565, 182, (int32_t)cmq_jhash(cmq_slice_of_text("TagA")), 0, 1));
     CHECK_INT(cmq_queue_min(queue), 7);
-    CHECK_INT(cmq_queue_next(queue), 7);
-    CHECK_OK(cmq_queue_make_room(queue, 1, 0));
-    cmq_queue_put(queue, 74565, 182, (int32_t)cmq_jhash(cmq_slice_of_text("TagA")), 0, 1);
+    CHECK_INT(cmq_queue_next(queue), 8);
     flush(queues, 74747, true);
     cmq_queues_destroy(queues);
     uint8_t bytes[180];
@@ -142,11 +147,9 @@ static void starts_in_a_later_file(void)
     cmq_queues *queues = open_queues(root, FILE_BYTES);
     cmq_queue *queue = require(queues, "late", 0);
     int64_t end;
-    CHECK_OK(cmq_queue_start_at(queue, 3 * FILE_UNITS + 20));
-    put(queue, 40);
+    put_from(queue, 3 * FILE_UNITS + 20, 40);
     flush(queues, phy_of(1000), false);
     check_range(queue, 3 * FILE_UNITS + 20, 3 * FILE_UNITS + 60, 7);
-    CHECK_STATUS(cmq_queue_start_at(queue, 0), CMQ_ERR_ARGUMENT);
     cmq_queues_destroy(queues);
     queues = open_queues(root, FILE_BYTES);
     CHECK_OK(cmq_queues_recover(queues, 0, phy_of(1000), phy_of(1000), &end));
@@ -279,8 +282,7 @@ static void search_bisects(void)
     const char *root = cmq_test_directory();
     cmq_queues *queues = open_queues(root, FILE_BYTES);
     cmq_queue *queue = require(queues, "topic", 0);
-    CHECK_OK(cmq_queue_start_at(queue, 30));
-    put(queue, 200);
+    put_from(queue, 30, 200);
     flush(queues, phy_of(150), false);
     for (int64_t at = 30; at <= 230; at++) {
         int64_t phy = phy_of(at), found;

@@ -91,24 +91,29 @@ static void put_some(void)
     const int q = (int)cmq_test_random_below(QUEUES);
     int n = 1 + (int)cmq_test_random_below(30);
     cmq_queue *queue = find(q);
-    if (queue == NULL) {
+    const bool is_new = queue == NULL;
+    if (is_new) {
         CHECK_OK(cmq_queues_require(m.queues, cmq_slice_of_text(names[q].topic), names[q].id, names[q].kind, &queue));
         m.first[q] = strcmp(names[q].topic, "late") == 0 ? 95 : 0;
-        if (m.first[q] > 0) CHECK_OK(cmq_queue_start_at(queue, m.first[q]));
     }
     if (m.count + n > RECORDS_MAX) n = RECORDS_MAX - m.count;
     if (n == 0) return;
     CHECK_OK(cmq_queue_make_room(queue, (uint32_t)n, m.log_end));
     for (int i = 0; i < n; i++) {
         record *r = &m.records[m.count++];
+        const bool starts = is_new && i == 0 && m.first[q] > 0;   /* later than at 0 */
         *r = (record){.phy = m.log_end,
-                      .offset = cmq_queue_next(queue),
+                      .offset = starts ? m.first[q] : cmq_queue_next(queue),
                       .tags_code = cmq_test_random_below(3) == 0 ? -77 : (int32_t)cmq_test_random_below(5),
                       .store_ms = 1000 + m.count,
                       .bytes = 90 + (int32_t)cmq_test_random_below(200),
                       .count = names[q].kind == CMQ_QUEUE_BATCH ? 1 + (int32_t)cmq_test_random_below(9) : 1,
                       .queue = q};
-        cmq_queue_put(queue, r->phy, r->bytes, r->tags_code, r->store_ms, r->count);
+        if (starts) {
+            CHECK_OK(cmq_queue_reput(queue, r->offset, r->phy, r->bytes, r->tags_code, r->store_ms, r->count));
+            CHECK_OK(cmq_queue_make_room(queue, (uint32_t)n, m.log_end));
+        } else
+            cmq_queue_put(queue, r->phy, r->bytes, r->tags_code, r->store_ms, r->count);
         m.log_end += r->bytes;
     }
     m.bare[q] = false;
@@ -576,9 +581,9 @@ static void make_live_files(int first)
     int64_t covered;
     begin(cmq_test_directory(), cmq_fs_posix(), false);
     cmq_queue *queue = live_queue();
-    if (first > 0) CHECK_OK(cmq_queue_start_at(queue, first));
+    CHECK_OK(cmq_queue_reput(queue, first, first * 100, 100, first, 0, 1));
     CHECK_OK(cmq_queue_make_room(queue, LIVE_UNITS, 0));
-    for (int i = first; i < LIVE_UNITS; i++) cmq_queue_put(queue, i * 100, 100, i, 0, 1);
+    for (int i = first + 1; i < LIVE_UNITS; i++) cmq_queue_put(queue, i * 100, 100, i, 0, 1);
     CHECK_OK(cmq_queues_flush(m.queues, LIVE_UNITS * 100, false, &covered));
     cmq_queues_destroy(m.queues);
 }
