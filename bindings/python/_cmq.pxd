@@ -423,6 +423,7 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out)
     void cmq_key_search_close(cmq_key_search *search)
     cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
+    cmq_status cmq_store_check_end(cmq_store *store)
     cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,
                                    cmq_boundary boundary,
                                    int64_t *offset_out)

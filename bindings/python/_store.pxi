@@ -777,6 +777,15 @@ cdef class StoreHandle:
         _check_topic(status, topic)
         return offset
 
+    def check_end(self):
+        """CorruptRecord where the log of a view is damaged at the view's end, so that messages are missing."""
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_check_end(self._store)
+        self.leave()
+        _check(status)
+
     def earliest_ms(self):
         """Store time of the oldest record, or None."""
         cdef int64_t time_ms = 0

@@ -295,7 +295,8 @@ cmq_status cmq_scan_places_next(cmq_scan *scan)
     while (scan->found.count == 0) {
         if (places->at == places->places.count) {
             scan->ended = true;
-            return CMQ_END;
+            const cmq_status end = cmq_store_check_end(scan->store);
+            return end == CMQ_OK ? CMQ_END : end;
         }
         cmq_record_view view;
         cmq_queue *queue;

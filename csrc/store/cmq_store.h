@@ -320,7 +320,7 @@ void cmq_reader_close(cmq_reader *reader);
 
 /* Fill the batch (release it before). CMQ_OK with count 0: nothing more for now (cmq_store_wait_more, then go on) or,
  * when *end_out, for good. CMQ_ERR_CORRUPT names the offset of a record that is damaged; the next call goes on behind
- * it. */
+ * it. A view whose log is damaged at its end fails so once, unless all that was asked for lies before. */
 cmq_status CMQ_MUST_CHECK cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end_out);
 
 /* Where the reader stands in one queue: the next offset it would look at. CMQ_ERR_NOT_FOUND when it does not read that
@@ -339,7 +339,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_read_offset(cmq_store *store, cmq_slice topi
                                                 cmq_found_batch *batch);
 
 /* Records whose KEYS hold `key` or whose UNIQ_KEY equals it, newest first, collisions removed, up to the batch's
- * capacity or as many as have room in its pins. For all of them: a search. */
+ * capacity or as many as have room in its pins. For all of them: a search. CMQ_ERR_CORRUPT from a view whose log is
+ * damaged at its end: the batch has those before. */
 cmq_status CMQ_MUST_CHECK cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms,
                                              int64_t end_ms, cmq_found_batch *batch);
 
@@ -364,8 +365,14 @@ cmq_status CMQ_MUST_CHECK cmq_key_search_open(cmq_store *store, const cmq_key_se
 void cmq_key_search_close(cmq_key_search *search);   /* NULL is fine */
 
 /* Fill the batch (release it before), newest first, going on where the last call stopped. Count 0: there are no more.
+ * CMQ_ERR_CORRUPT, once, behind the last record of a view whose log is damaged at its end.
  * CMQ_ERR_LIMIT, with an empty batch: misses_max records were read in vain. */
 cmq_status CMQ_MUST_CHECK cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch);
+
+/* In a view: CMQ_ERR_CORRUPT, with the place, where the log is damaged at the view's end, so that messages that were
+ * acknowledged or flushed are missing from it. Readers and look-ups that come to the end fail so by themselves; for
+ * callers that plan by the ends of queues. CMQ_OK for a writer's store. Any thread. */
+cmq_status CMQ_MUST_CHECK cmq_store_check_end(cmq_store *store);
 
 /* The queue offset for a store time (spec store 8.3), clamped to [min, max]. */
 cmq_status CMQ_MUST_CHECK cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,

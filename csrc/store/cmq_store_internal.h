@@ -154,6 +154,13 @@ struct cmq_store {
     int64_t walked;                     /* the log was dispatched up to here */
     int64_t walked_ms;                  /* store time of the last record walked */
     int64_t newest_ms;                  /* the latest store time walked: older records behind it may be stale … */
+    int64_t walked_phy;                 /* of the last record walked, -1: not known */
+    int64_t no_record_at;               /* the walk stopped here last, at bytes that are no record; -1: at none */
+    bool foreign_seen;                  /* a Java broker wrote since: a page of ours says nothing of this log */
+    bool end_judged;                    /* cmq_store_check_end has judged the bytes at end_judged_at … */
+    int64_t end_judged_at, end_judged_generation;
+    bool end_damaged;                   /* … as damage, for the reason in end_error */
+    cmq_error end_error;
     int64_t proven_end;                 /* … unless it begins below */
     int64_t nothing_at;                 /* no whole record began here at the last look, -1: not looked */
     int64_t chain_at, chain_end;        /* whole, older records lead from here to there; -1: not looked */
@@ -303,6 +310,12 @@ int64_t cmq_store_page_generation(const cmq_store *store);
 
 /* CMQ_ERR_CLOSED for a view that has found out that it cannot go on. */
 cmq_status CMQ_MUST_CHECK cmq_store_check_view(cmq_store *store);
+
+/* Who writes, and how far may be read: sets store->source. refresh_mutex held, or opening. */
+cmq_status CMQ_MUST_CHECK cmq_store_find_source(cmq_store *store);
+
+/* cmq_store_refresh of a view, with refresh_mutex held. */
+cmq_status CMQ_MUST_CHECK cmq_store_refresh_held(cmq_store *store);
 
 /* The writer's side: announce a deletion to followers before its files go (under the writer lock), and say that they
  * are gone. */

@@ -64,7 +64,7 @@ static cmq_status probe_writer(cmq_store *store, int64_t *holder_out, bool *ours
     return status;
 }
 
-static cmq_status find_source(cmq_store *store)
+cmq_status cmq_store_find_source(cmq_store *store)
 {
     int64_t holder;
     bool ours;
@@ -81,6 +81,7 @@ static cmq_status find_source(cmq_store *store)
     /* It has the lock and not yet the page, or has taken the page and recovers the log. */
     else if (ours || life != CMQ_FOLLOW_STALE) store->source = CMQ_FOLLOW_SOURCE_OPENING;
     else store->source = CMQ_FOLLOW_SOURCE_FOREIGN;
+    if (store->source == CMQ_FOLLOW_SOURCE_FOREIGN) store->foreign_seen = true;
     return CMQ_OK;
 }
 
@@ -94,7 +95,7 @@ int64_t cmq_store_page_generation(const cmq_store *store)
 cmq_status cmq_store_begin_view(cmq_store *store)
 {
     cmq_follow_state page;
-    cmq_status status = find_source(store);
+    cmq_status status = cmq_store_find_source(store);
     if (status == CMQ_OK) status = cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
     if (status != CMQ_OK) return status;
     store->has_view_point = cmq_store_last_point(store, &store->view_point);
@@ -111,7 +112,7 @@ cmq_status cmq_store_begin_view(cmq_store *store)
 static cmq_status check_undisturbed(cmq_store *store)
 {
     const int source = store->source;
-    const cmq_status status = find_source(store);
+    const cmq_status status = cmq_store_find_source(store);
     store->view_disturbed = store->source != source || cmq_store_page_generation(store) != store->view_generation;
     return status;
 }
@@ -171,6 +172,13 @@ typedef enum walk_mode {
     WALK_DISPATCH       /* put units into the tails */
 } walk_mode;
 
+/* The bytes at store->walked are no whole record: damage, if the log goes on there (cmq_view_end). */
+static cmq_status no_record(cmq_store *store)
+{
+    store->no_record_at = store->walked;
+    return CMQ_END;
+}
+
 /* One step from store->walked; CMQ_END when the next record is not there, or not confirmed. */
 static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, unsigned checks)
 {
@@ -188,11 +196,12 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     }
     if (status != CMQ_OK) {
         if (store->source == CMQ_FOLLOW_SOURCE_FOREIGN) store->nothing_at = store->walked;
-        return CMQ_END;
+        return status == CMQ_ERR_OFFSET ? CMQ_END : no_record(store);
     }
     bool has_unit = true;
-    /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
-    const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
+    /* Below a proven end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
+    const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE ||
+                      (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && store->walked < store->known_end);
     if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit))
         status = CMQ_END;
     /* The remains of a killed writer: of the view's opening, also where the next writer was recovering then, or of the
@@ -203,8 +212,9 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN)
         status = confirm_foreign(store, &view, &facts, limit, &has_unit);
     if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
-    if (cmq_dispatch_is_no_record(status)) status = CMQ_END;
+    if (cmq_dispatch_is_no_record(status)) status = no_record(store);
     if (status == CMQ_OK) {
+        store->walked_phy = view.physical_offset;
         store->walked += view.record_bytes;
         store->walked_ms = view.store_timestamp_ms;
         if (store->walked_ms > store->newest_ms) store->newest_ms = store->walked_ms;
@@ -220,6 +230,7 @@ static cmq_status walk_to(cmq_store *store, int64_t limit, walk_mode mode)
     const unsigned checks =
         store->source == CMQ_FOLLOW_SOURCE_PAGE && store->page_proven ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
     cmq_status status = CMQ_OK;
+    store->no_record_at = -1;
     while (status == CMQ_OK) status = walk_step(store, limit, mode, checks);
     return status == CMQ_END ? CMQ_OK : status;
 }
@@ -255,6 +266,7 @@ static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int
         return CMQ_OK;
     }
     store->walked = point != NULL ? point->log_end : newest;
+    store->walked_phy = point != NULL && point->last_bytes > 0 ? point->last_phy : -1;
     store->walked_ms = store->newest_ms = point != NULL ? point->store_ms : 0;
     /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds
      * whole records. */
@@ -279,7 +291,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
 {
     int64_t end, dispatched_end, start;
     cmq_durable_point point;
-    cmq_status status = find_source(store);
+    cmq_status status = cmq_store_find_source(store);
     if (status == CMQ_OK) status = check_not_lost(store);
     if (status != CMQ_OK) return status;
     store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
@@ -300,7 +312,9 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (start > end) start = end;
     store->unit_end = dispatched_end;
     store->opening.scanned_from = store->walked = start;
-    store->walked_ms = store->newest_ms = trusted && start == point.log_end ? point.store_ms : 0;
+    const bool from_point = trusted && start == point.log_end;
+    store->walked_phy = from_point && point.last_bytes > 0 ? point.last_phy : -1;
+    store->walked_ms = store->newest_ms = from_point ? point.store_ms : 0;
     /* as it was found, or is published */
     if (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && end > store->proven_end) store->proven_end = end;
     status = walk_to(store, end, WALK_DISPATCH);
@@ -436,10 +450,12 @@ static cmq_status refresh_from_page(cmq_store *store)
 /* Where whole records end, at or behind store->walked; nothing is taken in. */
 static cmq_status look_for_end(cmq_store *store, int64_t *end_out)
 {
-    const int64_t walked = store->walked, walked_ms = store->walked_ms, newest_ms = store->newest_ms;
+    const int64_t walked = store->walked, walked_ms = store->walked_ms, newest_ms = store->newest_ms,
+                  walked_phy = store->walked_phy;
     const cmq_status status = walk_to(store, cmq_log_last_file_end(store->log), WALK_FIND_END);
     *end_out = store->walked;
     store->walked = walked;
+    store->walked_phy = walked_phy;
     store->walked_ms = walked_ms;
     store->newest_ms = newest_ms;
     return status;
@@ -452,8 +468,12 @@ static cmq_status grow_by_walking(cmq_store *store)
     /* Nobody wrote when we looked. A writer that came since may append by now, and half a record of its may look whole:
      * the end counts only if there is still nobody, and what was whole until then stays. */
     cmq_status status = look_for_end(store, &end);
+    bool reopened = false;
+    if (status == CMQ_OK && end == store->walked && end % cmq_log_segment_bytes(store->log) == 0)
+        status = cmq_log_reopen_replaced(store->log, end, &reopened);   /* a writer came and died since */
+    if (status == CMQ_OK && reopened) status = look_for_end(store, &end);
     if (status != CMQ_OK || end == store->walked) return status == CMQ_OK ? grow(store, end, NULL) : status;
-    status = find_source(store);
+    status = cmq_store_find_source(store);
     return status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_STATIC ? grow(store, end, NULL) : status;
 }
 
@@ -479,7 +499,7 @@ static cmq_status walk_on(cmq_store *store)
 
 static cmq_status refresh_by_walking(cmq_store *store)
 {
-    cmq_status status = find_source(store);
+    cmq_status status = cmq_store_find_source(store);
     if (status != CMQ_OK) return status;
     if (store->source == CMQ_FOLLOW_SOURCE_PAGE) return refresh_from_page(store);
     if (store->source == CMQ_FOLLOW_SOURCE_OPENING) return CMQ_OK;
@@ -495,9 +515,8 @@ cmq_status cmq_store_check_view(cmq_store *store)
     return cmq_fail_at(CMQ_ERR_CLOSED, store->view_end_error.offset, "%s", store->view_end_error.text);
 }
 
-/* With refresh_mutex. A view that cannot go on says so from then on: bytes and units that it knows may be others' by
- * now. */
-static cmq_status refresh(cmq_store *store)
+/* A view that cannot go on says so from then on: bytes and units that it knows may be others' by now. */
+cmq_status cmq_store_refresh_held(cmq_store *store)
 {
     cmq_status status = cmq_store_check_view(store);
     if (status != CMQ_OK) return status;
@@ -512,7 +531,7 @@ cmq_status cmq_store_refresh(cmq_store *store)
 {
     if (!store->options.read_only) return CMQ_OK;
     pthread_mutex_lock(&store->refresh_mutex);
-    const cmq_status status = refresh(store);
+    const cmq_status status = cmq_store_refresh_held(store);
     pthread_mutex_unlock(&store->refresh_mutex);
     return status;
 }
@@ -550,7 +569,7 @@ static cmq_status wait_once(cmq_store *store, uint32_t seen, int64_t ms, int64_t
         const cmq_status status = cmq_follow_wait(store->follow, seen, most);
         if (status != CMQ_AGAIN || !store->options.read_only) return status == CMQ_AGAIN ? CMQ_OK : status;
         pthread_mutex_lock(&store->refresh_mutex);   /* is the writer still there? */
-        const cmq_status found = find_source(store);
+        const cmq_status found = cmq_store_find_source(store);
         pthread_mutex_unlock(&store->refresh_mutex);
         return found;
     }

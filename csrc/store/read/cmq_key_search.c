@@ -41,6 +41,7 @@ struct cmq_key_search {
     cmq_places recent;           /* records at or behind recent_from that carry the key, read from the log */
     int64_t recent_from;         /* INT64_MAX: the index has all */
     int64_t generation;          /* of the writer's page, before the index was looked at */
+    bool checked_end;            /* of a view, for damage */
     int64_t last_given, below;   /* the search began again behind `below`, which was given */
     uint8_t bytes[];             /* topic and key, where they were copied */
 };
@@ -229,14 +230,23 @@ static cmq_status fail_misses(const cmq_key_search *search)
                     (unsigned long long)search->misses);
 }
 
+/* Once, behind the last record that was found: may messages with the key follow that cannot be read? */
+static cmq_status check_end(cmq_key_search *search)
+{
+    const cmq_status status = cmq_store_check_end(search->store);
+    search->checked_end = status == CMQ_OK || status == CMQ_ERR_CORRUPT;
+    return status;
+}
+
 cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
 {
     cmq_status status = cmq_store_check_view(search->store);
     while (status == CMQ_OK && search->left > 0 && batch->count < batch->capacity) {
         if (search->misses >= search->misses_max) return batch->count > 0 ? CMQ_OK : fail_misses(search);
         if (search->lot_at < search->lot_count) status = read_next(search, batch);
-        else if (search->cursor.done) break;
-        else status = fill_lot(search);
+        else if (!search->cursor.done) status = fill_lot(search);
+        else if (batch->count > 0 || search->checked_end) break;
+        else status = check_end(search);
     }
     /* The rest, and a failure behind what was found, come with the next batch. */
     return status == CMQ_AGAIN || (status == CMQ_ERR_CORRUPT && batch->count > 0) ? CMQ_OK : status;
@@ -304,6 +314,7 @@ cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, 
     cmq_status status = begin(
         store, &search, &(cmq_key_search_options){.topic = topic, .key = key, .begin_ms = begin_ms, .end_ms = end_ms});
     if (status == CMQ_OK) status = cmq_key_search_next(&search, batch);
+    if (status == CMQ_OK && search.left > 0 && batch->count < batch->capacity) status = cmq_store_check_end(store);
     cmq_places_free(&search.recent);
     return status;
 }

@@ -60,14 +60,17 @@ cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cm
     if (physical_offset < 0)
         return cmq_fail_at(CMQ_ERR_OFFSET, physical_offset, "physical offset %lld is negative",
                            (long long)physical_offset);
-    const cmq_status refreshed = cmq_store_refresh(store);
-    return refreshed == CMQ_OK ? cmq_store_take(store, physical_offset, batch, &view) : refreshed;
+    cmq_status status = cmq_store_refresh(store);
+    if (status == CMQ_OK && physical_offset >= cmq_log_confirmed(store->log)) status = cmq_store_check_end(store);
+    return status == CMQ_OK ? cmq_store_take(store, physical_offset, batch, &view) : status;
 }
 
 static cmq_status find_queue(cmq_store *store, cmq_slice topic, int32_t queue_id, cmq_queue **queue_out)
 {
     *queue_out = cmq_queues_find(store->queues, topic, queue_id);
     if (*queue_out != NULL) return CMQ_OK;
+    const cmq_status status = cmq_store_check_end(store);
+    if (status != CMQ_OK) return status;
     return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", queue_id,
                     (int)(topic.bytes < 255 ? topic.bytes : 255), topic.bytes > 0 ? (const char *)topic.data : "");
 }
@@ -84,6 +87,8 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
     if (status != CMQ_OK) return status;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
+    if (offset >= max) status = cmq_store_check_end(store);
+    if (status != CMQ_OK) return status;
     if (offset < min || offset >= max)
         return cmq_fail_at(CMQ_ERR_OFFSET, offset, "queue offset %lld is outside the queue, which holds [%lld, %lld)",
                            (long long)offset, (long long)min, (long long)max);
@@ -160,6 +165,7 @@ cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_
                           .after = boundary == CMQ_BOUNDARY_UPPER};
     int64_t first;
     status = cmq_queue_search(queue, min, max, confirmed, compare_time, &search, &first);
+    if (status == CMQ_OK && first >= max) status = cmq_store_check_end(store);
     if (status != CMQ_OK) return status;
     if (boundary == CMQ_BOUNDARY_LOWER) {
         *offset_out = first;

@@ -199,12 +199,15 @@ static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options
         const cmq_read_start *start = &options->starts[i];
         if (start->has_end && start->end == start->offset) continue;
         cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
+        reader->lacks_queues |= queue == NULL;
         if (queue == NULL && options->may_be_missing) continue;
+        cmq_status status = queue == NULL ? cmq_store_check_end(reader->store) : CMQ_OK;
+        if (status != CMQ_OK) return status;
         if (queue == NULL)
             return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", start->queue_id,
                             (int)(start->topic.bytes < 255 ? start->topic.bytes : 255),
                             (const char *)start->topic.data);
-        const cmq_status status = add_cursor(reader, queue, confirmed);
+        status = add_cursor(reader, queue, confirmed);
         if (status != CMQ_OK) return status;
         place_at(reader->cursors[reader->cursor_count - 1], start);
     }
@@ -493,17 +496,6 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     return CMQ_OK;
 }
 
-static bool all_ended(const cmq_reader *reader)
-{
-    if (reader->cursor_count == 0) return reader->options.only_starts;
-    if (!(reader->options.backwards || reader->options.has_end || reader->options.only_starts)) return false;
-    for (uint32_t i = 0; i < reader->cursor_count; i++) {
-        const cmq_cursor *cursor = reader->cursors[i];
-        if (cursor->at < cursor->count || !(cursor->done || cursor->ends)) return false;
-    }
-    return true;
-}
-
 /* In a view: apparent damage may be a unit or a record that another process changed since the unit was read, or that
  * was cut. Read it once more, as it is now. */
 static cmq_status look_again(cmq_reader *reader, cmq_found_batch *batch, cmq_cursor *cursor, cmq_found *found_out,
@@ -585,7 +577,7 @@ static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int
         status = take_run(reader, batch) > 0 ? settle_first(reader, reader->merged_end) : take_first(reader, batch);
     if (status == CMQ_END) return CMQ_OK;
     if (status != CMQ_OK) reader->merged = false;
-    if (status == CMQ_OK && reader->heap_count == 0) reader->ended = reader->past || all_ended(reader);
+    if (status == CMQ_OK && reader->heap_count == 0) reader->ended = reader->past || cmq_reader_all_ended(reader);
     return status;
 }
 
@@ -597,13 +589,16 @@ cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cm
     cmq_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a reader");
     reader->store = store;
+    reader->damaged_end = -1;
     cmq_status status = take_options(reader, options);
     if (status == CMQ_OK) status = cmq_store_refresh(store);
     const int64_t confirmed = cmq_log_confirmed(store->log);
     if (status == CMQ_OK && options->only_starts) status = add_starts(reader, options, confirmed);
     if (status == CMQ_OK && options->topic_count > 0) status = find_queues(reader, confirmed);
     if (status == CMQ_OK && !options->only_starts) status = place_at_starts(reader, options);
-    if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0 && !options->may_be_missing)
+    const bool missing = options->topic_count > 0 && reader->cursor_count == 0 && !options->may_be_missing;
+    if (status == CMQ_OK && missing) status = cmq_store_check_end(store);
+    if (status == CMQ_OK && missing)
         status = cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue of topic %s%s", reader->topics[0],
                           options->queue_id_count > 0 ? " with these ids"
                           : options->topic_count > 1  ? ", nor of the others"
@@ -646,15 +641,19 @@ cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end
 {
     CMQ_ASSERT(batch->pin_count == 0 && batch->count == 0);
     *end_out = reader->ended;
-    if (reader->ended || batch->capacity == 0) return CMQ_OK;
+    if (batch->capacity == 0) return CMQ_OK;
+    if (reader->ended) return cmq_reader_check_end(reader);
     const int64_t confirmed = cmq_log_confirmed(reader->store->log);
     cmq_status status = cmq_store_check_view(reader->store);
+    /* Backwards the messages behind the end would have come first. */
+    if (status == CMQ_OK && reader->options.backwards) status = cmq_reader_check_end(reader);
     if (status == CMQ_OK) status = next_of(reader, batch, confirmed);
     if (status == CMQ_OK && batch->count == 0 && !reader->ended && reader->store->options.read_only) {
         status = cmq_store_refresh(reader->store);   /* at the end of the view: has it grown? */
         const int64_t grown = cmq_log_confirmed(reader->store->log);
         if (status == CMQ_OK && grown > confirmed) status = next_of(reader, batch, grown);
     }
+    if (status == CMQ_OK && batch->count == 0) status = cmq_reader_check_end(reader);
     if (batch->count == 0) cmq_found_batch_release(batch);   /* of segments in which nothing was found */
     *end_out = reader->ended && batch->count == 0;
     return status;

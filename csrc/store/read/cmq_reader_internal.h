@@ -77,6 +77,8 @@ struct cmq_reader {
     bool past;                   /* a record at or behind the end time was met: once all that is there has been read,
                                   * nothing more is waited for */
     bool ended;
+    bool lacks_queues;           /* a queue that was asked for is not there */
+    int64_t damaged_end;         /* of a view: damage was reported there; -1: none */
 };
 
 /* Pin the segment of `phy` in the batch; CMQ_AGAIN when its pins are used up. */
@@ -93,6 +95,13 @@ cmq_status CMQ_MUST_CHECK cmq_reader_head_at(cmq_reader *reader, int64_t phy, in
 void cmq_reader_bound_times(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed);
 void cmq_reader_bound_log(cmq_reader *reader, int64_t confirmed);
 bool cmq_reader_in_time(cmq_reader *reader, int64_t stored_ms);
+
+/* Of queues: does no cursor expect any more, ever? */
+bool cmq_reader_all_ended(const cmq_reader *reader);
+
+/* Nothing was found. In a view: do messages follow that cannot be read? Reported once for each of its ends; reading
+ * goes on, or ends, behind the failure. */
+cmq_status CMQ_MUST_CHECK cmq_reader_check_end(cmq_reader *reader);
 
 cmq_status CMQ_MUST_CHECK cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed);
 cmq_status CMQ_MUST_CHECK cmq_reader_next_of_log(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed);

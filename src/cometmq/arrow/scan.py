@@ -377,7 +377,11 @@ class Scan:
         limit = self._query.limit_rows
         if self._query.filtered or exact:
             return self._count_by_reading()
-        found = sum(max(end - start, 0) for _, _, start, end in offsets_of(self._handle, self._query))
+        ranges = list(offsets_of(self._handle, self._query))
+        wanted = self._query.end
+        if not self._query.skip_corrupt and (wanted is None or any(end < wanted for _, _, _, end in ranges)):
+            self._handle.check_end()
+        found = sum(max(end - start, 0) for _, _, start, end in ranges)
         return found if limit is None else min(found, limit)
 
     def _count_by_reading(self) -> int:

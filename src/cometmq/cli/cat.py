@@ -126,7 +126,7 @@ def cat(
         if ids:
             out.write_all(_by_id(store, topic, one) for one in ids)
         elif keys:
-            out.write_all(message for key in keys for message in _by_key(store, query, key, backwards=backwards))
+            out.write_all(message for key in keys for message in _by_key(store, query, key, out, backwards=backwards))
         else:
             _print_read(store, query, out, backwards=backwards, tail=tail, follow=follow)
         out.flush()
@@ -179,7 +179,9 @@ def _by_id(store: cometmq.Store, topic: str | None, message_id: str) -> cometmq.
     raise NotFound(f"no message with id {message_id}; a unique id can be found only while the index holds it")
 
 
-def _by_key(store: cometmq.Store, query: _Query, key: str, *, backwards: bool) -> Iterable[cometmq.Message]:
+def _by_key(
+    store: cometmq.Store, query: _Query, key: str, out: _Output, *, backwards: bool
+) -> Iterable[cometmq.Message]:
     """Find the messages with a key that fit the other filters, oldest first."""
     from cometmq._engine import KeySearch
     from cometmq.store.options import INT64_MAX, parse_tags
@@ -190,7 +192,7 @@ def _by_key(store: cometmq.Store, query: _Query, key: str, *, backwards: bool) -
     begin = query.start_time_ms or 0
     until = INT64_MAX if query.end_time_ms is None else query.end_time_ms - 1
     found = KeySearch(store.handle, query.topic, key, begin_ms=begin, end_ms=until, only_queued=True)
-    matching = (message for message in found if _fits(query, wanted, message))
+    matching = (message for message in _sound(found, out) if _fits(query, wanted, message))
     return matching if backwards else reversed(list(matching))
 
 
@@ -263,8 +265,8 @@ class _Output:
         self._stream.flush()
 
 
-def _sound(reader: cometmq.Reader, out: _Output) -> Iterator[cometmq.Message]:
-    """Iterate past damaged records, naming each."""
+def _sound(reader: Iterable[cometmq.Message], out: _Output) -> Iterator[cometmq.Message]:
+    """Iterate past damaged records, naming each. The reader goes on behind a failure."""
     while True:
         with out.passing_damage():
             yield from reader

@@ -86,6 +86,14 @@ class OpenCatalog(Catalog, Protocol):
         """Look at what was written since."""
         ...
 
+    def check_end(self) -> None:
+        """Check that the ends are the ends of the messages.
+
+        Raises:
+            CorruptRecord: the log is damaged there, and messages behind cannot be read.
+        """
+        ...
+
     def commit_progress(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
         """Set a consumer group's next offsets."""
         ...
@@ -149,6 +157,10 @@ class StoreCatalog:
     def refresh(self) -> None:
         """Look at what was written since."""
         self._store.handle.refresh()
+
+    def check_end(self) -> None:
+        """See :class:`OpenCatalog`."""
+        self._store.handle.check_end()
 
     def topics(self) -> list[str]:
         """See :class:`Catalog`."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from cometmq.spark.catalog import Catalog, Ends
+from cometmq.errors import CorruptRecord
+from cometmq.spark.catalog import Catalog, Ends, OpenCatalog
 from cometmq.spark.errors import DataLoss, OptionError
 from cometmq.spark.offsets import EARLIEST, LATEST, Position, QueueKey, parse_offsets
 from cometmq.spark.options import ReadOptions
 from cometmq.spark.planning import QueueRange
 
-__all__ = ["LossPolicy", "batch_ranges", "starting_position"]
+__all__ = ["EndPolicy", "LossPolicy", "batch_ranges", "starting_position"]
 
 _log = logging.getLogger("cometmq.spark")
 
@@ -32,6 +33,31 @@ class LossPolicy:
         if self._fail:
             raise DataLoss(f"{what}; option failOnDataLoss=false reads what is left")
         _log.warning("%s; what is left is read, as failOnDataLoss=false says", what)
+
+
+class EndPolicy:
+    """The action where a store's log is damaged at its readable end: fail, or log a warning once and go on."""
+
+    def __init__(self, *, skip: bool) -> None:
+        """``skip``: the option onCorrupt is skip."""
+        self._skip = skip
+        self._warned = False
+
+    def check(self, catalog: OpenCatalog) -> None:
+        """Fail, or log a warning, where messages behind the ends cannot be read.
+
+        Raises:
+            CorruptRecord: onCorrupt is fail.
+        """
+        try:
+            catalog.check_end()
+        except CorruptRecord as error:
+            if not self._skip:
+                text = f"{error}; option onCorrupt=skip reads the messages before the damage"
+                raise CorruptRecord(text, offset=error.offset) from error
+            if not self._warned:
+                _log.warning("onCorrupt=skip: only the messages before the damage are read: %s", error)
+            self._warned = True
 
 
 def batch_ranges(catalog: Catalog, queues: Mapping[QueueKey, Ends], options: ReadOptions) -> list[QueueRange]:

@@ -18,7 +18,7 @@ from cometmq.spark.fetch import ReadPlan, record_batches
 from cometmq.spark.filters import Pushed, narrowed, narrowed_by_time, push
 from cometmq.spark.options import ReadOptions
 from cometmq.spark.planning import QueueRange, plan_partitions
-from cometmq.spark.ranges import batch_ranges
+from cometmq.spark.ranges import EndPolicy, batch_ranges
 from cometmq.spark.schema import columns_of_schema
 
 if TYPE_CHECKING:
@@ -95,10 +95,12 @@ class BatchReader(DataSourceReader):
 
         Raises:
             OptionError, DataLoss: an option does not fit what is there.
+            CorruptRecord: messages behind damage cannot be read.
         """
         options = self._options
         with open_catalog(options) as catalog:
             queues = selected_queues(catalog, selected_topics(catalog, options.subscription))
+            EndPolicy(skip=options.skip_corrupt).check(catalog)
             ranges = narrowed(batch_ranges(catalog, queues, options), self._pushed)
             if options.name_servers:
                 ranges = narrowed_by_time(catalog, ranges, self._pushed)

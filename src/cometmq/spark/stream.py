@@ -37,7 +37,7 @@ from cometmq.spark.offsets import (
 )
 from cometmq.spark.options import ReadOptions
 from cometmq.spark.planning import QueueRange
-from cometmq.spark.ranges import LossPolicy, starting_position
+from cometmq.spark.ranges import EndPolicy, LossPolicy, starting_position
 from cometmq.spark.source import RangePartition, partitions_of, read_plan
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._plan = read_plan(options, schema)
         self._loss = LossPolicy(fail=options.fail_on_data_loss)
+        self._end = EndPolicy(skip=options.skip_corrupt)
         self._catalog: OpenCatalog | None = None
         self._groups: GroupOffsets | None = None
         self._target: Position | None = None
@@ -108,6 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLoss: a queue was read further than it reaches, or is gone.
+            CorruptRecord: the stream has read all up to damage.
         """
         begin, marks = decode_stream_offset(start), decode_marks(start)
         end, resumed = self._ends(begin, marks)
@@ -116,6 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._limited(begin, end, limit)
         anew = {key for key in resumed if end[key] == whole[key]}
         if end == begin and not anew:
+            self._end.check(self._opened())
             return start
         self._advanced_at = time.monotonic()
         return encode_stream_offset(end, self._marks(begin, marks, end, anew))

@@ -43,6 +43,9 @@ class WireCatalog:
     def refresh(self) -> None:
         """Nothing is kept that could be old: brokers are asked each time."""
 
+    def check_end(self) -> None:
+        """Nothing to check: brokers serve what they have opened whole."""
+
     def topics(self) -> list[str]:
         """See :class:`cometmq.spark.catalog.Catalog`; without those that brokers name after themselves."""
         return self._wire.run(self._topics())

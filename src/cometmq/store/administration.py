@@ -75,10 +75,12 @@ class Administration(StoreCore):
 
         Raises:
             TopicNotFound: there is none.
+            CorruptRecord: there is none before the place where a view's log is damaged.
         """
         config = self._topic_book.find(name)
         queues = self.queues(name)
         if config is None and not queues:
+            self._handle.check_end()  # it may have begun behind damage
             raise self._no_topic(name)
         return topic_info(name, config, queues)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq._engine import Reader, lock_holder
-from cometmq.errors import Error, TopicNotFound
+from cometmq.errors import CorruptRecord, Error, TopicNotFound
 from cometmq.store.administration import topic_info
 from cometmq.store.options import QueueInfo
 from cometmq.store.removed import RemovedCut, removed_cuts
@@ -443,6 +443,10 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
         remarks.append(
             "the last writer did not close the store (abort is there): the next opening for writing recovers it"
         )
+    try:
+        store.handle.check_end()
+    except CorruptRecord as error:
+        remarks.append(error.reason)
     if interrupted:
         remarks.append("a repair was interrupted: run `cometmq repair` again, or open the store for writing")
     if checkpoint is None:

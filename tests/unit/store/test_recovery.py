@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import logging
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cometmq
 from support.command_line import run, run_json
-
-WRITER = """
-import os, signal, sys
-import cometmq
-store = cometmq.open(sys.argv[1], flush="sync", background=False)  # no durable point in between
-exec(sys.argv[2])
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def write_and_die(path: Path, code: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", WRITER, path, code], check=False)
-    assert ended.returncode == -signal.SIGKILL
+from support.killed_writer import write_and_die
 
 
 def flip(path: Path, offset: int) -> None:
