@@ -100,7 +100,7 @@ SPOILED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 @pytest.mark.usefixtures("on_path")
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
-def test_what_is_not_right_is_seen(spoil: Callable[[list[bytes]], list[bytes]]) -> None:
+def test_wrong_results_are_found(spoil: Callable[[list[bytes]], list[bytes]]) -> None:
     from clients import measuring, messages
 
     came = measuring.Collector(100, lambda: None, is_ordered=True)
@@ -145,7 +145,7 @@ def test_a_collector_ends_with_the_last_message() -> None:
 
 
 @pytest.mark.usefixtures("on_path")
-def test_latencies_leave_out_what_was_sent_ahead() -> None:
+def test_latencies_leave_out_sends_ahead() -> None:
     from clients import measuring, messages
 
     events: list[str] = []

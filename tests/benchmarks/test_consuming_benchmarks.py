@@ -30,7 +30,7 @@ def test_every_way_is_measured(tmp_path: Path) -> None:
     assert 0 < rows[-1]["p50 us"] <= rows[-1]["p99 us"] <= rows[-1]["p99.9 us"]
 
 
-def test_what_is_not_as_it_was_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_messages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PROGRAM.parent))
     from system.consuming_main import check_bodies
     from system.sending_main import body_of

@@ -27,7 +27,7 @@ def run_quick(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.timeout(300)
-def test_what_is_popped_is_measured(tmp_path: Path) -> None:
+def test_popped_messages_are_measured(tmp_path: Path) -> None:
     done = run_quick(tmp_path, "--json", "--systems", *CLIENTS, "--only", *ROWS)
     assert done.returncode == 0, done.stderr[-4000:]
     document = json.loads(done.stdout)

@@ -33,7 +33,7 @@ def test_every_way_is_measured_and_looked_for(tmp_path: Path) -> None:
     assert all(row["messages/s"] > 0 for row in rows)
 
 
-def test_what_is_not_as_it_was_sent_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_messages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PROGRAM.parent))
     from run_sending import check_topic
     from system.sending_main import body_of

@@ -98,7 +98,7 @@ def small_csv(tmp_path: Path) -> Path:
     return path
 
 
-def test_demo_reports_what_it_checked(small_csv: Path, tmp_path: Path) -> None:
+def test_demo_reports_its_checks(small_csv: Path, tmp_path: Path) -> None:
     ended = run(DEMO, "--csv", small_csv, "--store", tmp_path / "kept", "--json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result: dict[str, Any] = json.loads(ended.stdout)
@@ -157,7 +157,7 @@ def test_demo_fails_where_the_store_differs(
 # --- Its second half, without Spark -----------------------------------------------------------------------------------
 
 
-def test_the_second_half_reports_what_it_checked(small_csv: Path, tmp_path: Path) -> None:
+def test_second_half_reports_its_checks(small_csv: Path, tmp_path: Path) -> None:
     ended = run(EXAMPLES / "served_flights.py", "--csv", small_csv, "--without-spark", "--json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
@@ -177,7 +177,7 @@ def test_the_second_half_reports_what_it_checked(small_csv: Path, tmp_path: Path
     }
 
 
-def test_the_second_half_finds_what_differs(
+def test_second_half_finds_differences(
     small_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A member that hides a flight, and Ctrl-C in the middle: both end it, with its servers."""

@@ -119,7 +119,7 @@ def check(sample: Sample) -> None:
     assert sample.data in written
 
 
-def test_what_was_captured_comes_back() -> None:
+def test_captured_bodies_round_trip() -> None:
     seen: set[tuple[bool, int]] = set()
     for sample in samples():
         check(sample)

@@ -112,7 +112,7 @@ def test_a_crashed_store_opens_after_its_repair(name: str, golden_store: GoldenS
     assert run("verify", path).code == 0
 
 
-def test_cat_prints_what_upstream_reads(golden_store: GoldenStoreFixture) -> None:
+def test_cat_prints_the_messages_that_upstream_reads(golden_store: GoldenStoreFixture) -> None:
     import json
 
     path = golden_store("apache-5.3.3", "clean")

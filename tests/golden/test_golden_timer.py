@@ -100,9 +100,7 @@ def log_end(root: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["clean", "crashed"])
-def test_what_was_left_is_delivered_and_nothing_else(
-    kind: StoreKind, golden_store: Callable[[str, StoreKind], Path]
-) -> None:
+def test_pending_timers_alone_are_delivered(kind: StoreKind, golden_store: Callable[[str, StoreKind], Path]) -> None:
     root = golden_store(NAME, kind)
     before, start = delivered(root), log_end(root)
     went = go_on(root, check_of(root)[0] + DAY_MS)

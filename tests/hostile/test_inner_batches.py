@@ -85,7 +85,7 @@ def record(queue_offset: int, body: bytes, sys_flag: int = INNER_BATCH) -> bytes
 @pytest.mark.parametrize(
     "bad", [b"garbage", b"", BATCH[:-1], BATCH + b"\0"], ids=["garbage", "empty", "cut off", "behind"]
 )
-def test_a_client_passes_over_what_it_cannot_read(bad: bytes) -> None:
+def test_client_skips_unreadable_inner_batches(bad: bytes) -> None:
     answer = record(0, BATCH) + record(2, bad) + record(4, BATCH)
     pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
     assert [(one.queue_offset, one.body_bytes) for one in pulled.messages] == [
@@ -111,7 +111,7 @@ def test_a_damaged_record_that_says_where_it_ends_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"garbage", b"", zlib.compress(BATCH)[:-4], zlib.compress(BATCH[:-1])])
-def test_a_client_passes_over_what_it_cannot_inflate(bad: bytes) -> None:
+def test_client_skips_inner_batches_that_do_not_inflate(bad: bytes) -> None:
     answer = (
         record(0, BATCH)
         + record(2, bad, INNER_BATCH | COMPRESSED)

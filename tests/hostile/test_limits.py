@@ -376,5 +376,5 @@ def test_defaults_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("limit", TRIED)
-def test_one_more_gets_what_the_table_says(tmp_path: Path, limit: str) -> None:
+def test_request_beyond_a_limit_gets_the_answer_of_the_table(tmp_path: Path, limit: str) -> None:
     TRIED[limit](tmp_path)

@@ -185,7 +185,7 @@ def test_broadcasting_gives_everything_to_everybody(site: Peer) -> None:
 
 @in_full_only
 @for_each_client
-def test_tags_are_filtered_and_progress_passes_what_is_left_out(site: Peer) -> None:
+def test_tag_filter_commits_past_filtered_messages(site: Peer) -> None:
     client, topic, group = site.client, "Filtered", "filtered"
     client.create_topic(site.shared_broker, topic, queues=1)
     # AaAa and BBBB have one hash code: the broker lets both pass, the client takes what it asked for.
@@ -256,7 +256,7 @@ def consumed_places(client: Client, name: str, count: int) -> set[tuple[int, int
 
 
 @for_each_client
-def test_what_fails_comes_back_and_in_the_end_is_a_dead_letter(site: Peer) -> None:
+def test_failed_message_is_retried_and_becomes_a_dead_letter(site: Peer) -> None:
     client, topic, group = site.client, "Failing", "failing"
     client.create_topic(site.shared_broker, topic, queues=2)
     # A broker makes it when the group's first consumer comes, which then learns of it 20 seconds later.

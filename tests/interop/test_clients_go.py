@@ -44,7 +44,7 @@ def go_peer() -> Path:
 
 @in_full_only
 @in_each_pair
-def test_what_the_go_client_sends_the_go_client_and_the_java_client_get(site: Peer, go_peer: Path) -> None:
+def test_go_and_java_clients_receive_sends_of_the_go_client(site: Peer, go_peer: Path) -> None:
     topic, group = "GoTopic", "go_group"
     site.client.create_topic(site.shared_broker, topic, queues=QUEUES)
     arguments = ["-namesrv", site.namesrv.address, "-topic", topic, "-group", group, "-count", str(EACH)]

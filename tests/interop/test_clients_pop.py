@@ -75,7 +75,7 @@ def pop_all(client: Client, site: Peer, group: str, topic: str, count: int, *, i
 
 
 @ours_and_upstream
-def test_members_pop_and_what_fails_comes_again(site: Peer) -> None:
+def test_members_pop_and_failed_messages_are_redelivered(site: Peer) -> None:
     topic, group = "JavaPop", "java_pop"
     client = made(site, topic, group)
     for name in ("one", "two"):
@@ -182,7 +182,7 @@ def test_a_queue_in_order(site: Peer) -> None:
 
 @in_full_only
 @ours_and_upstream
-def test_what_the_broker_assigns(site: Peer) -> None:
+def test_assignments_of_the_broker(site: Peer) -> None:
     topic, group = "JavaPopAssigned", "java_pop_assigned"
     client, broker = made(site, topic, group, mode="PULL"), site.shared_broker
 

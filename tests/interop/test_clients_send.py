@@ -38,7 +38,7 @@ def pulled(client: Client, topic: str, tags: str | None = None) -> list[Content]
 
 
 @for_each_client
-def test_what_is_sent_one_by_one_and_in_batches_is_what_is_read(site: Peer) -> None:
+def test_single_and_batched_sends_are_read_unchanged(site: Peer) -> None:
     client, topic = site.client, "SendSync"
     client.create_topic(site.shared_broker, topic, queues=QUEUES)
     specs = list(mixed(topic, 64, queues=QUEUES))
@@ -76,7 +76,7 @@ def test_many_on_the_way_at_once(site: Peer) -> None:
 
 @in_full_only
 @for_each_client
-def test_one_way_messages_arrive_though_nobody_is_told(site: Peer) -> None:
+def test_one_way_messages_arrive(site: Peer) -> None:
     client, topic, group = site.client, "SendOneway", "send_oneway"
     client.create_topic(site.shared_broker, topic, queues=QUEUES)
     specs = [MessageSpec(topic, f"one way {number}".encode(), queue=number % QUEUES) for number in range(60)]
@@ -147,7 +147,7 @@ def test_a_topic_that_nobody_made_is_made_by_the_first_message(site: Peer) -> No
 
 
 @for_each_client
-def test_what_a_broker_refuses_is_refused_with_its_code(site: Peer) -> None:
+def test_refused_send_raises_with_the_code_of_the_broker(site: Peer) -> None:
     client, topic, closed = site.client, "SendRefused", "SendClosed"
     broker = site.shared_broker
     client.create_topic(broker, topic, queues=1)
@@ -174,7 +174,7 @@ def test_what_a_broker_refuses_is_refused_with_its_code(site: Peer) -> None:
 
 @in_full_only
 @ours_only
-def test_what_comes_later_is_refused_and_never_taken_for_something_else(site: Peer) -> None:
+def test_unsupported_requests_are_refused(site: Peer) -> None:
     client, topic = site.client, "SendLater"
     client.create_topic(site.shared_broker, topic, queues=1)
     for properties, code in (

@@ -79,7 +79,7 @@ def test_beside_a_broker_and_after_it(peer: Peer, tmp_path: Path) -> None:
         assert sum(queue.messages for queue in store.queues(TOPIC)) == sent
 
 
-def test_a_broker_opens_what_a_cut_left(peer: Peer, tmp_path: Path) -> None:
+def test_broker_opens_a_cut_store(peer: Peer, tmp_path: Path) -> None:
     path, client = tmp_path / "store", peer.client
     with peer.broker(path) as broker:
         sent = send(client, broker, seed=31)
@@ -111,7 +111,7 @@ def places_pulled(client: Client) -> set[int]:
     return {row["physical_offset"] for row in client.pull_all(TOPIC)}
 
 
-def test_a_broker_opens_what_a_filling_left(peer: Peer, tmp_path: Path) -> None:
+def test_broker_opens_a_filled_store(peer: Peer, tmp_path: Path) -> None:
     path, client = tmp_path / "store", peer.client
     with peer.broker(path) as broker:
         sent = send(client, broker, seed=51)

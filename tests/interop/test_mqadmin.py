@@ -110,7 +110,7 @@ def transcript(client: Client, broker: Broker) -> str:
 
 @in_full_only
 @in_each_pair
-def test_what_it_prints_is_what_it_prints_against_upstream(site: Peer, tmp_path: Path) -> None:
+def test_output_equals_output_against_upstream(site: Peer, tmp_path: Path) -> None:
     # Of a cluster of its own: commands for a whole cluster reach no other broker.
     settings = {"brokerClusterName": "AdminCluster", "timerWheelEnable": "true"}
     with site.broker(tmp_path / "store", name="admin", settings=settings) as broker:

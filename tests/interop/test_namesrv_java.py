@@ -71,7 +71,7 @@ def test_a_broker_s_life(ours: Peer, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.java(full=True)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_mqadmin_shows_and_changes(ours: Peer, tmp_path: Path, version: str) -> None:
+def test_mqadmin_reads_and_changes_the_name_server(ours: Peer, tmp_path: Path, version: str) -> None:
     mqadmin = ours.client.mqadmin
     with ours.broker(tmp_path / "store", version=version) as broker:
         ours.client.create_topic(broker, "Orders", queues=3)

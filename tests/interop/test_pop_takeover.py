@@ -59,7 +59,7 @@ def key(message: ReceivedMessage) -> str:
         (Maker.JAVA, Maker.OURS, "kill", "false"),
     ],
 )
-def test_the_other_broker_brings_back_what_is_out(
+def test_other_broker_revives_messages_in_flight(
     peer: Peer, tmp_path: Path, first: Maker, second: Maker, end: str, merge: str
 ) -> None:
     topic = f"Takeover-{first.value}-{second.value}-{end}"

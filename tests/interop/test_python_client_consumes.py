@@ -161,7 +161,7 @@ def shares(consumer: Any, topic: str) -> int:
 
 
 @on_each_server(short=False)
-def test_broadcasting_gives_everything_to_everybody_who_remembers_it(servers: Site, tmp_path: Path) -> None:
+def test_broadcasting_delivers_all_messages_to_each_member(servers: Site, tmp_path: Path) -> None:
     topic, group, seen = "PyBroadcast", "py_broadcast", Seen()
     create_topic(servers, topic, queues=QUEUES)
     specs = keyed(topic, range(60), queues=QUEUES)
@@ -188,7 +188,7 @@ def test_broadcasting_gives_everything_to_everybody_who_remembers_it(servers: Si
 
 
 @on_each_server()
-def test_tags_are_filtered_and_progress_passes_what_is_left_out(servers: Site) -> None:
+def test_tag_filter_commits_past_filtered_messages(servers: Site) -> None:
     topic, group, seen = "PyFiltered", "py_filtered", Seen()
     create_topic(servers, topic, queues=1)
     # AaAa and BBBB have one hash code: the broker lets both pass, the client takes what it asked for.
@@ -286,7 +286,7 @@ def test_a_new_group_on_older_queues_begins_where_it_asked_to(
 
 
 @on_each_server()
-def test_what_fails_comes_back_and_in_the_end_is_a_dead_letter(servers: Site) -> None:
+def test_failed_message_is_retried_and_becomes_a_dead_letter(servers: Site) -> None:
     topic, group, seen, graves = "PyFailing", "py_failing", Seen(), Seen()
     create_topic(servers, topic, queues=2)
     specs = [

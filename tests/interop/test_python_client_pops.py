@@ -116,7 +116,7 @@ def test_unacknowledged_messages_are_redelivered(servers: Site) -> None:
 
 
 @slow_on_servers_that_pop
-def test_what_a_loop_works_on_is_hidden_all_the_time(servers: Site) -> None:
+def test_message_in_a_loop_stays_invisible(servers: Site) -> None:
     topic, group = "PyPopLoop", "py_pop_loop"
     create_topic(servers, topic, queues=QUEUES)
     (sent,) = send(servers, topic, range(1))
@@ -207,7 +207,7 @@ def pulls(consumer: PushConsumer, topic: str) -> bool:
 
 
 @on_servers_that_pop
-def test_a_push_consumer_pops_and_what_fails_comes_again(servers: Site) -> None:
+def test_push_consumer_pops_and_failed_messages_are_redelivered(servers: Site) -> None:
     topic, group = "PyPushPop", "py_push_pop"
     create_topic(servers, topic, queues=QUEUES)
     keys = send(servers, topic, range(20))
@@ -266,7 +266,7 @@ def test_the_mode_changes_under_load(servers: Site) -> None:
 
 
 @slow_on_servers_that_pop
-def test_what_was_popped_before_comes_where_members_have_no_queue(servers: Site) -> None:
+def test_popped_messages_are_redelivered_to_members_without_queues(servers: Site) -> None:
     """Two members have the queues. Two have none, and tell brokers far more often what the group subscribes to; one of
     these shares out queues itself, and never names the retry topic, as Java's do not while they have no queue."""
     topic, group = "PyPopToPull", "py_pop_to_pull"
@@ -297,7 +297,7 @@ def test_what_was_popped_before_comes_where_members_have_no_queue(servers: Site)
 
 
 @slow_on_servers_that_pop
-def test_what_a_listener_works_on_is_hidden_all_the_time(servers: Site) -> None:
+def test_message_in_a_listener_stays_invisible(servers: Site) -> None:
     topic, group = "PyPopLong", "py_pop_long"
     create_topic(servers, topic, queues=QUEUES)
     with simple(servers, group) as other:

@@ -187,7 +187,7 @@ def test_a_namespace_is_put_before_names_and_taken_away_again(servers: Site) -> 
 
 
 @on_each_server()
-def test_traces_tell_what_was_sent_and_consumed(servers: Site) -> None:
+def test_traces_contain_sends_and_consumptions(servers: Site) -> None:
     topic, seen = "PyTraced", Seen()
     create_topic(servers, topic, queues=1)
     with push(servers, "py_traced", seen, enable_trace=True).subscribe(topic):
@@ -216,7 +216,7 @@ def traces_of(site: Site, message_id: str) -> list[Any]:
 
 
 @beside_java(short=False)
-def test_what_java_batches_and_compresses_our_consumers_read(company: Peer) -> None:
+def test_consumers_read_batches_and_compression_of_java(company: Peer) -> None:
     client, topic, seen = company.client, "PyFromJava", Seen()
     create_topic(company, topic, queues=QUEUES)
     kinds = [None] if company.landscape.version.startswith("4.") else ["ZLIB", "LZ4", "ZSTD"]

@@ -92,7 +92,7 @@ WAYS: list[Callable[[Site, str], list[Content]]] = [
 
 
 @on_each_server()
-def test_what_is_sent_in_each_way_is_what_is_read(servers: Site) -> None:
+def test_all_kinds_of_sends_are_read_unchanged(servers: Site) -> None:
     topic = "PySend"
     create_topic(servers, topic, queues=QUEUES)
     sent = [content for way in WAYS for content in way(servers, topic)]
@@ -102,7 +102,7 @@ def test_what_is_sent_in_each_way_is_what_is_read(servers: Site) -> None:
 
 
 @on_each_server()
-def test_one_way_messages_arrive_though_nobody_is_told(servers: Site) -> None:
+def test_one_way_messages_arrive(servers: Site) -> None:
     topic = "PySendOneway"
     create_topic(servers, topic, queues=QUEUES)
     specs = list(mixed(topic, 40, queues=QUEUES, seed=16))

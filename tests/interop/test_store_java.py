@@ -148,7 +148,7 @@ FULL = pytest.mark.java(full=True)
         pytest.param("kill", "clean", "sync", "4.9.7", marks=FULL),
     ],
 )
-def test_each_side_goes_on_with_what_the_other_left(
+def test_each_side_continues_the_store_of_the_other(
     peer: Peer, tmp_path: Path, ours: str, java: str, flush: str, version: str
 ) -> None:
     path, client = tmp_path / "store", peer.client

@@ -34,7 +34,7 @@ def now_ms() -> int:
         pytest.param(Maker.JAVA, Maker.OURS, "clean", marks=pytest.mark.java(full=True)),
     ],
 )
-def test_the_other_broker_delivers_what_one_left(
+def test_other_broker_delivers_pending_timers(
     peer: Peer, tmp_path: Path, first: Maker, second: Maker, end: str
 ) -> None:
     path, client, topic = tmp_path / "store", peer.client, "CrossTimers"

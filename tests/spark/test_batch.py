@@ -132,7 +132,7 @@ def test_several_topics(spark: SparkSession, orders: Path) -> None:
     assert {row[0] for row in one} == {1, 3}
 
 
-def test_what_the_options_choose(spark: SparkSession, orders: Path) -> None:
+def test_options_choose_rows(spark: SparkSession, orders: Path) -> None:
     def chosen(**options: str) -> list[int]:
         return bodies(load(spark, orders, topic="orders", **options))
 

@@ -84,7 +84,7 @@ def test_batches(spark: SparkSession, cluster: Cluster) -> None:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
-def test_a_stream_goes_on_and_sees_what_is_new(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_stream_continues_with_new_messages(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     def run(**options: str) -> list[int]:
         frame = stream(spark, cluster, **{"subscribePattern": "t.*", **options})
         query = run_to_files(frame, tmp_path)

@@ -158,7 +158,7 @@ def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
         (["CAST(id AS STRING) AS body"], {"tags": "x"}, "option tags: is an option of reading"),
     ],
 )
-def test_what_is_refused(
+def test_invalid_rows_and_options_are_refused(
     spark: SparkSession, small: Path, columns: list[str], options: dict[str, str], match: str
 ) -> None:
     with pytest.raises(Exception, match=match):

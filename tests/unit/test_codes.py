@@ -17,7 +17,7 @@ TABLE = make_codes.read_table(TEXT)
 
 
 @pytest.mark.parametrize("path", sorted(make_codes.generated()))
-def test_the_file_is_what_the_table_gives(path: str) -> None:
+def test_generated_files_match_the_table(path: str) -> None:
     assert (ROOT / path).read_text("utf-8") == make_codes.generated()[path], "run make codes"
 
 
@@ -85,6 +85,6 @@ def test_each_place_is_there(request_code: make_codes.Request) -> None:
         assert module.exists()
 
 
-def test_the_loops_serve_what_the_table_says() -> None:
+def test_loops_serve_the_codes_of_the_table() -> None:
     served = re.findall(r"case CMQ_REQUEST_(\w+):", (ROOT / "csrc/broker/cmq_broker.c").read_text("utf-8"))
     assert sorted(served) == sorted(request.name for request in TABLE.requests if request.where == "c")

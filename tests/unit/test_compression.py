@@ -36,7 +36,7 @@ def compress(kind: CompressionType, body: bytes, *, write_bytes: int = 1000) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [0, 1, 4095, 65536, 65537, 300_000])
-def test_gives_back_what_went_in(kind: CompressionType, size: int) -> None:
+def test_bodies_round_trip(kind: CompressionType, size: int) -> None:
     body = random.Random(size).randbytes(size // 2) + b"abc" * size
     body = body[:size]
     data = compress(kind, body)

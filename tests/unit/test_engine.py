@@ -55,7 +55,7 @@ def test_import_is_light() -> None:
     assert printed.strip() == "[]"
 
 
-def test_a_missing_extension_says_what_to_do() -> None:
+def test_missing_extension_names_a_remedy() -> None:
     program = "import sys; sys.modules['cometmq._engine'] = None; import cometmq"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1

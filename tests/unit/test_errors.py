@@ -80,7 +80,7 @@ def test_an_unknown_status_is_still_one_of_the_family() -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
-def test_every_class_pickles_and_says_what_to_do(kind: type[Error]) -> None:
+def test_every_error_pickles_and_names_a_remedy(kind: type[Error]) -> None:
     error = kind("some text")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind

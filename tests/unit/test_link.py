@@ -204,7 +204,7 @@ def test_an_answer_without_its_members_fails_that_request_alone(ends: Ends) -> N
         b'\0\0\0\x14\0\0\0\x10{"code":"eleven"',
     ],
 )
-def test_what_is_no_frame(ends: Ends, data: bytes) -> None:
+def test_invalid_frames_are_rejected(ends: Ends, data: bytes) -> None:
     told = begin(ends)
     with pytest.raises(MalformedCommand):
         ends.say(data)
@@ -324,7 +324,7 @@ def test_a_callback_may_close_the_link(ends: Ends) -> None:
     assert not ends.link.receive()
 
 
-def test_what_a_callback_sends_goes_out_with_the_others(ends: Ends) -> None:
+def test_sends_of_a_callback_go_out_with_the_others(ends: Ends) -> None:
     told: list[Any] = []
 
     def again(answer: object) -> None:

@@ -236,7 +236,7 @@ NOT_PLAIN: list[tuple[object, object, object]] = [
 
 
 @pytest.mark.parametrize(("body", "tags", "keys"), NOT_PLAIN)
-def test_what_is_not_plain_is_left_to_the_long_way(body: object, tags: object, keys: object) -> None:
+def test_other_messages_are_left_to_the_slow_path(body: object, tags: object, keys: object) -> None:
     twin = Twin()
     assert twin.lane.send(body, tags, keys, None, None, False) is None
     assert not twin.lane.send_oneway(body, tags, keys, None, None)
@@ -317,7 +317,7 @@ def test_a_broker_without_address_is_left_to_the_long_way() -> None:
     assert not twin.lane.send_oneway(b"x", None, None, None, None)
 
 
-def test_who_waits_has_another_limit_and_oneway_has_no_future() -> None:
+def test_awaited_sends_have_their_own_limit_and_oneway_no_future() -> None:
     twin = Twin()
     send = twin.lane.send(b"x", None, None, None, None, True)
     assert send is not None
@@ -347,7 +347,7 @@ def test_stored_ends_a_send_and_anything_else_goes_to_its_engine() -> None:
     assert len(twin.owner.answers) == 2
 
 
-def test_what_cannot_be_sent_is_not_under_way() -> None:
+def test_rejected_message_is_not_in_flight() -> None:
     twin = Twin(transmit=lambda *_, **__: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         twin.lane.send(b"x", None, None, None, None, False)
@@ -448,7 +448,7 @@ def test_a_batch_is_sent_before_it_exceeds_the_broker_limit() -> None:
     assert made.take_all() == fresh[1:]
 
 
-def test_what_is_too_long_or_too_much_goes_alone() -> None:
+def test_messages_beyond_a_limit_go_alone() -> None:
     made, _, _ = accumulator(total_max_bytes=1_200)
     assert part(made, 1_001) is None
     assert part(made, 900) is not None
@@ -547,7 +547,7 @@ def test_each_sender_gets_a_failure() -> None:
         one.set_error(ConnectionLost("?"))
 
 
-def test_what_cannot_be_made() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(TypeError, match="Accumulator"):
         PendingBatch()
     with pytest.raises(TypeError, match="Accumulator"):

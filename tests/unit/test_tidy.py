@@ -80,7 +80,7 @@ def test_versions_agree() -> None:
     assert package.group(1) == engine.group(1)
 
 
-def test_a_build_without_isolation_gets_what_pyproject_asks_for() -> None:
+def test_build_without_isolation_has_the_requirements_of_pyproject() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
     declared = re.search(r"^requires = (\[.+\])$", pyproject, re.MULTILINE)
     assert declared is not None

@@ -25,7 +25,7 @@ def elements(body: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def test_a_batch_is_what_java_sends() -> None:
+def test_batch_bytes_equal_those_of_java() -> None:
     frames = all_frames("apache-5.3.3")
     if frames is None:
         pytest.skip("the captured frames are not at hand: ../shared/golden")

@@ -32,7 +32,7 @@ def other_broker(call: Call) -> Answer:
     return Command(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="request type 31005 not supported")
 
 
-def test_a_broker_that_does_not_say_what_is_in_flight() -> None:
+def test_broker_without_in_flight_figures() -> None:
     found = run_operation(GroupOperations(Servers(namesrv=["n:9876"])).in_flight("g"), other_broker)
     (queue,) = found.queues
     assert (queue.next_offset, queue.waiting, queue.in_flight, queue.oldest_unacked_ms) == (4, 5, None, None)

@@ -146,7 +146,7 @@ def test_clone_leaves_the_retry_topic_out(offsets: OffsetOperations) -> None:
 @pytest.mark.parametrize(
     "wrong", [{}, {"timestamp_ms": 1, "offset": 1, "queue_id": 0}, {"offset": 1}, {"timestamp_ms": 1, "queue_id": 9}]
 )
-def test_what_cannot_be_done(offsets: OffsetOperations, wrong: dict[str, int]) -> None:
+def test_impossible_requests_are_rejected(offsets: OffsetOperations, wrong: dict[str, int]) -> None:
     broker = OneBroker()
     with pytest.raises((InvalidArgument, NotFound)):
         run_operation(offsets.reset("g", "orders", **wrong), broker)

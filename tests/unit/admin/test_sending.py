@@ -60,7 +60,7 @@ def drain(state: SendState) -> list[OutboundBatch]:
     return done
 
 
-def test_what_waits_goes_together() -> None:
+def test_pending_sends_share_a_batch() -> None:
     state = sending(in_flight=1)
     state.add([message("1")])
     (first,) = state.next_batches()
@@ -293,7 +293,7 @@ def test_a_queue_by_number() -> None:
         sending().add([message("1", queue_id=1)])
 
 
-def test_what_cannot_be_sent_is_refused_before() -> None:
+def test_invalid_messages_are_rejected_before_the_send() -> None:
     state = sending()
     with pytest.raises(MessageTooLarge, match="4,194,305"):
         state.add([message("first"), message("x" * ((4 << 20) + 1))])

@@ -182,6 +182,6 @@ def test_a_broker_whose_pages_are_empty_ends() -> None:
         {"broker": "b:1", "timeout_ms": 0},
     ],
 )
-def test_what_cannot_be_asked(wrong: dict[str, object]) -> None:
+def test_invalid_requests_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):
         Servers(**wrong)  # type: ignore[arg-type]

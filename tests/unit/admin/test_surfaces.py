@@ -115,7 +115,7 @@ def test_consume_modes(admin: Admin) -> None:
         admin.groups.set_consume_mode("g-modes", "t-nowhere", MessageRequestMode.POP)
 
 
-def test_what_is_in_flight(admin: Admin, running: RunningCluster) -> None:
+def test_messages_in_flight_are_returned(admin: Admin, running: RunningCluster) -> None:
     admin.topics.create("t-flight", queues=1, broker_name="broker-a")
     for number in range(5):
         admin.messages.send("t-flight", b"%d" % number)

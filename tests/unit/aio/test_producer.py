@@ -38,7 +38,7 @@ def test_everything_a_producer_does() -> None:
         asyncio.run(main(running.name_server_address))
 
 
-def test_what_many_had_begun_has_ended_when_one_fails() -> None:
+def test_failed_send_many_leaves_no_send_in_flight() -> None:
     async def main(name_server: str) -> None:
         ended: list[SendContext] = []
         counting = Interceptor(after_send=ended.append)

@@ -197,7 +197,7 @@ def test_follow(store: Store) -> None:
         store.scan("others", follow=True).count()
 
 
-def test_what_came_out_outlives_the_store(tmp_path: Path) -> None:
+def test_batches_outlive_the_store(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as opened:
         opened.append_many("t", [b"a body that is longer than a view holds"] * 10)
         table = opened.scan("t").to_table()
@@ -457,7 +457,7 @@ def test_a_body_that_changed_is_found_by_its_crc(tmp_path: Path) -> None:
         assert passing.report.skipped == 1
 
 
-def test_beside_a_writer_each_pass_sees_what_is_confirmed(store: Store) -> None:
+def test_each_pass_beside_a_writer_sees_confirmed_messages(store: Store) -> None:
     with cometmq.open(store.path, mode="r") as reader:
         scan = reader.scan("others")
         assert scan.to_table().num_rows == 10

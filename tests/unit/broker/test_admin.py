@@ -60,7 +60,7 @@ def test_the_state_has_all_keys_that_tools_read(rig: Rig) -> None:
         assert 0 <= float(table[key]) <= 1
 
 
-def test_the_state_follows_what_happens(rig: Rig) -> None:
+def test_state_follows_changes(rig: Rig) -> None:
     rig.store.append("orders", b"1")
     rig.plane.totals = {"messages_in": 40, "message_bytes_in": 4_000, "messages_out": 7, "pulls": 9, "pulls_found": 4}
     rig.control.sample()
@@ -103,7 +103,7 @@ def test_settings_are_shown_and_those_of_the_list_can_be_set(rig: Rig) -> None:
         (b"brokerPermission=\\u00zz\n", 1, "string2Properties error"),
     ],
 )
-def test_what_cannot_be_set_changes_nothing(rig: Rig, body: bytes, code: int, remark: str) -> None:
+def test_invalid_setting_changes_nothing(rig: Rig, body: bytes, code: int, remark: str) -> None:
     answer = rig.run(RequestCode.UPDATE_BROKER_CONFIG, body=body)
     assert answer.code == code
     assert remark in answer.remark
@@ -129,7 +129,7 @@ def test_a_topics_queues(rig: Rig) -> None:
     assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "topic[none] not exist")
 
 
-def test_who_is_there(rig: Rig) -> None:
+def test_connections_are_listed(rig: Rig) -> None:
     caller = Caller(1, "127.0.0.1:5555")
     run(rig.heartbeat(caller, consumer("g", "orders"), producers=["p"]))
     group = ConsumerConnection.from_json(rig.run(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).body)

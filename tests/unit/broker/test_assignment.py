@@ -104,7 +104,7 @@ def test_pulls_are_shared_by_two_strategies_and_no_other(strategy: str, expected
     assert [ids_of(one) for one in found] == expected
 
 
-def test_who_is_not_in_the_list_gets_nothing_and_who_has_no_id_keeps_what_it_has() -> None:
+def test_unlisted_member_gets_no_queue_and_member_without_id_keeps_its_queues() -> None:
     for mode in (RequestMode(), RequestMode(mode=MessageRequestMode.POP, pop_share_queue_num=1)):
         for queues in (8, 2):
             given = {"group": "g", "queues": queues_of(queues), "client_ids": ["c0", "c1", "c2", "c3"]}
@@ -206,7 +206,7 @@ def test_a_mode_is_set_kept_and_shown(tmp_path: Path) -> None:
         )
 
 
-def test_what_cannot_be_set_is_refused_as_upstream_refuses_it(tmp_path: Path) -> None:
+def test_invalid_mode_is_refused_like_upstream(tmp_path: Path) -> None:
     async def scenario() -> None:
         for topic, group, code, remark in (
             ("%RETRY%g", "g", ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"),
@@ -241,7 +241,7 @@ def test_a_mode_that_could_not_be_written_is_not_set(tmp_path: Path, monkeypatch
         run(scenario())
 
 
-def test_settings_say_what_holds_where_nothing_was_set(tmp_path: Path) -> None:
+def test_settings_are_the_default_mode(tmp_path: Path) -> None:
     settings = {"defaultMessageRequestMode": "POP", "serverLoadBalancerEnable": False}
 
     async def scenario() -> None:
@@ -260,7 +260,7 @@ def test_settings_say_what_holds_where_nothing_was_set(tmp_path: Path) -> None:
         run(scenario())
 
 
-def test_who_should_pop_pulls_where_pops_are_not_served(tmp_path: Path) -> None:
+def test_popping_member_pulls_where_pops_are_not_served(tmp_path: Path) -> None:
     async def scenario() -> None:
         await rig.heartbeat(Caller(1), consumer("g", "t"))
         assert (await set_mode(rig, "t", MessageRequestMode.POP)).code == ResponseCode.SUCCESS

@@ -395,7 +395,7 @@ def test_only_filters_by_tag_are_taken(rig: Rig, kind: str | None, code: int) ->
         assert answer.remark == f"The broker does not support consumer to filter message by {kind}"
 
 
-def test_a_topic_that_a_group_must_not_read_is_told_to_the_loops(rig: Rig) -> None:
+def test_forbidden_topic_is_passed_to_the_loops(rig: Rig) -> None:
     run(rig.heartbeat(FIRST, consumer("g", "t", "u")))
     fields = {"group": "g", "topic": "t", "readable": "false"}
     answer = rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields)

@@ -102,7 +102,7 @@ def test_other_addresses_are_refused_unless_meant(host: str) -> None:
         ({"settings": {"brokerPermision": 6}}, UnknownSetting, "brokerPermission"),
     ],
 )
-def test_what_cannot_be_used_is_named(arguments: dict[str, object], kind: type[Exception], text: str) -> None:
+def test_invalid_setting_is_named(arguments: dict[str, object], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         load(**arguments)
 
@@ -126,7 +126,7 @@ def test_pops_that_another_store_knows_are_not_left_behind(tmp_path: Path) -> No
     load_broker_config(tmp_path, config=file, environ={})
 
 
-def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
+def test_paths_and_addresses_cannot_be_changed_by_requests() -> None:
     for name in SETTABLE:
         option = OPTIONS[name]
         assert issubclass(option.kind, int | enum.Enum), (

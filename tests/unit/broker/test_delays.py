@@ -43,7 +43,7 @@ def test_progress_is_kept(tmp_path: Path) -> None:
     assert plane.levels == {1: 5, 3: 2}
 
 
-def test_what_the_log_shows_behind_the_mark_is_not_delivered_again(tmp_path: Path) -> None:
+def test_delivery_found_behind_the_mark_is_not_repeated(tmp_path: Path) -> None:
     written(tmp_path)
     plane = MemoryPlane(log_end=500, redelivered=3)
     begun(tmp_path, plane)

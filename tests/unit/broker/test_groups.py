@@ -123,7 +123,7 @@ def test_so_many_groups_make_themselves_and_administration_goes_beyond(tmp_path:
         (SubscriptionGroupConfig(group_name="g", attributes={"+a": "b"}), 1, "there is no group attribute '+a'"),
     ],
 )
-def test_what_cannot_be_made_is_refused(rig: Rig, group: SubscriptionGroupConfig, code: int, remark: str) -> None:
+def test_invalid_group_is_refused(rig: Rig, group: SubscriptionGroupConfig, code: int, remark: str) -> None:
     body = encode(group.encode(), layout=Layout.COMPACT)
     for answer in (
         rig.run(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body),
@@ -152,7 +152,7 @@ def test_a_bad_body_is_refused(rig: Rig, body: bytes) -> None:
     assert "SubscriptionGroupConfig" in answer.remark
 
 
-def test_what_a_group_must_not_read(rig: Rig) -> None:
+def test_forbidden_topics_of_a_group(rig: Rig) -> None:
     fields = {"group": "g", "topic": "t"}
     answer = rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {**fields, "readable": "false"})
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "names of no group would fill the file"

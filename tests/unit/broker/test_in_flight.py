@@ -34,7 +34,7 @@ def entry(queue_id: int, topic: str = "orders", **what: int) -> QueueInFlightEnt
     return QueueInFlightEntry(topic=topic, queue_id=queue_id, **{"oldest_ms": -1, **what})
 
 
-def test_what_was_popped(rig: Rig) -> None:
+def test_popped_messages_are_in_flight(rig: Rig) -> None:
     rig.plane.commit_offset("g", "orders", 0, 2)
     rig.plane.pops["g", "orders", 0] = 7
     rig.plane.popped["g"] = [
@@ -54,7 +54,7 @@ def test_what_was_popped(rig: Rig) -> None:
     )
 
 
-def test_what_was_popped_in_order(rig: Rig) -> None:
+def test_messages_popped_in_order_are_in_flight(rig: Rig) -> None:
     """Of offsets 2 to 4 the first is consumed, and the last is hidden for longer than the batch."""
     rig.plane.commit_offset("g", "orders", 0, 2)
     batch = OrderedBatch(
@@ -72,7 +72,7 @@ def test_what_was_popped_in_order(rig: Rig) -> None:
     assert told(rig).queues[0] == entry(0, broker_offset=9, consumer_offset=2, next_offset=2), "it is redelivered"
 
 
-def test_what_is_pulled_and_a_group_that_never_was(rig: Rig) -> None:
+def test_pulled_messages_and_unknown_groups_are_not_in_flight(rig: Rig) -> None:
     rig.plane.commit_offset("g", "orders", 0, 4)
     rig.plane.pulls["g", "orders", 0] = 6
     assert told(rig).queues[0] == entry(0, broker_offset=9, consumer_offset=4, next_offset=4)

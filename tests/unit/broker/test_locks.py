@@ -43,7 +43,7 @@ def test_a_lock_lives_sixty_seconds_from_its_last_renewal() -> None:
     assert not locks.is_group_locked("other")
 
 
-def test_what_expired_takes_no_room() -> None:
+def test_expired_locks_use_no_memory() -> None:
     clock = Clock()
     locks = QueueLocks(now_ms=clock)
     locks.lock("g", "a", QUEUES)

@@ -63,7 +63,7 @@ def test_put_stores_a_copy(store: cometmq.Store, plane: NativePlane) -> None:
     assert found.physical_offset == place.physical_offset
 
 
-def test_put_parks_what_is_delayed(store: cometmq.Store, plane: NativePlane) -> None:
+def test_put_parks_delayed_messages(store: cometmq.Store, plane: NativePlane) -> None:
     plane.put(message(properties={"DELAY": "3"}))
     (parked,) = store.read("SCHEDULE_TOPIC_XXXX")
     assert parked.queue_id == 2
@@ -76,7 +76,7 @@ def test_put_refuses_a_topic_that_no_directory_can_have(plane: NativePlane) -> N
         plane.put(message(topic="a/b"))
 
 
-def test_progress_is_told_in_the_order_of_its_changes(plane: NativePlane) -> None:
+def test_offset_changes_are_returned_in_order(plane: NativePlane) -> None:
     assert plane.query_offset("g", "T", 0) is None
     plane.commit_offset("g", "T", 0, 5)
     plane.commit_offset("g", "T", 1, 6)

@@ -68,7 +68,7 @@ def test_progress_past_the_queues_end_is_set_back_at_the_start(tmp_path: Path) -
     assert stored(tmp_path).all() == [("g", "orders", 0, 5)]
 
 
-def test_what_is_committed_while_the_log_is_flushed_is_written_the_next_time(
+def test_commit_during_a_flush_is_written_by_the_next(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flush() -> None:
@@ -243,7 +243,7 @@ def test_a_reset_by_time_and_by_offset(rig: Rig) -> None:
         ({"isForce": ""}, 1, "the request has no isForce"),
     ],
 )
-def test_what_cannot_be_reset_is_refused(rig: Rig, changes: dict[str, str], code: int, remark: str) -> None:
+def test_invalid_reset_is_refused(rig: Rig, changes: dict[str, str], code: int, remark: str) -> None:
     answer = reset(rig, **changes)
     assert answer.code == code
     assert remark in (answer.remark or "")
@@ -304,7 +304,7 @@ def test_a_group_can_be_given_anothers_progress(rig: Rig) -> None:
     assert set(rig.control.offsets.topics_of("k")) == {"orders", "other"}
 
 
-def test_store_times_of_what_a_group_has_before_it(rig: Rig) -> None:
+def test_store_times_of_a_backlog(rig: Rig) -> None:
     rig.plane.commit_offset("g", "orders", 0, 2)
     times = [rig.store.get("orders", 0, offset).store_timestamp_ms for offset in range(5)]
     answer = rig.run(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "orders", "group": "g"})

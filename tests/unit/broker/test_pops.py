@@ -113,7 +113,7 @@ def test_settings_reach_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("merge", "newer_names"), [(False, False), (True, False), (False, True)])
-def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool, newer_names: bool) -> None:
+def test_revived_message_wakes_a_held_pop(tmp_path: Path, merge: bool, newer_names: bool) -> None:
     settings = {"enablePopBufferMerge": merge, "enableRetryTopicV2": newer_names}
     with make(tmp_path, **settings) as broker, Channel(broker.address) as channel:
         send(channel, 3)
@@ -174,7 +174,7 @@ def test_a_reset_wakes_a_held_pop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_what_is_in_flight_is_told(tmp_path: Path, merge: bool) -> None:
+def test_in_flight_messages_are_reported(tmp_path: Path, merge: bool) -> None:
     with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:
         send(channel, 3)
         first = pop(channel, invisible_ms=60_000)

@@ -97,14 +97,16 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Channel]:
 
 
 @pytest.mark.parametrize(("code", "change", "answer", "says"), WRONG)
-def test_what_is_wrong_is_told(channel: Channel, code: int, change: dict[str, str], answer: int, says: str) -> None:
+def test_invalid_pop_is_refused_with_a_reason(
+    channel: Channel, code: int, change: dict[str, str], answer: int, says: str
+) -> None:
     fields = POP if code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION) else ACK
     told = ask(channel, code, {**fields, **change})
     assert (told.code, says in (told.remark or "")) == (answer, True), told.remark
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_what_is_wrong_leaves_everything_where_it_was(tmp_path: Path, merge: bool) -> None:
+def test_refused_request_changes_nothing(tmp_path: Path, merge: bool) -> None:
     with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:
         for _ in range(3):
             ask(channel, 310, SEND, b"x")

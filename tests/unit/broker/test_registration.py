@@ -198,7 +198,7 @@ def test_without_name_servers_nothing_waits() -> None:
     run(check())
 
 
-def test_a_changed_topic_is_told_alone_and_at_once() -> None:
+def test_changed_topic_is_registered_alone_and_at_once() -> None:
     async def check() -> None:
         server = NameServer()
         bench = Bench({"a:1": server})

@@ -34,7 +34,7 @@ def test_a_broker_without_name_servers_is_the_whole_cluster(tmp_path: Path) -> N
         run(scenario())
 
 
-def test_what_name_servers_say_is_kept_and_asked_for_again(tmp_path: Path) -> None:
+def test_routes_are_cached_and_refreshed(tmp_path: Path) -> None:
     async def scenario() -> None:
         servers, routes = rig.name_servers, rig.control.routes
         servers.routes = {"t": route(2)}

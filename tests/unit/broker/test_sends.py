@@ -103,7 +103,7 @@ def test_a_topic_that_the_loops_heard_of_too_late_is_sent_again(rig: Rig) -> Non
         ({"defaultTopic": "BenchmarkTest"}, ResponseCode.TOPIC_NOT_EXIST, "topic[orders] not exist"),
     ],
 )
-def test_what_cannot_be_made_is_answered_as_a_failed_send(
+def test_topic_that_cannot_be_created_fails_the_send(
     rig: Rig, changes: dict[str, str], code: ResponseCode, remark: str
 ) -> None:
     request = RequestCode.SEND_MESSAGE_V2

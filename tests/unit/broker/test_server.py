@@ -183,7 +183,7 @@ def test_a_port_that_is_taken_leaves_nothing_open(tmp_path: Path) -> None:
         pass
 
 
-def test_stopping_ends_holds_at_once_and_refuses_what_comes_later(tmp_path: Path) -> None:
+def test_stop_ends_held_pulls_and_refuses_later_requests(tmp_path: Path) -> None:
     broker = make(tmp_path)
     broker.start()
     held: list[Command] = []

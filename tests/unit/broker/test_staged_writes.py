@@ -216,7 +216,7 @@ def test_the_next_run_goes_on(tmp_path: Path) -> None:
         assert bodies(rig) == [b"x", b"a", b"b"]
 
 
-def test_what_was_left_is_applied_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_write_is_applied_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.broker.staged_writes._WAIT_S", 0)
     with Rig(tmp_path, settings=ON) as rig:
         stop_applying(rig)

@@ -282,7 +282,7 @@ def test_recalls_are_refused_with_upstream_s_codes(
         assert not rig.plane.put_messages
 
 
-def test_what_a_recall_stores(tmp_path: Path) -> None:
+def test_stored_message_of_a_recall(tmp_path: Path) -> None:
     with Rig(tmp_path, settings=RECALL) as rig:
         fields = {"topic": "TBW102", "recallHandle": handle_of("TBW102").rstrip("="), "producerGroup": "p"}
         answer = rig.run(RequestCode.RECALL_MESSAGE, fields)
@@ -301,7 +301,7 @@ def test_what_a_recall_stores(tmp_path: Path) -> None:
         assert rig.run(RequestCode.RECALL_MESSAGE, fields).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_handles_say_what_they_name() -> None:
+def test_handles_name_their_message() -> None:
     handle = RecallHandle.parse(handle_of("T", "b", 17, "U"))
     assert handle == RecallHandle(topic="T", broker_name="b", due_ms=17, unique_id="U")
     with pytest.raises(Refusal):

@@ -135,9 +135,7 @@ def test_the_whole_table(rig: Rig) -> None:
         ({"attributes": "-queue.type"}, 1, "is written +name"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_a_reason(
-    rig: Rig, changes: dict[str, str], code: int, remark: str
-) -> None:
+def test_invalid_topic_is_refused_with_a_reason(rig: Rig, changes: dict[str, str], code: int, remark: str) -> None:
     answer = create(rig, **changes)
     assert answer.code == code
     assert remark in (answer.remark or "")

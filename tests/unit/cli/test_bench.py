@@ -81,7 +81,7 @@ def test_pops(one: Cluster) -> None:
     assert "at most 32 messages" in outcome.err
 
 
-def test_what_cannot_be_done(one: Cluster) -> None:
+def test_impossible_requests_are_rejected(one: Cluster) -> None:
     assert run("bench", "--broker", one.broker.address, "--topic", "nowhere").code == 3
     assert run("bench").code == 2
     assert "--broker" in run("bench").err
@@ -129,7 +129,7 @@ def await_messages(address: str, topic: str) -> None:
             assert time.monotonic() < end
 
 
-def test_what_was_not_measured_has_no_figure(one: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_measurements_have_no_figure(one: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     real = cometmq.loadtest.run_load
 
     def stopped(target: Target, options: LoadOptions, **more: object) -> LoadReport:
@@ -143,7 +143,7 @@ def test_what_was_not_measured_has_no_figure(one: Cluster, monkeypatch: pytest.M
     assert "consumed    0 messages" in outcome.lines
 
 
-def test_ctrl_c_prints_what_there_is(one: Cluster) -> None:
+def test_ctrl_c_prints_the_figures_so_far(one: Cluster) -> None:
     address = one.broker.address
     process = start("bench", "--broker", address, "--create", "-t", "ctrlc", "--duration", "3600", "--json")
     try:

@@ -116,7 +116,7 @@ def test_for_people_it_says_where_it_listens(tmp_path: Path) -> None:
         (("serve", "data", "--namesrv-listen", "nowhere"), "write host:port"),
     ],
 )
-def test_what_the_command_line_cannot_say(arguments: tuple[str, ...], text: str, tmp_path: Path) -> None:
+def test_invalid_options_are_rejected(arguments: tuple[str, ...], text: str, tmp_path: Path) -> None:
     words = [str(tmp_path / word) if word == "data" else word for word in arguments]
     refused = run(*words)
     assert refused.code == 2
@@ -125,7 +125,7 @@ def test_what_the_command_line_cannot_say(arguments: tuple[str, ...], text: str,
     assert not (tmp_path / "data").exists(), "nothing was made"
 
 
-def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
+def test_refused_start_prints_one_line(tmp_path: Path) -> None:
     wrong = tmp_path / "broker.properties"
     wrong.write_text("brokerPermission=x\n")
     for words, text in ((["--listen", "0.0.0.0:0"], "--insecure-listen"), (["--config", str(wrong)], str(wrong))):
@@ -147,7 +147,7 @@ def test_a_setting_without_a_value_is_a_mistake_of_the_command_line(tmp_path: Pa
     assert "NAME=VALUE" in refused.err
 
 
-def test_names_that_no_broker_knows_and_a_taken_port_are_told(tmp_path: Path) -> None:
+def test_unknown_settings_and_a_taken_port_are_reported(tmp_path: Path) -> None:
     properties = tmp_path / "broker.properties"
     properties.write_text("brokerName=broker-a\nmisspelt=1\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -159,7 +159,7 @@ def test_by_id(path: Path) -> None:
     assert "no message with id" in missing.err
 
 
-def test_what_cannot_be_asked(path: Path) -> None:
+def test_invalid_requests_are_rejected(path: Path) -> None:
     for arguments in (
         ["--key", "k"],
         ["--queue", "0"],

@@ -124,7 +124,7 @@ def test_nobody_is_idle_for_ever() -> None:
     assert len(bodies("orders", "--follow", "--timeout", "0.3")) == ORDERS
 
 
-def test_what_is_only_looked_at_leaves_no_progress(running: Cluster) -> None:
+def test_peeking_commits_nothing(running: Cluster) -> None:
     bodies("orders")
     with Admin(namesrv=running.name_server_address) as admin:
         queues = admin.offsets.progress("TOOLS_CONSUMER", topic="orders").queues
@@ -134,7 +134,7 @@ def test_what_is_only_looked_at_leaves_no_progress(running: Cluster) -> None:
 # --- As a member of a group
 
 
-def test_a_member_leaves_what_it_did_not_print_to_the_group() -> None:
+def test_member_leaves_unprinted_messages_to_the_group() -> None:
     first = bodies("many", "--group", "g-share", "--count", "10")
     assert len(first) == 10
     assert progress("g-share") == 10
@@ -153,13 +153,13 @@ def test_an_orderly_member() -> None:
     assert queues == {queue: list(range(queue, ORDERS, 4)) for queue in range(4)}
 
 
-def test_a_group_ends_with_what_it_does_not_want_too() -> None:
+def test_group_commits_filtered_messages_at_the_end() -> None:
     """The last messages of some queues have other tags: the group's progress passes them."""
     found = bodies("orders", "empty", "--group", "g-tags", "--tags", "odd", "--until-end", "--key", "k1")
     assert sorted(found, key=int) == ["1", "11", "21", "31"]
 
 
-def test_a_member_to_whom_nothing_comes_any_more() -> None:
+def test_member_without_further_messages_ends() -> None:
     """A new group begins at the time that was given; queues so young are read whole, as upstream's are."""
     assert len(bodies("orders", "--group", "g-idle", "--from", "1h", "--timeout", "0.2")) == ORDERS
     assert bodies("orders", "--group", "g-idle", "--from", "last", "--timeout", "0.2") == []
@@ -286,13 +286,13 @@ def test_queues_that_come_while_it_follows(running: Cluster) -> None:
         ([], "Missing argument"),
     ],
 )
-def test_what_the_command_line_cannot_say(arguments: list[str], problem: str) -> None:
+def test_invalid_options_are_rejected(arguments: list[str], problem: str) -> None:
     outcome = run("consume", *arguments)
     assert (outcome.code, outcome.out) == (ExitCode.USAGE, "")
     assert problem in outcome.err
 
 
-def test_what_is_not_there() -> None:
+def test_missing_things_are_named() -> None:
     for more in ([], ["--group", "g"]):
         outcome = run("consume", "nothing", *more)
         assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")

@@ -189,7 +189,7 @@ def test_summary(path: Path, tmp_path: Path) -> None:
     }
 
 
-def test_times_that_no_calendar_has_are_told(tmp_path: Path) -> None:
+def test_times_outside_the_calendar_are_reported(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as store:
         store.append_many("t", [b"a", b"b"], born_timestamps_ms=[1 << 62, 5])
     outcome = run("export", tmp_path / "store", "t", "-o", tmp_path / "t.csv", "--columns", "born_timestamp")

@@ -125,7 +125,7 @@ def test_messages_without_keys_are_no_gap(tmp_path: Path) -> None:
     assert report["health"]["remarks"] == []
 
 
-def test_what_is_no_store(tmp_path: Path) -> None:
+def test_missing_store_is_refused(tmp_path: Path) -> None:
     for target, word in ((tmp_path / "nothing", "no store"), (tmp_path, "not a RocketMQ store")):
         (tmp_path / "file").write_text("x")
         outcome = run("inspect", target)

@@ -68,7 +68,7 @@ def test_settings_come_from_a_file(tmp_path: Path) -> None:
         assert client.invoke(command, timeout_ms=10_000).remark == "disable"
 
 
-def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_invalid_options_print_one_line(tmp_path: Path) -> None:
     refused = run("namesrv", "--listen", "0.0.0.0:0")
     assert refused.code == 3
     assert "change all routes" in refused.err

@@ -171,7 +171,7 @@ def _interrupting_bar(title: str) -> Iterator[object]:
     yield lambda done, total=None: os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_in_a_verification_says_what_was_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_a_verification_prints_the_findings(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.cli.verify.byte_progress", _interrupting_bar)
     outcome = run("verify", path)
     assert outcome.code == 130

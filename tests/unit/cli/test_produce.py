@@ -71,7 +71,7 @@ def test_messages_are_held_back_for_a_time_or_until_then() -> None:
     assert run("produce", held, "--text", "a", "--delay-ms", "5", "--batch", "2").code == ExitCode.USAGE
 
 
-def test_a_level_that_brokers_may_not_have_is_told_of() -> None:
+def test_unusual_delay_level_prints_a_warning() -> None:
     sent = ok("produce", "t-later", "--text", "a", "--delay-level", "17")
     assert "  delayed, level 17\n" in sent.out
     above = ok("produce", "t-later", "--text", "a", "--delay-level", "99")
@@ -81,13 +81,13 @@ def test_a_level_that_brokers_may_not_have_is_told_of() -> None:
     assert "brokers have 18 levels by default, 1 for 1 s to 18 for 2 h" in never.err
 
 
-def test_what_an_option_may_be_is_told_in_plain_words() -> None:
+def test_option_errors_list_the_allowed_values() -> None:
     outcome = run("produce", "t-plain", "--text", "a", "--compress", "foo")
     assert outcome.code == ExitCode.USAGE
     assert "Invalid value for '--compress': 'foo' is not one of 'zlib', 'lz4', 'zstd', 'none'" in outcome.err
 
 
-def test_a_tag_that_nobody_could_ask_for_is_told_of() -> None:
+def test_tag_that_no_subscription_can_name_prints_a_warning() -> None:
     outcome = run("produce", "t-tags", "--text", "a", "--tags", "a||b")
     assert outcome.code == ExitCode.INCOMPLETE
     assert "a message has one tag" in outcome.err
@@ -105,7 +105,7 @@ def test_lines_of_standard_input_and_files(tmp_path: Path) -> None:
     assert {(one["tags"], *one["keys"], one["properties"]["x"]) for one in found} == {("paid", "a", "b", "y")}
 
 
-def test_what_people_are_told() -> None:
+def test_messages_for_people() -> None:
     told = ok("produce", "p-told", "--text", "a", "--text", "bcd")
     assert told.out.startswith("sent 2 messages (4 B) to p-told in ")
     assert told.err == ""
@@ -283,7 +283,7 @@ def test_a_rate() -> None:
         ["p", "--text", "a", "-p", "x"],
     ],
 )
-def test_what_the_command_line_cannot_say(arguments: list[str]) -> None:
+def test_invalid_options_are_rejected(arguments: list[str]) -> None:
     outcome = run("produce", *arguments, input="")
     assert (outcome.code, outcome.out) == (ExitCode.USAGE, "")
     assert outcome.err
@@ -297,7 +297,7 @@ def test_nobody_is_there() -> None:
     assert (missing.code, missing.out) == (ExitCode.FAILED, "")
 
 
-def test_slow_lines_go_out_as_they_come_and_ctrl_c_says_what_was_sent(running: Cluster) -> None:
+def test_slow_lines_are_sent_as_they_arrive_and_ctrl_c_prints_the_result(running: Cluster) -> None:
     with start("produce", "p-slow", "--batch", "100") as process:
         try:
             assert process.stdin is not None

@@ -103,7 +103,7 @@ def test_nothing_to_append(path: Path) -> None:
     assert outcome.out.startswith("appended 0 messages")
 
 
-def test_what_cannot_be_appended(path: Path, tmp_path: Path) -> None:
+def test_invalid_messages_are_not_appended(path: Path, tmp_path: Path) -> None:
     config = tmp_path / "broker.properties"
     config.write_text("maxMessageSize=1000\n")
     outcome = run(

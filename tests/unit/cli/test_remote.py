@@ -114,7 +114,7 @@ def test_a_topic_from_birth_to_death() -> None:
         ["topic", "list", "--namesrv", "a:1", "--broker", "b:2"],
     ],
 )
-def test_what_the_command_line_cannot_say(arguments: list[str]) -> None:
+def test_invalid_options_are_rejected(arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert (outcome.code, outcome.out) == (ExitCode.USAGE, "")
     assert outcome.err
@@ -255,7 +255,7 @@ def test_a_topic_that_takes_nothing() -> None:
     assert "no write permission" in outcome.err
 
 
-def test_lines_that_come_slowly_are_sent_as_they_come_and_ctrl_c_tells_what_was(running: Cluster) -> None:
+def test_slow_lines_are_sent_as_they_arrive_and_ctrl_c_prints_the_count(running: Cluster) -> None:
     process = start("message", "send", "t-slow", "--json")
     assert process.stdin is not None
     with process, cometmq.admin.connect(namesrv=running.name_server_address) as admin:
@@ -332,7 +332,7 @@ def test_a_name_server_that_is_given_for_a_broker(running: Cluster, command: tup
     assert "pass it as --namesrv" in refused.err
 
 
-def test_what_a_group_has_in_flight(running: Cluster) -> None:
+def test_in_flight_messages_of_a_group(running: Cluster) -> None:
     ok("topic", "create", "t-popped", "--queues", "1")
     ok("message", "send", "t-popped", input="1\n2\n3\n4\n")
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -473,7 +473,7 @@ def test_help_is_quick_to_come_and_light() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_what_was_not_acknowledged_is_told() -> None:
+def test_unacknowledged_sends_are_reported() -> None:
     """The broker takes the first request and refuses the second for good."""
     stored = 0
 
@@ -499,7 +499,7 @@ def test_what_was_not_acknowledged_is_told() -> None:
     assert second.startswith(f"cometmq: code 13 from {peer.address}: no more")
 
 
-def test_what_a_consumer_says_of_itself() -> None:
+def test_running_info_of_a_consumer() -> None:
     """A consumer of the captured run, behind a broker alone; and one that consumes a message again."""
     captured = {
         request.code: answer

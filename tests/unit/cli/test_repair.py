@@ -42,7 +42,7 @@ def damage(path: Path, offset: int) -> int:
     return at
 
 
-def test_what_was_lost_comes_back(path: Path) -> None:
+def test_lost_records_are_restored(path: Path) -> None:
     shutil.rmtree(path / "index")
     (path / "consumequeue" / "orders" / "0" / f"{20000:020d}").unlink()
     assert run("verify", path).code == 1
@@ -106,7 +106,7 @@ def test_damage_is_passed_over(path: Path) -> None:
     assert run("verify", path).code == 4  # the log is unchanged
 
 
-def test_a_cut_says_what_it_loses_and_keeps_it(path: Path) -> None:
+def test_cut_prints_its_losses_and_keeps_them(path: Path) -> None:
     at = damage(path, 1500)
     plan = run("repair", path, "--dry-run", "--cut")
     assert f"will cut the log at physical offset {at:,}" in plan.out

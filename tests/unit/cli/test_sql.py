@@ -72,7 +72,7 @@ def test_joins_and_subqueries(path: Path) -> None:
     assert rows(path, "select (select count(*) from messages) - count(*) as n from orders") == [{"n": 2}]
 
 
-def test_columns_and_what_tables_hold(path: Path) -> None:
+def test_columns_and_contents_of_tables(path: Path) -> None:
     query = 'select "prop:region" as r, count(*) as n from orders group by r order by r'
     assert rows(path, query, "--columns", "prop:region") == [{"r": f"r{number}", "n": 60} for number in range(5)]
     assert rows(path, "select count(*) as n from orders", "--tags", "paid") == [{"n": 150}]

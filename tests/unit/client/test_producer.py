@@ -129,7 +129,7 @@ def test_a_sharding_key_and_a_queue(running: Cluster) -> None:
         assert producer.send("shards", b"x", queue=place).queue == place
 
 
-def test_what_cannot_be_sent(running: Cluster) -> None:
+def test_invalid_messages_are_rejected(running: Cluster) -> None:
     with producing(running, "p_bad") as producer:
         with pytest.raises(InvalidArgument, match="body"):
             producer.send("orders")

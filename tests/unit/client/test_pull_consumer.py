@@ -93,7 +93,7 @@ def _numbers(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
-def test_what_is_subscribed_to_is_polled_and_committed(running: Cluster) -> None:
+def test_subscribed_topic_is_polled_and_committed(running: Cluster) -> None:
     """Promises 2, 4: a new group begins at 0, and goes on where it was."""
     _publish(running, "polled", 25, queue_id=1, tags="t")
     with _consumer(running, "g_polled") as consumer:
@@ -186,7 +186,7 @@ def test_a_paused_queue_rests(running: Cluster) -> None:
         assert _poll_until(consumer, 1)[-1:] == _numbers(0)
 
 
-def test_a_loop_counts_what_it_has_looked_at(running: Cluster) -> None:
+def test_loop_counts_its_messages(running: Cluster) -> None:
     """At least once: a commit in the loop covers no message that the loop was not given yet."""
     _publish(running, "looped", 10, queue_id=1, tags="t")
     queue = _queue("looped", 1)
@@ -222,7 +222,7 @@ def test_a_seek_within_a_loop_goes_on_there(running: Cluster) -> None:
     assert seen == _numbers(0, 1, 0, 1, 2, 3, 4)
 
 
-def test_leaving_a_loop_commits_what_it_has_looked_at(running: Cluster) -> None:
+def test_leaving_a_loop_commits_its_messages(running: Cluster) -> None:
     _publish(running, "left", 10, queue_id=1, tags="t")
     queue = _queue("left", 1)
     with _consumer(running, "g_left", auto_commit=True) as consumer:
@@ -259,7 +259,7 @@ def test_auto_commit(running: Cluster) -> None:
         _until(lambda: consumer.committed(queue) == end, consumer)
 
 
-def test_what_matches_nothing_does_not_hold_the_progress_back(running: Cluster) -> None:
+def test_filtered_messages_do_not_hold_back_commits(running: Cluster) -> None:
     _publish(running, "matched", 1, queue_id=1, tags="t")
     queue = _queue("matched", 1)
     with _consumer(running, "g_matched", broker_suspend_max_time_ms=100) as consumer:
@@ -369,7 +369,7 @@ def test_progress_in_a_store_of_the_users_own(running: Cluster) -> None:
         assert _poll_until(consumer, 1) == _numbers(3)
 
 
-def test_interceptors_see_what_is_handed_out(running: Cluster) -> None:
+def test_interceptors_see_polled_messages(running: Cluster) -> None:
     _publish(running, "seen", 2, queue_id=1, tags="t")
     seen: list[ConsumeContext] = []
     with _consumer(running, "g_seen", interceptors=[Interceptor(after_consume=seen.append)]) as consumer:
@@ -528,7 +528,7 @@ def _signals(period_s: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_what_an_interrupted_poll_took_comes_with_the_next(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_an_interrupted_poll_come_with_the_next(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _publish(running, "polled", 3, queue_id=1, tags="t")
     wait = _Waiting.wait
     interrupts = [True]

@@ -178,7 +178,7 @@ def test_decorators_and_progress_that_survives(servers: Cluster, make: Maker, pr
     assert sorted(everything[1], key=int) == [b"%d" % number for number in range(20, 40)]
 
 
-def test_what_fails_is_tried_again_and_then_a_dead_letter(servers: Cluster, make: Maker, producer: Producer) -> None:
+def test_failed_message_is_retried_then_a_dead_letter(servers: Cluster, make: Maker, producer: Producer) -> None:
     """Promises 9, 10, 72: raising, returning nonsense and Outcome.RETRY are all failures."""
     send(producer, "Failing", 4)
 

@@ -195,7 +195,7 @@ def test_an_asyncio_loop_goes_on_when_its_broker_comes_back() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, [], 5, "text"])
-def test_what_is_no_message(wrong: Any) -> None:
+def test_other_objects_are_rejected(wrong: Any) -> None:
     with _blocking(0) as (consumer, _, _loop):
         with pytest.raises(InvalidArgument, match=r"ack\(\).*ack_many\(\) takes several"):
             consumer.ack(wrong)

@@ -303,7 +303,7 @@ def test_an_orderly_group_keeps_the_order_when_members_come_and_go(seed: int) ->
     run_virtual(main)
 
 
-def test_what_is_never_taken_ends_among_the_dead_letters() -> None:
+def test_message_that_always_fails_becomes_a_dead_letter() -> None:
     async def main(loop: VirtualLoop) -> None:
         simulation = Simulation(loop, 1, brokers=1, queues=1)
 

@@ -44,7 +44,7 @@ def test_a_table_of_cometmq_toml(tmp_path: Path) -> None:
         ("needWaitForService=perhaps", SettingError, "true nor false"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, error: type[Exception], words: str) -> None:
+def test_invalid_setting_is_named(tmp_path: Path, text: str, error: type[Exception], words: str) -> None:
     path = tmp_path / "namesrv.properties"
     path.write_text(text)
     with pytest.raises(error, match=words):
@@ -72,7 +72,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         load_namesrv_settings(tmp_path / "c.toml")
 
 
-def test_what_a_request_may_change() -> None:
+def test_settings_that_a_request_may_change() -> None:
     changed = with_updates(NamesrvSettings(), {"enableTopicList": "false", "waitSecondsForService": "3"})
     assert changed == NamesrvSettings(enable_topic_list=False, wait_for_service_seconds=3)
     with pytest.raises(SettingError, match="true nor false"):

@@ -344,7 +344,7 @@ def test_requests_without_an_answer(served: list[Served]) -> None:
 # --- The end
 
 
-def test_what_is_under_way_is_finished(served: list[Served]) -> None:
+def test_requests_in_progress_are_finished(served: list[Served]) -> None:
     entered, leave = threading.Event(), asyncio.Event()
 
     async def waits(request: Command, caller: Caller) -> Command:

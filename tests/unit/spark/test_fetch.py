@@ -89,7 +89,7 @@ def test_damage(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
-def test_what_is_gone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_data_is_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     beyond = [QueueRange("t", 0, 90, 110)]
     with pytest.raises(DataLoss, match=r"the messages 90 to 109 of queue 0 .* failOnDataLoss=false"):
         list(record_batches(plan(path), beyond))
@@ -116,7 +116,7 @@ def test_rows_that_do_not_come_are_counted(
     assert len(bodies(list(record_batches(plan(path, tags="a"), BOTH)))) == 99
 
 
-def test_times_that_no_calendar_has_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_times_outside_the_calendar_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_small(tmp_path / "far") as store:
         store.append_many("t", [b"1", b"2"], born_timestamps_ms=[1 << 62, 5])
     with caplog.at_level(logging.WARNING, "cometmq.spark"):
@@ -131,7 +131,7 @@ def test_no_path(path: Path) -> None:
         list(record_batches(gone, BOTH))
 
 
-def test_what_a_message_costs_to_read(path: Path) -> None:
+def test_cost_of_reading_a_message(path: Path) -> None:
     everything = QueueRange("t", 0, 0, 100)
     with StoreCatalog(str(path)) as catalog:
         mean = catalog.row_bytes(everything)

@@ -62,7 +62,7 @@ def test_times() -> None:
     assert read(maxTriggerDelay="2 minutes").max_trigger_delay_ms == 120_000
 
 
-def test_what_travels_is_small_and_whole() -> None:
+def test_pickled_options_are_small_and_complete() -> None:
     options = read(tags="a", columns="queueOffset")
     assert pickle.loads(pickle.dumps(options)) == options
     assert len(pickle.dumps(options)) < 2000

@@ -110,7 +110,7 @@ def test_a_narrowed_schema() -> None:
     assert columns_of_schema(struct(("value", "binary", True)), options(schema="kafka"))[0].kind == "body"
 
 
-def test_what_a_scan_is_asked_for() -> None:
+def test_requested_columns_of_a_scan() -> None:
     asked = scan_columns(chosen_columns(options(columns="topic,body,storeTimestamp,queueId,prop:x")))
     assert asked == [
         ("topic", "plain", "c0", None),

@@ -179,7 +179,7 @@ def test_a_stream_tells_its_micro_batch(cluster: Cluster, monkeypatch: pytest.Mo
         made.write(rows({"body": b"a"}))
 
 
-def test_what_is_told_at_the_end(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_report_at_the_end(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     made = writer(cluster, topic="all")
     with caplog.at_level(logging.WARNING, "cometmq.spark"):
         made.commit([Sent(5, 0), None])

@@ -93,7 +93,7 @@ def read(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> li
     return sorted(found)
 
 
-def test_everything_then_what_is_new(path: Path, store: cometmq.Store) -> None:
+def test_all_messages_then_new_ones(path: Path, store: cometmq.Store) -> None:
     reader = stream(path)
     start = reader.initialOffset()
     assert start == {"t/0": 0, "t/1": 0}
@@ -190,7 +190,7 @@ def test_the_end_moves_back(path: Path, store: cometmq.Store, caplog: pytest.Log
     assert read(lenient, ahead, {"t/0": 5, "t/1": 5}) == []
 
 
-def test_a_checkpoint_of_what_is_gone(path: Path, store: cometmq.Store) -> None:
+def test_checkpoint_of_deleted_data(path: Path, store: cometmq.Store) -> None:
     with pytest.raises(DataLoss, match="t/7"):
         latest(stream(path), {"t/0": 1, "t/7": 3})
     with pytest.raises(DataLoss, match="messages 3 to 7 of queue 0"):
@@ -280,7 +280,7 @@ def test_a_batch_that_was_planned_before_the_topic_was_made_again_has_none_of_it
     assert len(read(lenient, end, latest(lenient, end))) == 16
 
 
-def test_a_deleted_topic_stops_no_stream_that_was_told_not_to_fail(path: Path, store: cometmq.Store) -> None:
+def test_deleted_topic_does_not_stop_a_stream_without_fail_on_data_loss(path: Path, store: cometmq.Store) -> None:
     append(store, 3, topic="u")
     lenient = stream(path, topic="t,u", failOnDataLoss="false")
     position = latest(lenient, lenient.initialOffset())
@@ -375,7 +375,7 @@ def test_group_offsets_never_end_a_stream(
     assert "a broker holds it" in caplog.text
 
 
-def test_what_travels_is_small(path: Path, store: cometmq.Store) -> None:
+def test_pickled_partitions_are_small(path: Path, store: cometmq.Store) -> None:
     reader = stream(path)
     latest(reader, reader.initialOffset())
     assert len(pickle.dumps(reader)) < 4000

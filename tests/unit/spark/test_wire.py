@@ -178,7 +178,7 @@ def test_filters_by_time(cluster: Cluster) -> None:
 # --- Planning
 
 
-def test_what_a_message_costs(cluster: Cluster) -> None:
+def test_cost_of_a_message(cluster: Cluster) -> None:
     with WireCatalog([cluster.name_server_address], timeout_ms=5_000) as catalog:
         key, ends = max(catalog.ends("t").items(), key=lambda one: one[1].high)
         whole = QueueRange.of(key, ends.low, ends.high)
@@ -203,7 +203,7 @@ def test_progress_of_a_group(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_what_is_not_there(cluster: Cluster, fail: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_things_are_named(cluster: Cluster, fail: bool, caplog: pytest.LogCaptureFixture) -> None:
     options = read_options(cluster, failOnDataLoss=str(fail).lower())
     with open_catalog(options) as catalog:
         key, ends = max(catalog.ends("t").items(), key=lambda one: one[1].high)
@@ -238,7 +238,7 @@ def fetched(cluster: Cluster, *, rows: int = 10, **options: str) -> int:
     return sum(batch.num_rows for batch in record_batches(plan, ranges))
 
 
-def test_what_expired_meanwhile(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_expire_meanwhile(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Wire.pull
 
     def pulled(wire: Wire, key: QueueKey, offset: int) -> PullAnswer:

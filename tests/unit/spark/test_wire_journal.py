@@ -180,7 +180,7 @@ def test_rows_that_the_writer_rejects(cluster: Cluster) -> None:
     assert (stored(cluster) if "t" in cluster.broker.store.topics() else []) == []
 
 
-def test_what_waits_is_not_given_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_work_is_not_discarded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.broker.staged_writes._WAIT_S", 0.05)
     watcher = cluster.broker.store._watcher
     assert watcher is not None
@@ -249,7 +249,7 @@ def test_every_request_bears_being_made_again(
         assert staged_folders(cluster) == []
 
 
-def test_a_commit_that_is_never_served_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unserved_commit_error_names_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = losing(monkeypatch, "_commit", before=True, times=1000, code=ResponseCode.SERVICE_NOT_AVAILABLE)
     for cluster in started(1, **ON):
         writer = batch_writer(cluster, commitTimeoutMs="200")
@@ -291,7 +291,7 @@ def test_a_stream(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("_query")
-def test_what_a_streams_driver_left_goes_with_the_next_micro_batch(cluster: Cluster) -> None:
+def test_leftovers_of_a_driver_go_with_the_next_micro_batch(cluster: Cluster) -> None:
     task(stream_writer(cluster), batch(b"a"))  # the driver dies
     batch_job = batch_writer(cluster)
     message = task(stream_writer(cluster), batch(b"a"))

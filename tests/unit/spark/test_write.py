@@ -425,7 +425,7 @@ def test_rows_that_cannot_be_written(columns: dict[str, Any], text: str) -> None
     assert text in str(caught.value)
 
 
-def test_batches_are_cut_to_what_the_writer_reads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_cut_to_the_read_size_of_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     from cometmq.spark import staging
 
     monkeypatch.setattr(staging, "_PIECE_BYTES", 10_000)

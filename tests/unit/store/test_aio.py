@@ -26,7 +26,7 @@ def run(path: Path, scene: Callable[[AsyncStore], Awaitable[None]], **options: A
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_what_goes_in_comes_out(tmp_path: Path, flush: str) -> None:
+def test_messages_round_trip(tmp_path: Path, flush: str) -> None:
     async def scene(store: AsyncStore) -> None:
         first = await store.append("t", b"0", tags="a", keys=["k"], properties={"UNIQ_KEY": "u"})
         assert (first.queue_offset, store.store.info().flushed >= first.end) == (0, True) or flush == "async"

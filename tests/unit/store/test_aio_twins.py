@@ -53,7 +53,7 @@ def test_the_arguments_are_the_same(plain: type, waiting: type, own: set[str]) -
 
 
 @pytest.mark.parametrize(("plain", "waiting", "own"), TWINS)
-def test_what_is_plain_is_named(plain: type, waiting: type, own: set[str]) -> None:
+def test_plain_methods_are_listed(plain: type, waiting: type, own: set[str]) -> None:
     methods = {name for name in public(waiting) if callable(getattr(waiting, name, None))}
     assert {name for name in methods if not inspect.iscoroutinefunction(getattr(waiting, name))} == PLAIN[waiting]
 

@@ -106,7 +106,7 @@ def test_the_element_at_fault_is_named(store: Store, arguments: dict[str, Any], 
     assert list(store.read()) == []
 
 
-def test_what_is_no_number_or_mapping_is_named(store: Store) -> None:
+def test_invalid_numbers_and_mappings_are_named(store: Store) -> None:
     with pytest.raises(TypeError, match="queue must be an int, not str"):
         store.append("t", b"x", queue="1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="properties must be a mapping of names to values, not list"):
@@ -408,7 +408,7 @@ def test_nothing_is_fine(store: Store) -> None:
         result[0]
 
 
-def test_what_stands_before_a_failure_stays(store: Store) -> None:
+def test_messages_before_a_failure_stay(store: Store) -> None:
     with pytest.raises(errors.MessageTooLarge) as caught:
         store.append_many("t", [b"1", b"2", b"x" * 400_000, b"4"])
     assert caught.value.appended == 2

@@ -166,7 +166,7 @@ def test_commits_go_through_the_writer(reader: Store, writer: Store) -> None:
         (errors.HandoffRejected, "t", {"tags": "a\x01b"}),
     ],
 )
-def test_what_cannot_be_applied(
+def test_inapplicable_work_is_rejected(
     reader: Store, writer: Store, error: type[Exception], topic: str, arguments: dict[str, object]
 ) -> None:
     with pytest.raises(error):
@@ -504,7 +504,7 @@ def test_damage_is_noticed(work: MessagesWork | CommitWork) -> None:
             decode_work(bytes(damaged))
 
 
-def test_what_was_handed_off_says_what_it_is(path: Path) -> None:
+def test_handed_off_messages_carry_their_id(path: Path) -> None:
     with open_small(path, background=False) as writer, open_small(path, mode="r") as reader:
         handed = reader.hand_off("t", [b"a"])
         assert repr(handed) == f"<HandedOff t: 1 message, waiting, id {handed.work_id}>"

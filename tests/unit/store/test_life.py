@@ -221,7 +221,7 @@ while True:
 # --- Wrong places
 
 
-def test_what_is_no_store(tmp_path: Path) -> None:
+def test_missing_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "photo.jpg").write_text("x")
@@ -256,7 +256,7 @@ def test_sizes_that_contradict_the_files(tmp_path: Path) -> None:
         cometmq.open(tmp_path / "store", segment_bytes=2 << 20)
 
 
-def test_what_a_reader_knows_of_the_writer(tmp_path: Path) -> None:
+def test_reader_sees_the_state_of_the_writer(tmp_path: Path) -> None:
     with open_small(tmp_path / "store", flush="async") as writer:
         writer.append("t", b"x")
         with open_small(tmp_path / "store", mode="r") as reader:
@@ -286,7 +286,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
         cometmq.open(tmp_path / "store")
 
 
-def test_read_only_refuses_what_only_a_writer_does(tmp_path: Path) -> None:
+def test_read_only_store_refuses_writes(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as store:
         store.append("t", b"x")
     with open_small(tmp_path / "store", mode="r") as store:
@@ -460,7 +460,7 @@ def test_messages_let_the_map_go(tmp_path: Path) -> None:
 # --- Errors
 
 
-def test_errors_survive_pickling_and_name_what_to_do(tmp_path: Path) -> None:
+def test_errors_survive_pickling_and_name_a_remedy(tmp_path: Path) -> None:
     with open_small(tmp_path / "store"), pytest.raises(errors.StoreLocked) as caught:
         open_small(tmp_path / "store")
     again = pickle.loads(pickle.dumps(caught.value))

@@ -130,7 +130,7 @@ def test_a_cut_sets_progress_back(tmp_path: Path, flush: str) -> None:
         assert consumed(store) == bodies("new", 60)
 
 
-def test_a_cut_forgets_what_was_applied_behind_it(tmp_path: Path) -> None:
+def test_cut_forgets_commits_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "store"
 
     def work(key: str) -> StagedWork:

@@ -31,7 +31,7 @@ def numbered(count: int, *, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-def test_what_is_iterated_over_says_so(store: Store) -> None:
+def test_iteration_of_a_store_is_refused(store: Store) -> None:
     store.append("t", b"x", keys="k")
     reader = store.read("t")
     assert repr(reader) == "<Reader open; iterate over it>"
@@ -134,7 +134,7 @@ def test_wrong_questions(store: Store) -> None:
 # --- Waiting
 
 
-def test_follow_gives_what_comes(store: Store) -> None:
+def test_follow_returns_new_messages(store: Store) -> None:
     store.append("t", b"old")
     with store.read("t", follow=True, timeout_s=20) as reader:
         assert bytes(next(reader)) == b"old"

@@ -92,7 +92,7 @@ def test_acknowledged_damage_is_refused(tmp_path: Path, offset: int) -> None:
     assert run("verify", tmp_path).code == 0
 
 
-def test_what_a_repair_cut_comes_back(tmp_path: Path) -> None:
+def test_records_cut_by_a_repair_are_restored(tmp_path: Path) -> None:
     with cometmq.open(tmp_path) as store:
         for number in range(300):
             store.append("orders", b"m%d" % number)

@@ -286,7 +286,7 @@ def test_a_writer_that_fails_again_and_again(path: Path, monkeypatch: pytest.Mon
         (lambda path: work(StagedFile(name="gone.arrow", rows=1, size_bytes=3, crc32=0)), "gone"),
     ],
 )
-def test_what_cannot_be_applied_leaves_nothing(path: Path, reader: Store, make: object, match: str) -> None:
+def test_inapplicable_staged_write_leaves_nothing(path: Path, reader: Store, make: object, match: str) -> None:
     with pytest.raises(errors.HandoffRejected, match=match):
         commit_staged(reader, make(path), timeout_s=30)  # type: ignore[operator]
     assert bodies(reader) == [b"first"]

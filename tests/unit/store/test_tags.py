@@ -49,7 +49,7 @@ def test_one_tag_for_a_batch(store: Store) -> None:
         store.append_many("t", [b"1"], tags="a ")
 
 
-def test_what_is_handed_off(store: Store) -> None:
+def test_tags_of_handed_off_messages(store: Store) -> None:
     store.append("t", b"x")
     with open_small(store.path, mode="r") as reader:
         with pytest.raises(errors.InvalidArgument, match=r"\|\| divides tags"):

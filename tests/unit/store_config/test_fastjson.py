@@ -65,7 +65,7 @@ def plain(value: JsonValue) -> object:
 
 
 @pytest.mark.parametrize("row", rows("fastjson_read.tsv"), ids=lambda row: repr(column(row[0])))
-def test_reads_what_fastjson_reads(row: list[str]) -> None:
+def test_reader_accepts_the_dialect_of_fastjson(row: list[str]) -> None:
     text, verdict, expected = column(row[0]), row[1], column(row[2])
     if (verdict == "error" and text not in REFUSED_BY_FASTJSON) or text in REFUSED_BY_US:
         with pytest.raises(ConfigSyntaxError):
@@ -106,7 +106,7 @@ VALUES: dict[str, JsonValue] = {
 
 
 @pytest.mark.parametrize("row", rows("fastjson_write.tsv"), ids=lambda row: row[0])
-def test_writes_what_fastjson_writes(row: list[str]) -> None:
+def test_writer_output_equals_fastjson(row: list[str]) -> None:
     value = VALUES[row[0]]
     for layout, expected in zip((Layout.PRETTY, Layout.COMPACT, Layout.BROWSER), row[1:], strict=True):
         assert encode(value, layout=layout) == base64.b64decode(expected)
@@ -135,7 +135,7 @@ def random_value(rng: random.Random, depth: int = 0) -> JsonValue:
     return JavaList(items) if rng.random() < 0.5 and items else items
 
 
-def test_what_is_written_reads_back_and_writes_the_same() -> None:
+def test_written_values_round_trip() -> None:
     print(f"CMQ_SEED={SEED}")
     rng = random.Random(SEED)
     for _ in range(1500):
@@ -335,7 +335,7 @@ def test_numbers_that_could_not_be_read_again_are_not_written(value: JsonValue) 
         "{0:1" + ",0:1" * 30_000,
     ],
 )
-def test_what_does_not_end_is_refused_in_one_pass(text: str) -> None:
+def test_unterminated_text_is_refused_in_one_pass(text: str) -> None:
     started = time.process_time()
     with pytest.raises(ConfigSyntaxError):
         loads(text)
@@ -357,7 +357,7 @@ def test_a_table_of_many_queues_is_read_quickly_and_exactly() -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, Decimal("NaN"), b"x", {1.5: 1}, {True: 1}, {(): 1}])
-def test_what_json_has_no_form_for_is_refused(value: JsonValue) -> None:
+def test_values_without_a_json_form_are_refused(value: JsonValue) -> None:
     with pytest.raises(InvalidArgument, match="cannot write"):
         dumps(value)
 

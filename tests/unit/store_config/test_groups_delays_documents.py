@@ -251,7 +251,7 @@ def test_a_failed_persist_keeps_the_change(tmp_path: Path) -> None:
     assert offsets.persist()
 
 
-def test_what_came_from_the_backup_is_written_as_the_main_file_again(tmp_path: Path) -> None:
+def test_backup_content_is_written_as_the_main_file(tmp_path: Path) -> None:
     offsets = DelayOffsets(tmp_path)
     offsets.set(1, 1)
     offsets.persist()
@@ -277,7 +277,7 @@ def test_delay_progress_collected_elsewhere_is_taken_over(tmp_path: Path) -> Non
     assert delays.get(2) is None, "all or nothing"
 
 
-def test_what_is_forbidden_can_be_listed(tmp_path: Path) -> None:
+def test_forbidden_topics_can_be_listed(tmp_path: Path) -> None:
     groups = SubscriptionGroups(tmp_path)
     groups.set_forbidden("g", "t", 0, forbidden=True)
     groups.set_forbidden("g", "u", 3, forbidden=True)

@@ -77,7 +77,7 @@ def test_batches_are_upstreams_text(tmp_path: Path) -> None:
     assert path.read_text() == '{\n\t"table":{}\n}'
 
 
-def test_what_upstream_would_never_use_is_passed_over(tmp_path: Path) -> None:
+def test_entries_that_upstream_ignores_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "consumerOrderInfo.json").write_text(
         '{"table":{"T":{0:{"o":[1]}},"T@g@x":{0:{"o":[1]}},"@g":{0:{"o":[1]}},"T@g":{1:{"o":[]},2:{"o":[3]},3:null},"U@g":null}}'
     )

@@ -204,7 +204,7 @@ def test_light_queues_have_no_entry(tmp_path: Path) -> None:
         topics.put(TopicConfig(topic_name="%LMQ%x"))
 
 
-def test_put_refuses_what_upstream_would(tmp_path: Path) -> None:
+def test_put_refuses_the_names_that_upstream_refuses(tmp_path: Path) -> None:
     topics = Topics(tmp_path)
     with pytest.raises(InvalidTopic):
         topics.put(TopicConfig(topic_name="../x"))
@@ -257,7 +257,7 @@ def test_groups_that_clients_simply_use_may_be_longer() -> None:
             validate_used_group(name)
 
 
-def test_what_names_mean() -> None:
+def test_names_of_values() -> None:
     assert is_system_topic("rmq_sys_wheel_timer")
     assert is_system_topic("SCHEDULE_TOPIC_XXXX")
     assert not is_system_topic("orders")

@@ -139,7 +139,7 @@ def test_consistent_hash() -> None:
     assert _shares(ConsistentHash(), _queues(8), _HASH_IDS) == [[0, 4], [2, 5], [1, 3, 6, 7]]
 
 
-def test_consistent_hash_moves_only_the_share_of_who_left() -> None:
+def test_consistent_hash_moves_only_the_share_of_a_leaver() -> None:
     """Promise 90."""
     queues, ids, strategy = _queues(400), _ids(9), ConsistentHash()
     before = {queue: own for own in ids for queue in strategy.allocate("g", own, queues, ids)}
@@ -180,7 +180,7 @@ def test_the_common_checks(strategy: AllocateStrategy) -> None:
             strategy.allocate("g", own, given, ids)
 
 
-def test_what_a_user_may_give() -> None:
+def test_accepted_strategies() -> None:
     for name in ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "avg"):
         assert as_strategy(name).name == name.upper()
     given = Averagely()

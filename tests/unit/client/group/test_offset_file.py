@@ -49,14 +49,14 @@ def test_the_place_is_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             offset_path(tmp_path, client_id="c", group=bad)
 
 
-def test_what_java_wrote_is_read_and_written_the_same(file: OffsetFile) -> None:
+def test_file_of_java_round_trips(file: OffsetFile) -> None:
     """Promise 14: the form of a real client, both ways."""
     file.merge({_queue(1): 30, _queue(0): 30})
     assert file.path.read_text() == _GOLDEN
     assert file.read() == {_queue(0): 30, _queue(1): 30}
 
 
-def test_changes_lie_over_what_is_there(file: OffsetFile) -> None:
+def test_changes_override_the_file(file: OffsetFile) -> None:
     assert file.read() == {}
     file.merge({_queue(0): 1, _queue(1): 2})
     before = file.path.read_bytes()

@@ -153,7 +153,7 @@ def test_reads_of_the_remote_store(host: _Host, remote: RemoteOffsetStore) -> No
         assert _read(remote, _queue(2), BOTH) == -2
 
 
-def test_what_was_consumed_while_the_store_was_asked_wins(host: _Host) -> None:
+def test_offset_consumed_during_a_read_wins(host: _Host) -> None:
     queue = _queue(0)
     store = RemoteOffsetStore(host, "g")  # type: ignore[arg-type]
 
@@ -322,7 +322,7 @@ def test_a_store_of_the_users_own(own: _Own | _OwnAsync) -> None:
     assert (_read(store, _queue(0), BOTH), _read(store, _queue(0), STORE)) == (5, 8)
 
 
-def test_what_a_users_store_does_wrong() -> None:
+def test_errors_of_a_users_store() -> None:
     own = _OwnAsync()
     store = AdaptedOffsetStore(own)
     own.fails = True

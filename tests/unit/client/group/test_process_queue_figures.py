@@ -43,7 +43,7 @@ def test_new_queue_shows_nothing() -> None:
     assert "held" in repr(held)
 
 
-def test_filled_queue_shows_what_waits_and_what_a_listener_has() -> None:
+def test_filled_queue_shows_waiting_and_taken_messages() -> None:
     held = ProcessQueue(QUEUE)
     held.put([Held(offset, body_size=1 << 19) for offset in range(3, 9)])
     held.take(2, now_ms=50)

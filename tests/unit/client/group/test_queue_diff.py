@@ -38,7 +38,7 @@ def test_a_queue_allocated_twice_counts_once() -> None:
     assert got == (_queue(0), _queue(1))
 
 
-def test_what_has_to_go() -> None:
+def test_queues_to_release() -> None:
     """Promises 61, 94: unwanted queues, and in push mode those that were not pulled for too long."""
     table = _table(_queue(0), _queue(1), _queue(2), _queue(0, topic="u"))
     table[_queue(1)].last_pull_ms = 1_000
@@ -55,13 +55,13 @@ def test_what_has_to_go() -> None:
     assert going(1_000, kept=(_queue(2),)) == [_queue(0), _queue(2)]
 
 
-def test_what_has_to_come() -> None:
+def test_queues_to_add() -> None:
     """Promise 61."""
     table = _table(_queue(1))
     assert additions_of((_queue(0), _queue(1), _queue(2)), table) == [_queue(0), _queue(2)]
 
 
-def test_what_is_not_subscribed_to_any_more() -> None:
+def test_queues_of_unsubscribed_topics() -> None:
     table = _table(_queue(0), _queue(0, topic="u"))
     assert [queue for queue, _ in queues_without_topic({"t": 1}, table)] == [_queue(0, topic="u")]
 

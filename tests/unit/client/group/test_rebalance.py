@@ -181,7 +181,7 @@ def group() -> _Group:
     return _Group()
 
 
-def test_a_member_takes_its_share_and_gives_up_what_is_not_its_own(group: _Group) -> None:
+def test_member_takes_its_share_and_releases_other_queues(group: _Group) -> None:
     """Promises 11, 61, 62, 86: four queues, one member; a second joins; the first leaves again."""
     group.instance.members = ["c1"]
     assert group.run()
@@ -291,7 +291,7 @@ def test_a_queue_that_was_not_pulled_for_too_long_begins_anew(group: _Group) -> 
     assert group.taken()[2:] == [(_queue(0), 7)]
 
 
-def test_what_is_not_subscribed_to_any_more_is_dropped(group: _Group) -> None:
+def test_queues_of_unsubscribed_topics_are_dropped(group: _Group) -> None:
     group.run()
     held = list(group.table.values())
     group.owner.subscriptions = {}

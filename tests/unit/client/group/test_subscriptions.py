@@ -55,7 +55,7 @@ def test_types_that_no_broker_knows(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("expression", [["a", "b"], 5, b"a"])
-def test_what_is_no_expression(expression: Any) -> None:
+def test_invalid_expressions_are_rejected(expression: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"it is one text, as 'tagA \|\| tagB'"):
         make_subscription("t", expression, now_ms=5)
 

@@ -137,7 +137,7 @@ async def test_woken_rebalances_keep_their_distance(cluster: FakeCluster) -> Non
 
 
 @on_cluster
-async def test_heartbeats_say_who_is_here(cluster: FakeCluster) -> None:
+async def test_heartbeats_list_the_groups(cluster: FakeCluster) -> None:
     instance = shared(cluster)
     assert not await instance.heartbeat(), "no broker is known"
     instance.register_producer(FakeProducer("pg", "T"))
@@ -278,7 +278,7 @@ async def test_short_heartbeats_until_something_changes(cluster: FakeCluster) ->
 
 
 @on_cluster
-async def test_parts_are_told_of_routes_once_and_of_changes(cluster: FakeCluster) -> None:
+async def test_parts_get_each_route_once_and_its_changes(cluster: FakeCluster) -> None:
     instance = shared(cluster)
     first, other, producer = FakeConsumer("g", "T"), FakeConsumer("o", "U"), FakeProducer("p")
     instance.register_consumer(first)
@@ -299,7 +299,7 @@ async def test_parts_are_told_of_routes_once_and_of_changes(cluster: FakeCluster
 
 
 @on_cluster
-async def test_one_question_for_all_who_ask_at_the_same_time(cluster: FakeCluster) -> None:
+async def test_concurrent_callers_share_a_look_up(cluster: FakeCluster) -> None:
     instance = shared(cluster)
     assert await asyncio.gather(*(instance.update_route("T") for _ in range(5))) == [True] * 5
     assert len(cluster.log) == 1
@@ -493,7 +493,7 @@ async def test_a_start_that_fails_stays_failed(cluster: FakeCluster) -> None:
 
 
 @on_cluster
-async def test_what_is_put_back(cluster: FakeCluster) -> None:
+async def test_inner_producer_sends_messages_back(cluster: FakeCluster) -> None:
     instance = shared(cluster)
     await instance.start()
     broker = cluster.brokers[0]

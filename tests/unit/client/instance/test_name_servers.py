@@ -93,7 +93,7 @@ def test_garbage_is_passed_over(garbage: Command | Exception) -> None:
         find(NameServers(network, ADDRESSES[:1]))
 
 
-def test_what_one_refuses_is_not_asked_elsewhere() -> None:
+def test_refused_request_is_not_repeated_elsewhere() -> None:
     network = Servers(n0=Command(code=17, remark="nowhere"))
     assert find(NameServers(network, ADDRESSES, random=First())) is None
     network.answers["n0"] = Command(code=1, remark="not ready")
@@ -177,7 +177,7 @@ def web() -> Iterator[Callable[[int, bytes], str]]:
     server.server_close()
 
 
-def test_what_the_web_server_tells(web: Callable[[int, bytes], str]) -> None:
+def test_answers_of_the_web_server(web: Callable[[int, bytes], str]) -> None:
     assert look_up(web(200, b"n0:1;n1:1\r\nsecond line"), timeout_ms=5_000) == ("n0:1", "n1:1")
     for nothing in (b"", b"\n", b"<html>", b"n0", b"\xff" * (LOOK_UP_BYTES_MAX + 10)):
         with pytest.raises(MalformedBody):

@@ -38,7 +38,7 @@ LOG = logging.getLogger("cometmq.client.test_outages")
         (ClientStateError("closed"), False),
     ],
 )
-def test_what_may_pass(error: Error, passes: bool) -> None:
+def test_transient_errors(error: Error, passes: bool) -> None:
     assert may_pass(error) is passes
 
 

@@ -104,7 +104,7 @@ def test_the_order_of_a_route_s_parts_is_no_change() -> None:
     assert table.put("U", ROUTE)
 
 
-def test_what_is_not_known() -> None:
+def test_unknown_topics_and_brokers() -> None:
     table = RouteTable()
     assert table.route("T") is table.publish_info("T") is table.subscribe_queues("T") is None
     assert table.broker_of_topic("T") is table.master_address("b") is table.broker_address("b") is None

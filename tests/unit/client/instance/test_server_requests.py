@@ -125,7 +125,7 @@ async def test_one_message_directly(cluster: FakeCluster, instance: ClientInstan
 
 
 @with_consumer
-async def test_what_nobody_answers(cluster: FakeCluster, instance: ClientInstance, part: FakeConsumer) -> None:
+async def test_unknown_requests_are_refused(cluster: FakeCluster, instance: ClientInstance, part: FakeConsumer) -> None:
     for code in (RequestCode.CHECK_TRANSACTION_STATE, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, 9_999):
         answer = await answer_of(cluster, request(code))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

@@ -31,7 +31,7 @@ def info(count: int, *, oldest_ms: int, newest_ms: int) -> PopProcessQueueInfo:
     return PopProcessQueueInfo(wait_ack_count=count, oldest_pop_timestamp_ms=oldest_ms, last_pop_timestamp_ms=newest_ms)
 
 
-def test_what_came_is_held_by_queue_until_it_is_done() -> None:
+def test_messages_are_held_by_queue_until_finished() -> None:
     held = HeldMessages()
     held.came([], now_ms=500)
     assert held.infos(now_ms=500) == {}
@@ -59,7 +59,7 @@ def test_a_message_whose_time_is_over_is_not_held() -> None:
 
 
 @pytest.mark.parametrize("is_received", [True, False])
-def test_what_is_never_finished_takes_no_room_for_ever(is_received: bool) -> None:
+def test_unfinished_messages_are_evicted(is_received: bool) -> None:
     held = HeldMessages()
     for number in range(20 * held_messages._SWEEP_AT_LEAST):
         if is_received:

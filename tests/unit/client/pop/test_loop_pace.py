@@ -25,7 +25,7 @@ def counts(pace: LoopPace, each_s: float, rounds: int) -> list[int]:
         (60.0, [1, 1, 1, 1, 1, 1, 1]),
     ],
 )
-def test_it_takes_what_it_works_off_in_a_moment(each_s: float, expected: list[int]) -> None:
+def test_pace_follows_the_rate_of_work(each_s: float, expected: list[int]) -> None:
     assert counts(LoopPace(32), each_s, 7) == expected
 
 

@@ -62,7 +62,7 @@ def test_a_handle_there_and_back() -> None:
         TEXT + "1" * HANDLE_CHARS_MAX,
     ],
 )
-def test_what_is_no_handle(text: str) -> None:
+def test_invalid_handles_are_rejected(text: str) -> None:
     with pytest.raises(InvalidArgument):
         PopHandle.parse(text)
 
@@ -71,14 +71,14 @@ def test_retry_topics_of_each_kind() -> None:
     assert [pop_retry_topic("g", "T", kind) for kind in TopicKind] == ["T", "%RETRY%g_T", "%RETRY%g+T"]
 
 
-def test_what_an_answer_says() -> None:
+def test_fields_of_an_answer() -> None:
     assert read_starts("0 1 5;1 0 7") == {(0, 1): 5, (1, 0): 7}
     assert read_message_offsets("0 1 5,6;2 0 7") == {(0, 1): [5, 6], (2, 0): [7]}
     assert read_starts("") == read_message_offsets("") == {}
 
 
 @pytest.mark.parametrize("text", ["0 1", "0 1 5;0 1 6", "0 1 5;", "0 1 x", "3 1 5", "0 -1 5", "0 1 5 6", "a 1 5", " "])
-def test_what_an_answer_must_not_say(text: str) -> None:
+def test_invalid_answers_are_rejected(text: str) -> None:
     with pytest.raises(MalformedCommand):
         read_starts(text)
     with pytest.raises(MalformedCommand):

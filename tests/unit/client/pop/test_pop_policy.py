@@ -34,7 +34,7 @@ def _handle(offset: int, *, start: int = 100, kind: int = 0, pop_ms: int = 1) ->
     return PopHandle.parse(f"{start} {pop_ms} 60000 3 {kind} b 2 {offset}")
 
 
-def test_what_a_pop_asks_for() -> None:
+def test_fields_of_a_pop() -> None:
     command = pop_request(
         QUEUE,
         make_subscription("T", "a || b", now_ms=7),
@@ -70,7 +70,7 @@ def test_what_a_pop_asks_for() -> None:
     [(0, PopStatus.FOUND), (19, PopStatus.NO_NEW_MESSAGE), (209, PopStatus.POLLING_FULL),
      (210, PopStatus.POLLING_TIMEOUT), (17, None), (99, None)],
 )  # fmt: skip
-def test_what_a_code_means(code: int, status: PopStatus | None) -> None:
+def test_meaning_of_codes(code: int, status: PopStatus | None) -> None:
     assert pop_status(code) is status
 
 

@@ -88,7 +88,7 @@ async def receive(
     return await engine.receive(most, invisible_s=invisible_s, wait_s=wait_s)
 
 
-def test_an_administrator_sees_what_is_held_and_since_when() -> None:
+def test_running_info_shows_held_messages_and_their_age() -> None:
 
     async def main(scene: Scene) -> None:
         scene.send(b"0", b"1", b"2", b"3")
@@ -115,7 +115,7 @@ def test_an_administrator_sees_what_is_held_and_since_when() -> None:
     run(main)
 
 
-def test_what_is_received_is_hidden_until_it_is_acknowledged_or_comes_again() -> None:
+def test_received_message_is_invisible_until_acknowledged_or_expired() -> None:
 
     async def main(scene: Scene) -> None:
         scene.send(b"0", b"1", b"2")
@@ -290,7 +290,7 @@ def test_transient_failures_end_no_loop(caplog: pytest.LogCaptureFixture) -> Non
     run(main)
 
 
-def test_a_loop_that_begins_before_its_servers_says_whom_it_asked() -> None:
+def test_loop_without_servers_names_the_addresses() -> None:
     async def main(scene: Scene) -> None:
         name_server = scene.cluster.stop("ns:9876")
         engine = await scene.started()
@@ -375,7 +375,7 @@ def test_to_give_a_message_back() -> None:
     run(main)
 
 
-def test_what_is_kept_is_hidden_until_it_is_let_go() -> None:
+def test_kept_message_stays_invisible_until_released() -> None:
     async def main(scene: Scene) -> None:
         scene.send(b"0", b"1", b"2")
         engine = await scene.started(invisible_time_ms=10_000, extend_for_ms=100_000)
@@ -423,7 +423,7 @@ def test_a_change_that_fails_is_tried_again_or_given_up() -> None:
     run(main)
 
 
-def test_a_loop_acknowledges_what_it_has_handled() -> None:
+def test_loop_acknowledges_handled_messages() -> None:
     async def main(scene: Scene) -> None:
         scene.send(*(b"%d" % number for number in range(5)))
         engine = await scene.started()
@@ -447,7 +447,7 @@ def test_a_loop_acknowledges_what_it_has_handled() -> None:
     run(main)
 
 
-def test_what_waits_here_for_too_long_is_not_handed_out() -> None:
+def test_expired_messages_are_not_handed_out() -> None:
     async def main(scene: Scene) -> None:
         scene.send(b"0")
         engine = await scene.started()
@@ -542,7 +542,7 @@ def test_tags_are_looked_at_again_here() -> None:
     run(main)
 
 
-def test_brokers_without_batches_are_told_of_each() -> None:
+def test_brokers_without_batch_acks_get_single_acks() -> None:
     async def main(scene: Scene) -> None:
         scene.broker.unknown_codes = frozenset({RequestCode.BATCH_ACK_MESSAGE})
         scene.send(b"0", b"1")

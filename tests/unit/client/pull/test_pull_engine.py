@@ -185,7 +185,7 @@ def test_the_other_limits(limit: dict[str, int]) -> None:
     _virtually(test)
 
 
-def test_what_was_handed_out_is_committed_by_the_next_poll_after_the_interval() -> None:
+def test_poll_after_the_interval_commits_polled_messages() -> None:
     async def test(world: _World) -> None:
         world.fill(20)
         world.broker.offsets["g", "t", 0] = 0
@@ -203,7 +203,7 @@ def test_what_was_handed_out_is_committed_by_the_next_poll_after_the_interval() 
     _virtually(test)
 
 
-def test_a_filtered_end_of_a_queue_is_done_with_what_came_before_it() -> None:
+def test_filtered_end_of_a_queue_is_committed_with_earlier_messages() -> None:
     """Else the progress waited for the next pull, which the broker holds."""
 
     async def test(world: _World) -> None:
@@ -333,7 +333,7 @@ def test_other_queues_of_a_topic_are_reported() -> None:
     _virtually(test)
 
 
-def test_what_is_given_back_comes_again_after_its_delay() -> None:
+def test_returned_message_is_redelivered_after_its_delay() -> None:
     async def test(world: _World) -> None:
         world.broker.create("%RETRY%g", 1)
         world.fill(2)
@@ -397,7 +397,7 @@ def test_a_namespace_is_on_the_wire_alone() -> None:
     _virtually(test)
 
 
-def test_what_servers_may_ask() -> None:
+def test_requests_of_servers_are_answered() -> None:
     """Promise 73: a pull consumer has no listener; its offsets are its own."""
 
     async def test(world: _World) -> None:
@@ -418,7 +418,7 @@ def test_what_servers_may_ask() -> None:
     _virtually(test)
 
 
-def test_group_that_is_reset_commits_what_it_was_given_again() -> None:
+def test_reset_group_commits_redelivered_messages() -> None:
     """The broker moves the group back; messages handed out before lie behind that place and count no more."""
 
     async def test(world: _World) -> None:

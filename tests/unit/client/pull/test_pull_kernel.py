@@ -84,7 +84,7 @@ def kernel(instance: _Instance) -> PullKernel:
     return PullKernel(instance)  # type: ignore[arg-type]
 
 
-def test_what_a_pull_says(instance: _Instance, kernel: PullKernel) -> None:
+def test_fields_of_a_pull(instance: _Instance, kernel: PullKernel) -> None:
     """Promises 12, 67."""
     result = _pull(instance, kernel, flags=pull_flags(commit=True, suspend=True, subscription=True))
     (address, request, timeout_ms) = instance.sent[0]
@@ -120,7 +120,7 @@ def test_a_broker_of_4_9_is_asked_by_the_request_that_it_knows(instance: _Instan
         _pull(instance, kernel)
 
 
-def test_the_broker_says_whom_to_ask_next(instance: _Instance, kernel: PullKernel) -> None:
+def test_next_pull_goes_to_the_suggested_broker(instance: _Instance, kernel: PullKernel) -> None:
     """Promise 68: a slave, which commits nothing; until the queue is given up."""
     instance.answer = PullAnswer(code=19, suggested_broker_id=1)
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_a_broker_that_is_too_old_for_an_expression(instance: _Instance, kernel:
         (21, PullStatus.OFFSET_ILLEGAL),
     ],
 )
-def test_what_codes_mean(instance: _Instance, kernel: PullKernel, code: int, status: PullStatus) -> None:
+def test_meaning_of_codes(instance: _Instance, kernel: PullKernel, code: int, status: PullStatus) -> None:
     """Promise 46."""
     instance.answer = PullAnswer(code=code)
     assert _pull(instance, kernel).status is status

@@ -177,7 +177,7 @@ def test_flags(asked: dict[str, bool], flags: int) -> None:
         (MessageModel.BROADCASTING, 7, False, (0, False)),
     ],
 )
-def test_what_a_pull_commits(model: MessageModel, memory: int, slave: bool, expected: tuple[int, bool]) -> None:
+def test_commit_of_a_pull(model: MessageModel, memory: int, slave: bool, expected: tuple[int, bool]) -> None:
     """Promise 32: from memory, and only above 0."""
     assert commit_to_send(model, memory, from_slave=slave) == expected
 

@@ -141,7 +141,7 @@ def test_elsewhere_each_part_is_called_for() -> None:
     assert [one.is_success for one in call_elsewhere(listener, False, parts)] == [True, False, True]
 
 
-def test_what_elsewhere_answers_can_be_pickled() -> None:
+def test_answers_of_executors_can_be_pickled() -> None:
     def listener(message: object) -> None:
         raise NotForPickle(1, 2) if message == "odd" else ValueError("plain")
 

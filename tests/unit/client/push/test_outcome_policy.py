@@ -23,7 +23,7 @@ from cometmq.client.push.outcome_policy import OrderlyStep, OrderlyVerdict, fail
         ("nonsense", [("a", 0), ("b", 0), ("c", 0)]),
     ],
 )
-def test_what_goes_back(answer: object, failed: list[tuple[str, int]]) -> None:
+def test_messages_to_send_back(answer: object, failed: list[tuple[str, int]]) -> None:
     """Promises 10 and 70."""
     assert failed_messages(["a", "b", "c"], judge(answer, 3)) == failed
 

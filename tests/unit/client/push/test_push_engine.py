@@ -181,7 +181,7 @@ async def test_members_of_a_group_share_the_messages(cluster: FakeCluster) -> No
 
 
 @on_cluster
-async def test_what_an_administrator_sees(cluster: FakeCluster) -> None:
+async def test_running_info(cluster: FakeCluster) -> None:
     fill(cluster, 10)
     seen = Seen(lambda message: Outcome.RETRY if message.body_bytes == b"3" and not message.reconsume_times else None)
     engine = consumer(cluster, seen)
@@ -303,7 +303,7 @@ async def test_a_group_runs_once_on_an_instance(cluster: FakeCluster) -> None:
 
 
 @on_cluster
-async def test_closing_waits_for_listeners_and_commits_what_they_did(cluster: FakeCluster) -> None:
+async def test_close_waits_for_listeners_and_commits_their_messages(cluster: FakeCluster) -> None:
     fill(cluster, 40, queues=1)
     begun: list[int] = []
     ended: list[int] = []

@@ -15,7 +15,7 @@ from support.push_engines import Seen, committed, consumer, fill, on_cluster, qu
 
 
 @on_cluster
-async def test_an_orderly_listener_sees_each_queue_in_order_and_waits_for_what_fails(cluster: FakeCluster) -> None:
+async def test_orderly_listener_sees_each_queue_in_order_and_waits_for_failures(cluster: FakeCluster) -> None:
     """Promise 92: a failure stops its queue alone; tries are counted; nothing overtakes."""
     fill(cluster, 100)
     at_work: set[int] = set()

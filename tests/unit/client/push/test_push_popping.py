@@ -111,7 +111,7 @@ def run(main: Callable[[Scene], Coroutine[Any, Any, None]], **options: Any) -> N
     run_virtual(of)
 
 
-def test_what_is_popped_is_consumed_and_acknowledged() -> None:
+def test_popped_messages_are_consumed_and_acknowledged() -> None:
     """Promises 99, 103."""
 
     async def main(scene: Scene) -> None:
@@ -146,7 +146,7 @@ def test_what_is_popped_is_consumed_and_acknowledged() -> None:
     run(main, brokers=2)
 
 
-def test_what_fails_comes_again_later_each_time() -> None:
+def test_failed_message_is_redelivered_with_growing_delays() -> None:
     """Promise 101."""
 
     async def main(scene: Scene) -> None:
@@ -272,7 +272,7 @@ def test_a_listener_that_is_late_acknowledges_nothing(caplog: pytest.LogCaptureF
     assert "pop_extend=True" in told
 
 
-def test_a_failure_is_told_with_the_queue_of_the_message(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_logged_with_the_queue_of_the_message(caplog: pytest.LogCaptureFixture) -> None:
     async def main(scene: Scene) -> None:
         scene.send(2)
 
@@ -293,7 +293,7 @@ def test_a_failure_is_told_with_the_queue_of_the_message(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_listener_works_on_may_be_hidden_for_as_long_as_that_takes(fails: bool) -> None:
+def test_message_in_a_listener_may_stay_invisible_for_its_whole_time(fails: bool) -> None:
     async def main(scene: Scene) -> None:
         scene.send(3)
 
@@ -424,7 +424,7 @@ def test_the_mode_changes_while_everything_runs() -> None:
 
 
 @pytest.mark.parametrize("others", ["ours", "older"])
-def test_what_failed_before_the_mode_changed_comes_also_where_members_have_no_queue(others: str) -> None:
+def test_earlier_failures_are_redelivered_to_members_without_queues(others: str) -> None:
     """A broker has one table of subscriptions for a group. ``older``: a foreign client takes the retry
     topic out of it again and again, as Java's do while they have no queue of the topic."""
 
@@ -516,7 +516,7 @@ def test_orderly_consumers_share_their_queues_out_themselves() -> None:
     run(main)
 
 
-def test_who_may_pop() -> None:
+def test_consumers_that_may_pop() -> None:
     settings = PushSettings(group="g", client_rebalance=False)
     assert may_pop(settings, is_orderly=False)
     assert not may_pop(settings, is_orderly=True)

@@ -102,7 +102,7 @@ async def test_a_retry_topic_that_is_refused_again_and_again_is_warned_of_once(c
 
 
 @pytest.mark.parametrize(("listener_s", "pulled_after_s"), [(0.0005, 0.0005), (0.3, 0.001)])
-def test_what_came_is_on_its_way_before_the_next_pull(listener_s: float, pulled_after_s: float) -> None:
+def test_messages_are_dispatched_before_the_next_pull(listener_s: float, pulled_after_s: float) -> None:
     """Where nothing else waits at the broker the next pull goes out when the listener is done, or 1 ms later."""
 
     @on_cluster

@@ -16,7 +16,7 @@ from support.push_engines import Seen, committed, consumer, fill, on_cluster, qu
 
 
 @on_cluster
-async def test_what_fails_comes_again_by_way_of_the_broker(cluster: FakeCluster) -> None:
+async def test_failed_message_is_redelivered_by_the_broker(cluster: FakeCluster) -> None:
     """Promises 9, 10, 72: after 10 s, under its own topic, with the count of its tries and its first id."""
     fill(cluster, 3)
     times: list[float] = []
@@ -83,7 +83,7 @@ def test_message_that_is_full_of_properties_holds_nothing_up(orderly: bool, outc
 
 
 @on_cluster
-async def test_outcomes_of_each_message_send_back_only_what_failed(cluster: FakeCluster) -> None:
+async def test_single_outcomes_send_back_only_failed_messages(cluster: FakeCluster) -> None:
     """Promise 70: of a list, what the listener did not take goes back."""
     fill(cluster, 4, queues=1)
     calls: list[list[bytes]] = []
@@ -102,7 +102,7 @@ async def test_outcomes_of_each_message_send_back_only_what_failed(cluster: Fake
 
 
 @on_cluster
-async def test_what_no_broker_takes_back_is_tried_again_here(
+async def test_message_that_no_broker_takes_back_is_retried_locally(
     cluster: FakeCluster,
 ) -> None:
     """Promise 72: 5 seconds later, and the offset waits for it."""

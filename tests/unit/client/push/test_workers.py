@@ -234,7 +234,7 @@ def test_quick_listeners_wake_few_threads() -> None:
     run(body)
 
 
-def test_closing_finishes_what_has_begun_and_drops_the_rest() -> None:
+def test_close_finishes_running_tasks_and_drops_the_rest() -> None:
     async def body() -> None:
         done = Collected()
         begun, go_on = threading.Event(), threading.Event()
@@ -259,7 +259,7 @@ def test_closing_finishes_what_has_begun_and_drops_the_rest() -> None:
     run(body)
 
 
-def test_closing_may_let_what_waits_begin() -> None:
+def test_close_with_a_drain_time_starts_waiting_tasks() -> None:
     async def body() -> None:
         done = Collected()
         workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=1, name="drain")
@@ -270,7 +270,7 @@ def test_closing_may_let_what_waits_begin() -> None:
     run(body)
 
 
-def test_closing_does_not_wait_for_what_hangs() -> None:
+def test_close_does_not_wait_for_hanging_listeners() -> None:
     go_on = threading.Event()
 
     async def body() -> None:
@@ -325,7 +325,7 @@ def test_closing_cancels_async_listeners_that_do_not_end(apart: bool) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_listener_that_awaits_what_was_cancelled_has_failed(apart: bool) -> None:
+def test_listener_that_awaits_a_cancelled_task_has_failed(apart: bool) -> None:
     async def body() -> None:
         done = Collected()
 
@@ -484,7 +484,7 @@ def test_a_process_pool() -> None:
     run(body)
 
 
-def test_what_cannot_travel_is_a_failure_that_says_why() -> None:
+def test_unpicklable_results_fail_with_a_reason() -> None:
     async def body() -> None:
         done = Collected()
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:

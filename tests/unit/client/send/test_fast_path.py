@@ -46,7 +46,7 @@ def took_short_way(engine: SendEngine, topic: str = "t") -> bool:
     return topic in engine._lanes
 
 
-def test_plain_messages_are_what_the_long_way_makes_of_them() -> None:
+def test_fast_path_writes_the_bytes_of_the_slow_path() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -162,7 +162,7 @@ def test_a_namespace_is_on_the_wire_alone() -> None:
         {"vip_channel_enabled": True},
     ],
 )
-def test_what_is_watched_goes_the_long_way(options: dict[str, Any]) -> None:
+def test_watched_messages_take_the_slow_path(options: dict[str, Any]) -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         await send(engine, "t", b"x")
         assert not took_short_way(engine)
@@ -216,7 +216,7 @@ def test_bad_input_is_a_typed_error(given: dict[str, Any], kind: type[Exception]
     assert played(use, max_message_size_bytes=1_000, accumulate=accumulate).sent == []
 
 
-def test_who_is_closed_or_forked_takes_nothing() -> None:
+def test_closed_or_forked_producer_rejects_messages() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         await send(engine, "t", b"x")
         await engine.close()

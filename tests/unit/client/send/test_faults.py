@@ -41,7 +41,7 @@ def test_a_broker_comes_back_at_its_time_and_not_before() -> None:
     assert faults.is_available("b", now_ms=1_000)
 
 
-def test_a_quick_answer_does_not_end_what_a_slow_one_began() -> None:
+def test_quick_answer_does_not_end_a_penalty() -> None:
     faults = FaultTable()
     faults.note("a", 15_000, now_ms=0)
     faults.note("a", 1, now_ms=100)

@@ -74,7 +74,7 @@ def test_which_topics_take_batches(topic: str, answer: bool) -> None:
         (OutgoingMessage(b"", properties={"DELAY": "5"}), "DELAY", "5"),
     ],
 )
-def test_what_is_held_back(message: OutgoingMessage, name: str, value: str) -> None:
+def test_delayed_messages(message: OutgoingMessage, name: str, value: str) -> None:
     encoded = encode_message(message)
     assert encoded.is_delayed
     assert decode_properties(encoded.properties) == {name: value}

@@ -93,7 +93,7 @@ def test_values_without_a_java_hash(arg: object) -> None:
         queue_by_hash(queues_of("a"), arg)
 
 
-def test_what_a_selector_returns_is_checked() -> None:
+def test_result_of_a_selector_is_checked() -> None:
     queues = queues_of("a")
     assert check_choice(queue_by_random(queues, None), queues=queues, topic="t") in queues
     for wrong in (None, 0, MessageQueue(topic="t", broker_name="z", queue_id=0)):

@@ -42,7 +42,7 @@ def message(body: bytes = b"body", **given: Any) -> OutgoingMessage:
     return OutgoingMessage(body, **{"topic": "t", **given})
 
 
-def test_a_send_is_what_upstream_sends() -> None:
+def test_send_equals_the_send_of_upstream() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         result = await engine.send(message(tags="T", keys="k", properties={"a": "b"}, flag=3))
         ((address, request, timeout_ms),) = network.sent
@@ -333,7 +333,7 @@ def test_a_batch() -> None:
         ([message(b"x" * 600), message(b"x" * 600)], MessageTooLarge, "split"),
     ],
 )
-def test_what_is_no_batch(messages: list[OutgoingMessage], kind: type[Exception], match: str) -> None:
+def test_invalid_batches_are_rejected(messages: list[OutgoingMessage], kind: type[Exception], match: str) -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         with pytest.raises(kind, match=match):
             engine.send_batch(messages)
@@ -484,7 +484,7 @@ def test_a_second_producer_of_the_group_and_one_that_is_closed() -> None:
     played(use)
 
 
-def test_what_consumers_put_back_keeps_its_properties() -> None:
+def test_messages_sent_back_keep_their_properties() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         # A tag that others have stored goes back as it is, whoever may name it.
         properties = {"TAGS": "O||P", "UNIQ_KEY": "AB", "RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "2", "DELAY": "5"}

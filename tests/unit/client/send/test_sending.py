@@ -86,7 +86,7 @@ def test_an_attempt_has_a_limit_while_others_are_left() -> None:
     assert BLOCKING.timeout_ms(3000, attempts=0) == 3000
 
 
-def test_the_error_says_what_was_tried() -> None:
+def test_error_lists_the_attempts() -> None:
     cause = BrokerError("disk full", code=14, address="h:1")
     error = send_failed("t", cause, brokers=["a", "b", "a"], attempts=3, elapsed_ms=12.4, is_uncertain=True)
     assert "topic t was sent 3 times in 12 ms, brokers a, b, and failed; it may be stored all the same" in str(error)
@@ -104,7 +104,7 @@ def result(**answer: Any) -> SendResult:
     return SendResult(send_answer(**answer), MessageQueue(topic="t", broker_name="a", queue_id=3), "AB")
 
 
-def test_a_result_is_what_the_broker_said() -> None:
+def test_result_has_the_fields_of_the_answer() -> None:
     one = result(queue_id=3, queue_offset=7, message_id="7F00", transaction_id="AB", region_id="r", recall_handle="h")
     assert (one.status, one.message_id, one.unique_id, one.offset_message_id) == (
         SendStatus.SEND_OK,

@@ -83,7 +83,7 @@ def test_forms_of_other_versions() -> None:
     assert read("SubAfter|Q|AB|3|false|k") == replace(bare, context_code=0)
 
 
-def test_what_is_no_record_is_passed_over() -> None:
+def test_invalid_trace_records_are_skipped() -> None:
     odd = "Recall\x01x\x02" + "Pub\x01five\x02" + "SubBefore\x01\x02" + "\x02"
     assert decode_trace(encode_trace(BEFORE) + odd + encode_trace(AFTER)) == [BEFORE, AFTER]
     assert decode_trace("") == []
@@ -146,7 +146,7 @@ async def wait(loop: VirtualLoop, seconds: float) -> None:
     await over
 
 
-def test_a_producer_tells_what_it_sends() -> None:
+def test_producer_traces_its_sends() -> None:
     network = ScriptedNetwork(t=route_of("a"), RMQ_SYS_TRACE_TOPIC=route_of("b"))
 
     async def main(loop: VirtualLoop) -> None:

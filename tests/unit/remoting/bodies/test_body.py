@@ -66,7 +66,7 @@ def test_integer_keys_bare_or_quoted(body: bytes) -> None:
         (b'{"mqSet":[{"queueId":' + b"9" * 10_000 + b"}]}", "900"),
     ],
 )
-def test_what_is_wrong_is_named(body: bytes, place: str) -> None:
+def test_invalid_field_is_named(body: bytes, place: str) -> None:
     with pytest.raises(MalformedBody, match=place) as caught:
         LockBatchRequestBody.from_json(body)
     assert len(str(caught.value)) < 300
@@ -114,7 +114,7 @@ ITEM = '{"avgpt":0.0,"sum":3,"tps":0.5}'
 
 
 @pytest.mark.parametrize("reference", ["$.statsDay", "$.more[1]", "$.more[2].deep"])
-def test_a_reference_stands_for_what_was_written_before(reference: str) -> None:
+def test_reference_repeats_an_earlier_value(reference: str) -> None:
     """fastjson writes one where a document has the same object twice."""
     text = f'{{"more":[0,{ITEM},{{"deep":{ITEM}}}],"statsDay":{ITEM},"statsHour":{{"$ref":"{reference}"}}}}'
     body = BrokerStatsData.from_json(text.encode())

@@ -87,7 +87,7 @@ def pieces(*parts: bytes | int) -> bytes:
         (pieces(b"{}", 0, b"[]", 1, b"x"), "TopicQueueMappingInfo"),
     ],
 )
-def test_what_is_wrong_is_named(body: bytes, text: str) -> None:
+def test_invalid_field_is_named(body: bytes, text: str) -> None:
     with pytest.raises(MalformedBody, match=text):
         RegisterBrokerBody.from_wire(body, version=479)
 
