@@ -328,7 +328,8 @@ bool loop_make_memory(cmq_loop *loop)
     conn_close(conn, conn_unsent(conn) > 0 ? &loop->counts.closed_slow_reader : &loop->counts.closed_memory);
     conn_drop_output(conn);
     /* Frames that the handler saw in this turn are in use until its end: conn_finish frees those. */
-    if (conn != loop->reading && conn->input != NULL && conn->input->begin == 0) conn_drop_input(conn);
+    if (conn != loop->reading && conn->input != NULL && (conn->input->begin == 0 || !loop->turn_open))
+        conn_drop_input(conn);
     return true;
 }
 

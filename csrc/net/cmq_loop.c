@@ -23,31 +23,54 @@ int64_t cmq_loop_now_ns(const cmq_loop *loop) { return loop->now_ns; }
 
 /* ---- blocks ---- */
 
+static uint64_t buffered(const cmq_loop *loop)
+{
+    return atomic_load_explicit(&loop->counts.buffered_bytes, memory_order_relaxed);
+}
+
+/* The loops that have more than their shares are to make room. */
+static void call_for_memory(cmq_net *net)
+{
+    for (uint32_t i = 0; i < net->loop_count; i++)
+        if (buffered(&net->loops[i]) > net->share_bytes) loop_signal(&net->loops[i], SIGNAL_MEMORY);
+}
+
 static bool account(cmq_loop *loop, size_t bytes)
 {
     cmq_net *net = loop->net;
-    const uint64_t used = atomic_load_explicit(&loop->counts.buffered_bytes, memory_order_relaxed);
+    const uint64_t used = buffered(loop);
     if (bytes > net->limits.buffered_bytes_max) return false;
     if (used + bytes > loop->granted_bytes) {
         const uint64_t more =
             (used + bytes - loop->granted_bytes + net->grant_bytes - 1) / net->grant_bytes * net->grant_bytes;
-        if (atomic_fetch_add_explicit(&net->granted_bytes, more, memory_order_relaxed) + more >
-            net->limits.buffered_bytes_max) {
+        const bool over = atomic_fetch_add_explicit(&net->granted_bytes, more, memory_order_relaxed) + more >
+                          net->limits.buffered_bytes_max;
+        if (over && used + bytes > net->share_bytes) {
             atomic_fetch_sub_explicit(&net->granted_bytes, more, memory_order_relaxed);
             return false;
         }
         loop->granted_bytes += more;
+        if (over) call_for_memory(net);
     }
     atomic_store_explicit(&loop->counts.buffered_bytes, used + bytes, memory_order_relaxed);
     return true;
 }
 
+/* Where it would have more than its share, its own connections make room; not where that would not be enough. */
 bool loop_account(cmq_loop *loop, size_t bytes)
 {
     bool accounted = account(loop, bytes);
-    while (!accounted && bytes <= loop->net->limits.buffered_bytes_max && loop_make_memory(loop))
-        accounted = account(loop, bytes);
+    while (!accounted && bytes <= loop->net->share_bytes && loop_make_memory(loop)) accounted = account(loop, bytes);
     return accounted;
+}
+
+void loop_keep_share(cmq_loop *loop)
+{
+    cmq_net *net = loop->net;
+    bool made = true;
+    while (made && buffered(loop) > net->share_bytes &&
+           atomic_load_explicit(&net->granted_bytes, memory_order_relaxed) > net->limits.buffered_bytes_max)
+        made = loop_make_memory(loop);
 }
 
 void loop_unaccount(cmq_loop *loop, size_t bytes)
@@ -297,6 +320,7 @@ bool loop_turn(cmq_loop *loop, bool may_sleep)
     if ((signals & SIGNAL_STOP) != 0) return false;
     if (count > 0 || signals != 0) net_count(&loop->counts.turns, 1);
     if ((signals & SIGNAL_DRAIN) != 0) net_listen_end(loop);
+    if ((signals & SIGNAL_MEMORY) != 0) loop_keep_share(loop);
     if ((signals & SIGNAL_WOKEN) != 0 && handler->woken != NULL) handler->woken(loop->state);
     if (handler->due_ns != NULL && handler->tick != NULL && handler->due_ns(loop->state) <= loop->now_ns)
         handler->tick(loop->state, loop->now_ns);

@@ -80,6 +80,7 @@ static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
     net->grant_bytes = limits.buffered_bytes_max / (16 * net->loop_count);
     if (net->grant_bytes > GRANT_BYTES_MAX) net->grant_bytes = GRANT_BYTES_MAX;
     if (net->grant_bytes == 0) net->grant_bytes = 1;
+    net->share_bytes = limits.buffered_bytes_max / net->loop_count;
     net->table_count = (limits.connections_max + NET_TABLE_CONNS - 1) / NET_TABLE_CONNS;
     return CMQ_OK;
 }

@@ -201,7 +201,8 @@ enum {
     SIGNAL_MAIL = 2,
     SIGNAL_DRAIN = 4,
     SIGNAL_STOP = 8,
-    SIGNAL_SLEEPS = 16      /* the loop waits: the first to set another bit writes the eventfd */
+    SIGNAL_MEMORY = 16,     /* another loop needs memory of its share: loop_keep_share */
+    SIGNAL_SLEEPS = 32      /* the loop waits: the first to set another bit writes the eventfd */
 };
 
 struct cmq_loop {
@@ -256,6 +257,7 @@ struct cmq_net {
     uint32_t loop_count, listener_count, table_count;
     int64_t idle_slack_ns;
     uint64_t grant_bytes;         /* a step of granted_bytes */
+    uint64_t share_bytes;         /* of limits.buffered_bytes_max: a loop always gets these */
     cmq_loop *loops;
     net_listener listeners[NET_ADDRESSES_MAX];
     int control_fd;
@@ -326,13 +328,16 @@ void loop_retire_node(cmq_loop *loop, net_node *node);
 void loop_signal(cmq_loop *loop, uint32_t bit);                           /* any thread */
 void loop_post(cmq_loop *loop, net_node *node);                           /* any thread; counts it as outstanding */
 
-/* Blocks, accounted for against limits.buffered_bytes_max. */
+/* Blocks, accounted for against limits.buffered_bytes_max. A loop gets its share of it whatever the others have: then
+ * all together have more until those over their shares have made room, in their next turns. */
 /* at least so many, head included; NULL: the limit, or no memory */
 net_block *loop_take_block(cmq_loop *loop, size_t bytes);
 /* NULL: as before, and the old one is kept */
 net_block *loop_grow_block(cmq_loop *loop, net_block *block, size_t bytes);
 void loop_give_block(cmq_loop *loop, net_block *block);
 bool loop_account(cmq_loop *loop, size_t bytes);
+/* Closes connections while the loop has more than its share and all loops together more than the limit. */
+void loop_keep_share(cmq_loop *loop);
 void loop_unaccount(cmq_loop *loop, size_t bytes);
 
 /* ---- cmq_conn.c ---- */

@@ -5,6 +5,7 @@
  *         queue, TLS, garbage; fairness between connections of one loop.
  */
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,15 +75,32 @@ static void set_descriptors(rlim_t count)
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-/* A connection from another address of this machine. */
-static int connect_from(const char *source)
+/* An address of this machine. Connections are counted by a hash of it, so those whose hash is an earlier number's are
+ * passed over. */
+static struct in_addr local_address(uint32_t number)
+{
+    enum { NUMBERS = 8 };
+    uint32_t buckets[NUMBERS], found = 0;
+    for (uint32_t last = 1;; last++) {
+        const cmq_record_host host = {.address = {127, 0, 0, (uint8_t)last}};
+        const uint32_t bucket = net_address_bucket(&host);
+        bool taken = false;
+        for (uint32_t i = 0; i < found; i++) taken |= buckets[i] == bucket;
+        if (taken) continue;
+        CHECK(found < NUMBERS && last < 255);
+        if (found == number) return (struct in_addr){.s_addr = htonl(INADDR_LOOPBACK - 1 + last)};
+        buckets[found++] = bucket;
+    }
+}
+
+/* A connection from an address of this machine: 0 is 127.0.0.1. */
+static int connect_from(uint32_t number)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
-    struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET,
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr = local_address(number)}, to = {.sin_family = AF_INET,
                                                              .sin_port = htons(server.port),
                                                              .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-    CHECK(inet_pton(AF_INET, source, &from.sin_addr) == 1);
     CHECK(bind(fd, (const struct sockaddr *)&from, sizeof from) == 0);
     CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0);
     return fd;
@@ -103,7 +121,7 @@ static void connections_of_one_address(void)
     netkit_expect_end(third);
     close(third);
     CHECK_INT(netkit_counters(&server).refused, 1);
-    const int other = connect_from("127.0.0.2");
+    const int other = connect_from(1);
     expect_served(other, 3);
     close(second);
     NETKIT_UNTIL(&server, netkit_counters(&server).open == 2);
@@ -326,7 +344,7 @@ static void silent_readers_make_room(void)
 }
 
 /* Ask for an answer and take none of it. */
-static int hoard(const char *address, const char *bytes)
+static int hoard(uint32_t address, const char *bytes)
 {
     const int fd = connect_from(address), small = 16384;
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
@@ -346,7 +364,7 @@ static void dripping_readers_make_room(void)
     server.options.limits.buffered_bytes_max = 52 << 20;
     netkit_start(&server);
     int dripping[READERS];
-    for (int i = 0; i < READERS; i++) dripping[i] = hoard("127.0.0.1", "14000000");
+    for (int i = 0; i < READERS; i++) dripping[i] = hoard(0, "14000000");
     server.now_ns += 5000 * NETKIT_MS;
     for (int i = 0; i < READERS; i++) {
         const uint64_t before = netkit_counters(&server).bytes_out;
@@ -375,11 +393,11 @@ static void greedy_addresses_make_room(void)
     server.options.limits.buffered_bytes_max = 36 << 20;
     netkit_start(&server);
     int greedy[READERS];
-    const int modest = hoard("127.0.0.1", "8000000");
+    const int modest = hoard(0, "8000000");
     server.now_ns += 20000 * NETKIT_MS;
-    for (int i = 0; i < READERS; i++) greedy[i] = hoard("127.0.0.2", "8000000");
+    for (int i = 0; i < READERS; i++) greedy[i] = hoard(1, "8000000");
     server.now_ns += 5000 * NETKIT_MS;
-    const int good = connect_from("127.0.0.3");
+    const int good = connect_from(2);
     netkit_request(good, ASK_BIG, 7, CMQ_NAME("7500000"));
     CHECK_INT(netkit_expect(good, 0, 7).bytes, 7500000);
     CHECK_INT(netkit_counters(&server).closed_memory, 0);
@@ -410,6 +428,126 @@ static void partial_frames_make_room(void)
     CHECK_INT(netkit_counters(&server).closed_memory, 1);
     for (int i = 0; i < SENDERS; i++) close(senders[i]);
     close(good);
+    netkit_stop(&server);
+}
+
+/* ---- memory: what is in use, and what other loops have ---- */
+
+enum { SHOWN_BYTES = 20000 };
+static uint32_t shown_whole;   /* bodies of 'x' that were whole when the turn ended */
+
+static void see_bodies(netkit_state *of)
+{
+    for (uint32_t i = 0; i < of->turned_count; i++) {
+        const cmq_slice body = of->turned[i].body;
+        size_t whole = 0;
+        while (whole < body.bytes && body.data[whole] == 'x') whole++;
+        CHECK_INT(whole, SHOWN_BYTES);
+        shown_whole++;
+    }
+}
+
+/* Frames that the handler has seen stay until the turn ends, also when their connection is closed to make room. */
+static void closed_connections_keep_shown_frames(void)
+{
+    static uint8_t body[SHOWN_BYTES], frames[3 * SHOWN_BYTES];
+    (void)mallopt(M_PERTURB, 0xA5);   /* bytes that are freed change */
+    memset(body, 'x', sizeof body);
+    const cmq_slice shown = {.data = body, .bytes = sizeof body};
+    netkit_prepare(&server);
+    server.options.limits.unsent_bytes_pause = 1000;
+    server.options.limits.buffered_bytes_max = 1 << 20;
+    netkit_start(&server);
+    const int greedy = netkit_connect(&server), good = netkit_connect(&server);
+    expect_served(greedy, 1);
+    expect_served(good, 2);
+    state()->at_turn_end = see_bodies;
+    shown_whole = 0;
+    /* The first answer is over the pause, so the frames behind it wait in the connection's own buffer … */
+    size_t bytes = netkit_frame(frames, ASK_BIG, 3, 0, CMQ_NAME("2000"));
+    bytes += netkit_frame(frames + bytes, ASK_ECHO, 4, 0, shown);
+    bytes += netkit_frame(frames + bytes, ASK_BIG, 5, 0, CMQ_NAME("300000"));
+    bytes += netkit_frame(frames + bytes, ASK_ECHO, 6, 0, shown);
+    CHECK(bytes < NET_READ_BYTES);
+    netkit_write(greedy, frames, bytes);
+    NETKIT_UNTIL(&server, state()->requests == 3);
+    CHECK_INT(shown_whole, 0);
+    /* … until the next turn, which shows two of them; behind it the other client needs the memory. */
+    netkit_request(good, ASK_BIG, 7, CMQ_NAME("900000"));
+    cmq_net_turn(server.net);
+    CHECK_INT(state()->requests, 6);
+    CHECK_INT(shown_whole, 1);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 1);
+    CHECK_INT(netkit_expect(good, 0, 7).bytes, 900000);
+    close(greedy);
+    close(good);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
+    netkit_stop(&server);
+    (void)mallopt(M_PERTURB, 0);
+}
+
+static uint32_t ends_seen;
+
+static void see_no_input(netkit_state *of)
+{
+    CHECK(of->loop->oldest_input == NULL);
+    ends_seen++;
+}
+
+/* A connection whose own output made room for its input is closing: no frame of it is waited for. */
+static void connections_that_made_room_for_themselves_wait_for_nothing(void)
+{
+    enum { PART = 40000 };
+    static uint8_t frames[PART + 256];
+    netkit_prepare(&server);
+    server.options.limits.buffered_bytes_max = 640000;
+    netkit_start(&server);
+    state()->at_turn_end = see_no_input;
+    ends_seen = 0;
+    const int fd = netkit_connect(&server);
+    const size_t bytes = netkit_frame(frames, ASK_BIG, 1, 0, CMQ_NAME("600000"));
+    cmq_frame_write_prefix(frames + bytes, CMQ_HEADER_JSON, 2, 500000);
+    netkit_write(fd, frames, bytes + PART);
+    NETKIT_UNTIL(&server, ends_seen == 1);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 1);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
+    close(fd);
+    netkit_stop(&server);
+}
+
+/* Memory that one loop's clients hold costs no connection of another loop that is below its share. */
+static void loops_below_their_share_close_nobody(void)
+{
+    netkit_prepare(&server);
+    server.options.loops = 2;
+    server.options.limits.buffered_bytes_max = 12 << 20;
+    netkit_start(&server);
+    int fds[5];
+    for (int i = 0; i < 5; i++) {
+        fds[i] = netkit_connect(&server);   /* on the loops by turns */
+        expect_served(fds[i], i);
+    }
+    CHECK_INT(server.states[0]->requests, 3);
+    CHECK_INT(server.states[1]->requests, 2);
+    /* 10 MiB of parts of frames on the first loop, whose share is 6, and 1 MiB on the second. */
+    claim(fds[0], 5 << 20, 9 << 19);
+    claim(fds[2], 5 << 20, 9 << 19);
+    NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes >= 10 << 20);
+    claim(fds[1], 1 << 20, 900000);
+    NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes >= 11 << 20);
+    CHECK_INT(netkit_counters(&server).open, 5);
+    netkit_request(fds[3], ASK_BIG, 7, CMQ_NAME("4000000"));
+    CHECK_INT(netkit_expect(fds[3], 0, 7).bytes, 4000000);
+    CHECK_INT(server.states[1]->closed, 0);
+    CHECK_INT(server.states[0]->closed, 1);
+    CHECK_INT(netkit_counters(&server).closed_memory, 1);
+    CHECK(netkit_counters(&server).buffered_bytes <= 7 << 20);
+    expect_served(fds[4], 8);
+    for (int i = 0; i < 5; i++) close(fds[i]);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     netkit_stop(&server);
 }
 
@@ -898,5 +1036,8 @@ CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CM
               CMQ_TEST(connections_of_one_address), CMQ_TEST(descriptors_of_the_store),
               CMQ_TEST(silent_readers_make_room), CMQ_TEST(dripping_readers_make_room),
               CMQ_TEST(greedy_addresses_make_room), CMQ_TEST(partial_frames_make_room),
+              CMQ_TEST(closed_connections_keep_shown_frames),
+              CMQ_TEST(connections_that_made_room_for_themselves_wait_for_nothing),
+              CMQ_TEST(loops_below_their_share_close_nobody),
               CMQ_TEST(control_leaves_room_for_the_modest), CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way),
               CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))

@@ -119,6 +119,7 @@ static cmq_net_verdict request(void *context, cmq_conn *conn, const cmq_command 
 static void turn_end(void *context)
 {
     netkit_state *state = context;
+    if (state->at_turn_end != NULL) state->at_turn_end(state);
     for (uint32_t i = 0; i < state->turned_count; i++) {
         const netkit_turned *turned = &state->turned[i];
         const cmq_command command = {.format = turned->format, .opaque = turned->opaque};

@@ -57,6 +57,7 @@ typedef struct netkit_state {
     uint32_t turned_count;
     bool answer_kept;   /* at the next wake */
     cmq_conn_id last_conn;
+    void (*at_turn_end)(struct netkit_state *state);   /* before the turn's echoes are answered; NULL: nothing */
 } netkit_state;
 
 typedef struct netkit_server {
