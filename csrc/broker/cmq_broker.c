@@ -119,6 +119,7 @@ static void free_loop(cmq_broker_loop *l)
     cmq_pop_waits_destroy(l->pop_waits);
     cmq_pop_waits_destroy(l->notices);
     cmq_pop_ack_run_destroy(l->ack_run);
+    cmq_pop_ack_lists_free(&l->ack_lists);
     for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
     free(l->pop_notes);
     cmq_pop_poll_count_free(l->pop_tallies);
@@ -245,6 +246,7 @@ static void woken(void *state)
     cmq_wake_arrivals(l);
     cmq_pop_wake_notes(l);
     cmq_pop_poll_count_go_on(l);
+    cmq_pop_ack_lists_go_on(l);
     leave_tables(l);
 }
 

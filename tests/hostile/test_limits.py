@@ -307,6 +307,10 @@ TRIED_ELSEWHERE = {
     "requests forwarded to one client": (f"{UNIT}/test_client_forwarding.py", "test_forwarded_requests_are_bounded"),
     "requests forwarded for all": (f"{UNIT}/test_client_forwarding.py", "test_forwarded_requests_are_bounded"),
     "entries of a list of acks": ("tests/c/broker/pop/test_cmq_pop_ack.c", "long_lists_are_taken"),
+    "lists of over 32 acks that one connection has waiting": (
+        "tests/c/broker/pop/test_cmq_pop_ack.c",
+        "long_lists_leave_each_turn_to_others",
+    ),
     "held pulls, for each thread of connections": (
         "tests/c/broker/test_cmq_broker.c",
         "more_holds_than_allowed_are_answered_at_once",

@@ -83,6 +83,12 @@ typedef struct cmq_pop_note {
 typedef struct cmq_pop_poll_count cmq_pop_poll_count;
 typedef struct cmq_pop_ack_run cmq_pop_ack_run;
 
+/* Lists of acks, of which each turn takes a part: the first is next. */
+typedef struct cmq_pop_ack_lists {
+    struct cmq_pop_ack_list *first, *last;
+    uint32_t count;
+} cmq_pop_ack_lists;
+
 typedef struct cmq_broker_loop {
     cmq_broker *broker;
     cmq_loop *loop;
@@ -103,6 +109,7 @@ typedef struct cmq_broker_loop {
     uint32_t pop_note_count, pop_note_slots;
     cmq_pop_poll_count *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
     cmq_pop_ack_run *ack_run;             /* acks of this turn that are not done yet */
+    cmq_pop_ack_lists ack_lists;
     uint64_t draw;                        /* the state of a pop's chances */
     cmq_loop_counters counters;
     cmq_traffic *traffic;
@@ -220,6 +227,9 @@ cmq_status CMQ_MUST_CHECK cmq_pop_ack_run_create(cmq_pop_ack_run **run_out);
 void cmq_pop_ack_run_destroy(cmq_pop_ack_run *run);   /* NULL is fine */
 /* Do and answer what the turn's acks asked for until now. */
 void cmq_pop_ack_run_flush(cmq_broker_loop *l);
+/* Take the next entries of the first list that waits. */
+void cmq_pop_ack_lists_go_on(cmq_broker_loop *l);
+void cmq_pop_ack_lists_free(cmq_pop_ack_lists *lists);
 
 /* ---- cmq_pop_hold.c: pops that wait ---- */
 void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue);

@@ -96,9 +96,6 @@ bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t
 /* ---- cmq_pop_ack_run.c ---- */
 
 /* The acknowledgement of messages of one checkpoint. */
-#define CMQ_POP_LIST_ENTRIES_MAX 2048u   /* of a list of acks (200151) … */
-#define CMQ_POP_LIST_BYTES_MAX (1u << 20)   /* … and its bytes */
-
 typedef struct cmq_pop_acked {
     cmq_slice topic, group;            /* the real topic */
     int32_t queue_id;
@@ -114,6 +111,34 @@ void cmq_pop_ack_wake(cmq_broker_loop *l, const cmq_pop_acked *what);
 /* Acknowledge one with its like before the turn ends, and answer then. Its slices live as long. */
 void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what,
                        int64_t offset);
+
+/* ---- cmq_pop_ack.c ---- */
+static inline bool cmq_pop_ack_is_ordered(const cmq_pop_acked *what)
+{
+    return what->handle.revive_queue == CMQ_POP_REVIVE_ORDER;
+}
+/* The first offset behind those that can be acknowledged. An ack of the message that comes next does no harm, and
+ * upstream takes it; an ordered one would move the group behind it. */
+static inline int64_t cmq_pop_ack_end(const cmq_pop_acked *what, int64_t max)
+{
+    return cmq_pop_ack_is_ordered(what) ? max : max + 1;
+}
+/* The queue's bounds; false: it has never had a message. */
+bool cmq_pop_ack_bounds(const cmq_broker_loop *l, const cmq_pop_acked *what, int64_t *min_out, int64_t *max_out);
+/* Can a broker with this one's settings have given such a handle? Ordered ones need a group that is known: its lane is
+ * made for them. */
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_check_handle(cmq_broker_loop *l, const cmq_pop_acked *what);
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_ordered(cmq_broker_loop *l, const cmq_pop_acked *what, int64_t offset);
+void cmq_pop_ack_refuse(cmq_conn *conn, const cmq_command *command, cmq_status status, const char *text);
+
+/* ---- cmq_pop_ack_list.c ---- */
+#define CMQ_POP_LIST_ENTRIES_MAX 2048u   /* of a list of acks (200151) … */
+#define CMQ_POP_LIST_BYTES_MAX (1u << 20)   /* … and its bytes */
+#define CMQ_POP_LIST_AT_ONCE 32u      /* a list of so many entries is served as single acks are */
+#define CMQ_POP_LIST_STEP 128u        /* entries of longer ones in a turn: 0.8 ms */
+#define CMQ_POP_LISTS_MAX 64u         /* of those that wait … */
+#define CMQ_POP_LISTS_CONN_MAX 4u     /* … and of one connection */
+void cmq_pop_ack_list_take(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
 
 /* ---- cmq_pop_hold.c ---- */
 typedef enum cmq_pop_polling {

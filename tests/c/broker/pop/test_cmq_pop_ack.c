@@ -338,11 +338,26 @@ static void wrong_lists_acknowledge_nothing(void)
     }
 }
 
+enum { ENTRIES = 2048, ENTRY_BYTES = 160 };
+
+/* A list of acks of so many checkpoints, which is right about the one in the middle; returns its bytes. */
+static int write_long_list(char *body, int count)
+{
+    int used = sprintf(body, "{\"acks\":[");
+    for (int i = 0; i < count; i++)
+        used += sprintf(body + used,
+                        "{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64
+                        ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64 ",\"so\":0,\"t\":\"T\"},",
+                        invisible_ms, i == count / 2 ? popped_ms : popped_ms - 1 - i, revive_queue);
+    body[used - 1] = ']';
+    body[used++] = '}';
+    return used;
+}
+
 /* More bits than a checkpoint has messages are of none; thousands of entries are taken, and the one that is right among
  * them. */
 static void long_lists_are_taken(void)
 {
-    enum { ENTRIES = 2048, ENTRY_BYTES = 160 };
     begin(false);
     char *body = malloc((size_t)ENTRIES * ENTRY_BYTES + TEXT_BYTES), one[TEXT_BYTES];
     CHECK(body != NULL);
@@ -354,14 +369,7 @@ static void long_lists_are_taken(void)
     const uint64_t before = refused();
     CHECK_INT(send_list(one, strlen(one))->command.code, OK);
     CHECK_INT(refused() - before, 1);
-    int used = sprintf(body, "{\"acks\":[");
-    for (int i = 0; i < ENTRIES; i++)
-        used += sprintf(body + used,
-                        "{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64
-                        ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64 ",\"so\":0,\"t\":\"T\"},",
-                        invisible_ms, i == ENTRIES / 2 ? popped_ms : popped_ms - 1 - i, revive_queue);
-    body[used - 1] = ']';
-    body[used++] = '}';
+    int used = write_long_list(body, ENTRIES);
     CHECK_INT(send_list(body, (size_t)used)->command.code, OK);
     /* One more, and nothing of it is taken: 15 MiB of them held the loop for 0.85 s. */
     body[used - 2] = ',';
@@ -376,6 +384,76 @@ static void long_lists_are_taken(void)
     uint32_t come_back = records_in(ask(POP, NULL, NULL));
     come_back += records_in(ask(POP, NULL, NULL));
     CHECK_INT(come_back, MESSAGES - 1 + 40);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static uint64_t acknowledged(void)
+{
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    return counters.pop_acks;
+}
+
+/* A turn takes 128 entries of the lists that wait, and those of all clients in turn: others do not wait for a list. */
+static void long_lists_leave_each_turn_to_others(void)
+{
+    enum { STEP = 128, LISTS = 4, BUSY = 2 };
+    static const kit_field none[] = {{NULL, NULL}};
+    begin(false);
+    const int other = kit_client(&kit);
+    char *body = malloc((size_t)ENTRIES * ENTRY_BYTES);
+    CHECK(body != NULL);
+    const size_t bytes = (size_t)write_long_list(body, ENTRIES);
+    for (int32_t i = 0; i <= LISTS; i++) {
+        kit_request(client, BATCH_ACK, i, 0, CMQ_HEADER_JSON, none, body, bytes);
+        kit_broker_turn(&kit);
+    }
+    const kit_answer *answer = kit_answer_of(&kit, client);   /* one connection has no more at once */
+    CHECK_INT(answer->command.opaque, LISTS);
+    CHECK_INT(answer->command.code, BUSY);
+    kit_request(other, BATCH_ACK, 1, 0, CMQ_HEADER_JSON, none, body, (size_t)write_long_list(body, 40));
+    kit_broker_turn(&kit);
+    kit_send_message(other, 2, "T", "a", "hello");
+    for (int32_t i = 0; i < 2; i++) {
+        answer = kit_answer_of(&kit, other);
+        CHECK_INT(answer->command.code, OK);
+        CHECK_INT(answer->command.opaque, 2 - i);
+    }
+    CHECK(acknowledged() < LISTS * ENTRIES);
+    uint64_t before = acknowledged();
+    while (acknowledged() < LISTS * ENTRIES + 40) {
+        kit_broker_turn(&kit);
+        CHECK(acknowledged() - before <= STEP);
+        before = acknowledged();
+    }
+    for (int32_t i = 0; i < LISTS; i++) CHECK_INT(kit_answer_of(&kit, client)->command.code, OK);
+    CHECK_INT(acknowledged(), LISTS * ENTRIES + 40);
+    free(body);
+    close(other);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* A list goes on when its client has gone. */
+static void lists_of_closed_connections_are_taken(void)
+{
+    static const kit_field none[] = {{NULL, NULL}};
+    begin(false);
+    char *body = malloc((size_t)ENTRIES * ENTRY_BYTES);
+    CHECK(body != NULL);
+    kit_request(client, BATCH_ACK, 1, 0, CMQ_HEADER_JSON, none, body, (size_t)write_long_list(body, ENTRIES));
+    while (acknowledged() == 0) kit_broker_turn(&kit);
+    close(client);
+    while (acknowledged() < ENTRIES) kit_broker_turn(&kit);
+    free(body);
+    /* Another waits when the broker ends. */
+    client = kit_client(&kit);
+    char *rest = malloc((size_t)ENTRIES * ENTRY_BYTES);
+    CHECK(rest != NULL);
+    kit_request(client, BATCH_ACK, 1, 0, CMQ_HEADER_JSON, none, rest, (size_t)write_long_list(rest, ENTRIES));
+    while (acknowledged() == ENTRIES) kit_broker_turn(&kit);
+    free(rest);
     close(client);
     kit_broker_stop(&kit);
 }
@@ -488,5 +566,7 @@ static void a_retry_topic_with_too_long_a_name_is_refused_before(void)
 CMQ_TEST_MAIN(CMQ_TEST(wrong_acks_acknowledge_nothing), CMQ_TEST(an_ack_counts_once),
               CMQ_TEST(a_late_ack_does_not_acknowledge_the_redelivery),
               CMQ_TEST(forged_handles_of_ordered_pops_skip_nothing), CMQ_TEST(wrong_lists_acknowledge_nothing),
-              CMQ_TEST(long_lists_are_taken), CMQ_TEST(wrong_pops_are_refused), CMQ_TEST(the_longest_wait_is_held),
+              CMQ_TEST(long_lists_are_taken), CMQ_TEST(long_lists_leave_each_turn_to_others),
+              CMQ_TEST(lists_of_closed_connections_are_taken), CMQ_TEST(wrong_pops_are_refused),
+              CMQ_TEST(the_longest_wait_is_held),
               CMQ_TEST(a_retry_topic_with_too_long_a_name_is_refused_before))
