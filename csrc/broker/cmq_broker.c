@@ -122,13 +122,16 @@ static void free_loop(cmq_broker_loop *l)
     cmq_pop_ack_lists_free(&l->ack_lists);
     for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
     free(l->pop_notes);
+    for (uint32_t i = l->pop_noted.at; i < l->pop_noted.count; i++) free(l->pop_noted.notes[i].names);
+    free(l->pop_noted.notes);
     cmq_pop_poll_count_free(l->pop_tallies);
-    free(l->pop_woken);
     cmq_traffic_destroy(l->traffic);
     cmq_tables_reader_destroy(l->reader);
     cmq_pending_replies_free(&l->sent);
     for (uint32_t i = 0; i < l->changed_count; i++) free(l->changed[i]);
     free(l->changed);
+    for (uint32_t i = 0; i < l->changing_count; i++) free(l->changing[i]);
+    free(l->changing);
     free(l->arrived);
     cmq_send_batch_free(&l->batch);
     free(l);

@@ -80,6 +80,12 @@ typedef struct cmq_pop_note {
 } cmq_pop_note;
 #define CMQ_POP_NOTE_ANY INT32_MIN
 
+/* Notes that a loop has taken; those before `at` are done. */
+typedef struct cmq_pop_noted {
+    cmq_pop_note *notes;
+    uint32_t at, count;
+} cmq_pop_noted;
+
 typedef struct cmq_pop_poll_count cmq_pop_poll_count;
 typedef struct cmq_pop_ack_run cmq_pop_ack_run;
 
@@ -102,11 +108,12 @@ typedef struct cmq_broker_loop {
     uint32_t arrived_count, arrived_slots;
     char **changed;                       /* groups whose holds must be answered; under the broker's changed_mutex */
     uint32_t changed_count, changed_slots;
+    char **changing;                      /* taken from there … */
+    uint32_t changing_count;              /* … and as many left: the last ones were served */
     cmq_pop_waits *pop_waits, *notices;   /* held pops; held notifications */
-    uint32_t *pop_woken;                  /* waits that an arrival concerns */
-    uint32_t pop_woken_slots;
     cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
     uint32_t pop_note_count, pop_note_slots;
+    cmq_pop_noted pop_noted;              /* taken from there */
     cmq_pop_poll_count *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
     cmq_pop_ack_run *ack_run;             /* acks of this turn that are not done yet */
     cmq_pop_ack_lists ack_lists;
@@ -232,7 +239,9 @@ void cmq_pop_ack_lists_go_on(cmq_broker_loop *l);
 void cmq_pop_ack_lists_free(cmq_pop_ack_lists *lists);
 
 /* ---- cmq_pop_hold.c: pops that wait ---- */
-void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue);
+/* Ask the waits that an arrival concerns; a look at a queue costs one of the budget. False: ask again, in another
+ * turn. */
+bool cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget);
 void cmq_pop_wake_notes(cmq_broker_loop *l);
 int64_t cmq_pop_due_ns(const cmq_broker_loop *l);
 void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns);

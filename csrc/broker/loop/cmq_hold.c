@@ -4,8 +4,8 @@
  * bytes and nothing moves when there are more. A list's first member has `previous` NONE; its head is the anchor's, or
  * the connection's.
  *
- * Holds of a queue come with rising offsets, since each begins at the queue's end; where a queue began anew they may
- * not (`falls`).
+ * Holds of a queue come with rising offsets, since each begins at the queue's end. Where a queue began anew, those of
+ * before are above those that follow (`epoch`): as long as one of them is there, looks go through the whole list.
  */
 #include "broker/loop/cmq_hold.h"
 
@@ -41,6 +41,7 @@ typedef struct hold {
     uint32_t tag_count;
     uint32_t conn_slot;
     uint32_t heap_at;         /* NONE: not in use, and links[0].next is the next free one */
+    uint32_t epoch;           /* of its queue when it was added */
     int32_t opaque;
     int32_t max_messages;
     int32_t max_bytes;
@@ -53,13 +54,14 @@ _Static_assert(sizeof(hold) <= 120, "a hold is small");
 typedef struct anchor {
     char *name;
     uint32_t hash;
-    uint32_t first;
-    uint32_t next_free;
+    uint32_t first;           /* not in use: the next free one */
     int32_t id;
     uint16_t name_bytes;
-    bool falls;               /* a hold began below an earlier one */
     uint32_t any_first, any_last;
     uint32_t tagged;          /* holds that wait for certain tags */
+    uint32_t count;           /* a queue's holds … */
+    uint32_t epoch;           /* … which rises with each hold that begins below an earlier one … */
+    uint32_t earlier;         /* … and those of them that are of an earlier epoch */
     int64_t seen;
     int64_t last_from;
 } anchor;
@@ -198,11 +200,10 @@ static cmq_status require_anchor(cmq_holds *holds, cmq_slice name, int32_t id, u
     memcpy(copy, name.data, name.bytes);
     const uint32_t number = holds->free_anchor != NONE ? holds->free_anchor : holds->anchor_count++;
     anchor *a = &holds->anchors[number];
-    if (number == holds->free_anchor) holds->free_anchor = a->next_free;
+    if (number == holds->free_anchor) holds->free_anchor = a->first;
     *a = (anchor){.name = copy,
                   .hash = anchor_hash(name, id),
                   .first = NONE,
-                  .next_free = NONE,
                   .id = id,
                   .name_bytes = (uint16_t)name.bytes,
                   .any_first = NONE,
@@ -239,7 +240,7 @@ static void drop_anchor(cmq_holds *holds, uint32_t number)
     holds->name_bytes -= a->name_bytes + 1u;
     free(a->name);
     a->name = NULL;
-    a->next_free = holds->free_anchor;
+    a->first = holds->free_anchor;
     holds->free_anchor = number;
     holds->anchors_live--;
 }
@@ -382,7 +383,10 @@ static cmq_status check_limits(const cmq_holds *holds, const conn_holds *conn, u
 static void note_from(anchor *a, int64_t from)
 {
     if (a->first == NONE || from < a->seen) a->seen = from;
-    if (from < a->last_from) a->falls = true;
+    if (from < a->last_from) {
+        a->epoch++;
+        a->earlier = a->count;
+    }
     a->last_from = from;
 }
 
@@ -428,6 +432,8 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
     };
     anchor *queue = &holds->anchors[anchors[BY_QUEUE]];
     note_from(queue, pull->from);
+    held->epoch = queue->epoch;
+    queue->count++;
     queue->tagged += tag_count > 0;
     if (held->any) link_any(holds, queue, number);
     for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
@@ -482,6 +488,8 @@ void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
     anchor *queue = &holds->anchors[held->anchors[BY_QUEUE]];
     if (held->any) unlink_any(holds, queue, number);
     queue->tagged -= held->tag_count > 0;
+    queue->count--;
+    queue->earlier -= held->epoch != queue->epoch;
     cmq_hold_tags_remove(&holds->tags, held->first_tag);
     for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
         const uint32_t a = held->anchors[list];
@@ -516,7 +524,7 @@ cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t 
     const anchor *a = &holds->anchors[queue];
     uint32_t number = a->any_first;
     while (number != NONE && at(holds, number)->from > offset)
-        number = a->falls ? at(holds, number)->links[ANY].next : NONE;
+        number = a->earlier > 0 ? at(holds, number)->links[ANY].next : NONE;
     return number;
 }
 
@@ -525,7 +533,7 @@ cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t
     const anchor *a = &holds->anchors[queue];
     uint32_t number = cmq_hold_tags_first(&holds->tags, queue, hash);
     while (number != CMQ_HOLD_TAG_NONE && at(holds, cmq_hold_tags_hold(&holds->tags, number))->from > offset)
-        number = a->falls ? cmq_hold_tags_next(&holds->tags, number) : CMQ_HOLD_TAG_NONE;
+        number = a->earlier > 0 ? cmq_hold_tags_next(&holds->tags, number) : CMQ_HOLD_TAG_NONE;
     return number == CMQ_HOLD_TAG_NONE ? NONE : cmq_hold_tags_hold(&holds->tags, number);
 }
 

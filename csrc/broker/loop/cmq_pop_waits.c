@@ -1,7 +1,8 @@
 /* cmq_pop_waits: see cmq_pop_waits.h.
  *
  * Waits and keys lie in two arrays that grow, and are named by number, so that links take four bytes. A topic that is
- * waited for is a key, too: without a group, with the number of the first of its keys.
+ * waited for is a key, too: without a group, with the number of the first of its keys, and with the round of wakes that
+ * goes through them: keys that come meanwhile are put before it, and one that goes hands it on.
  */
 #include "broker/loop/cmq_pop_waits.h"
 
@@ -39,6 +40,8 @@ typedef struct key {
     uint32_t next, previous;  /* of the topic's keys */
     int32_t queue_id;
     uint16_t topic_bytes, group_bytes;
+    int32_t round_queue;      /* a topic's: the queue of the round that is open; TOPIC_ID: none */
+    uint32_t round_next;      /* the key that it looks at next; NONE: it is over */
 } key;
 
 struct cmq_pop_waits {
@@ -177,7 +180,9 @@ static cmq_status require_key(cmq_pop_waits *all, cmq_slice topic, cmq_slice gro
                               .previous = NONE,
                               .queue_id = queue_id,
                               .topic_bytes = (uint16_t)topic.bytes,
-                              .group_bytes = (uint16_t)group.bytes};
+                              .group_bytes = (uint16_t)group.bytes,
+                              .round_queue = TOPIC_ID,
+                              .round_next = NONE};
     all->table[find_place(all, topic, group, queue_id, hash)] = number + 1;
     all->keys_live++;
     all->text_bytes += topic.bytes + group.bytes;
@@ -218,6 +223,7 @@ static void drop_key_if_empty(cmq_pop_waits *all, uint32_t number)
         if (listed && k.previous != NONE) all->keys[k.previous].next = k.next;
         if (listed && k.previous == NONE) t->first = k.next;
         if (listed && k.next != NONE) all->keys[k.next].previous = k.previous;
+        if (t->round_next == number) t->round_next = k.next;
         if (t->first == NONE) drop_key(all, topic);
     }
     drop_key(all, number);
@@ -432,17 +438,37 @@ uint32_t cmq_pop_waits_count_at(const cmq_pop_waits *all, cmq_slice topic, cmq_s
     return found == NONE ? 0 : all->keys[found].count;
 }
 
-uint32_t cmq_pop_waits_of_arrival(const cmq_pop_waits *all, cmq_slice topic, int32_t queue_id, uint32_t *cursor,
-                                  uint32_t *numbers_out, uint32_t capacity)
+cmq_pop_round cmq_pop_waits_round(const cmq_pop_waits *all, cmq_slice topic, int32_t queue_id)
 {
-    if (*cursor == NONE) return 0;
     const uint32_t of_topic = find_key(all, topic, CMQ_SLICE_NONE, TOPIC_ID);
-    uint32_t at = *cursor > 0 ? *cursor - 1 : of_topic == NONE ? NONE : all->keys[of_topic].first;
+    if (of_topic == NONE) return CMQ_POP_ROUND_NOBODY;
+    const key *t = &all->keys[of_topic];
+    if (t->round_queue == TOPIC_ID) return CMQ_POP_ROUND_NONE;
+    return t->round_queue == queue_id ? CMQ_POP_ROUND_OPEN : CMQ_POP_ROUND_OTHER;
+}
+
+void cmq_pop_waits_open_round(cmq_pop_waits *all, cmq_slice topic, int32_t queue_id)
+{
+    const uint32_t of_topic = find_key(all, topic, CMQ_SLICE_NONE, TOPIC_ID);
+    if (of_topic == NONE) return;
+    key *t = &all->keys[of_topic];
+    CMQ_ASSERT(t->round_queue == TOPIC_ID);
+    t->round_queue = queue_id;
+    t->round_next = t->first;
+}
+
+uint32_t cmq_pop_waits_next_of_round(cmq_pop_waits *all, cmq_slice topic, uint32_t *numbers_out, uint32_t capacity)
+{
+    const uint32_t of_topic = find_key(all, topic, CMQ_SLICE_NONE, TOPIC_ID);
     uint32_t count = 0;
-    for (; at != NONE && count < capacity; at = all->keys[at].next)
-        if (all->keys[at].queue_id == -1 || all->keys[at].queue_id == queue_id)
+    if (of_topic == NONE) return 0;
+    key *t = &all->keys[of_topic];
+    uint32_t at = t->round_next;
+    for (uint32_t i = 0; at != NONE && i < capacity; i++, at = all->keys[at].next)
+        if (all->keys[at].queue_id == -1 || all->keys[at].queue_id == t->round_queue)
             numbers_out[count++] = all->keys[at].first;
-    *cursor = at == NONE ? NONE : at + 1;
+    t->round_next = at;
+    if (at == NONE) t->round_queue = TOPIC_ID;
     return count;
 }
 

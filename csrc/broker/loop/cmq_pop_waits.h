@@ -67,10 +67,18 @@ void cmq_pop_waits_remove(cmq_pop_waits *waits, uint32_t number);
 uint32_t cmq_pop_waits_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id, bool last);
 uint32_t cmq_pop_waits_count_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id);
 
-/* Whom an arrival in a queue concerns: up to `capacity` waits from *cursor (0 at first) on, one of each key; returns
- * how many. Nothing may be added or removed between the calls. queue_id -1: only who waits for all. */
-uint32_t cmq_pop_waits_of_arrival(const cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id, uint32_t *cursor,
-                                  uint32_t *numbers_out, uint32_t capacity);
+/* A round: the waits that an arrival in a queue concerns, one of each key, some at a time; waits may be added, moved and
+ * removed meanwhile. A topic has one round at once. */
+typedef enum cmq_pop_round {
+    CMQ_POP_ROUND_NOBODY = 0,    /* waits for the topic */
+    CMQ_POP_ROUND_NONE,          /* is open */
+    CMQ_POP_ROUND_OPEN,
+    CMQ_POP_ROUND_OTHER          /* that of another queue is open */
+} cmq_pop_round;
+cmq_pop_round cmq_pop_waits_round(const cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id);
+void cmq_pop_waits_open_round(cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id);   /* -1: who waits for all */
+/* The waits of the next `capacity` keys that the round concerns; returns how many. Behind the last key it is closed. */
+uint32_t cmq_pop_waits_next_of_round(cmq_pop_waits *waits, cmq_slice topic, uint32_t *numbers_out, uint32_t capacity);
 
 uint32_t cmq_pop_waits_of_conn(const cmq_pop_waits *waits, uint32_t conn_slot);
 /* Any wait of a group (empty: of any group). Looks at every key. */

@@ -3,7 +3,8 @@
  *
  * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait
  * for its tag; the others are not touched. Answering thousands at once would keep the loop from everything else, so a
- * turn answers a bounded number and leaves the rest to the next.
+ * turn reads and answers a bounded number and leaves the rest to the next. A queue that is not through goes behind the
+ * others.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.
  */
@@ -15,7 +16,15 @@
 
 #define ANSWERS_PER_TURN 512u
 #define SEEN_UNITS 64u
-#define SEEN_READS_PER_TURN 256u   /* of a queue: 16,384 units, some 0.3 ms */
+#define QUEUE_READS_PER_TURN 128u   /* of a queue: 8,192 units, some 0.15 ms */
+#define READS_PER_TURN 512u
+#define QUEUES_PER_TURN 2048u
+#define POP_LOOKS_PER_TURN 2048u    /* at queues, some 0.3 us each */
+
+/* The work of a turn that is left. */
+typedef struct turn_work {
+    uint32_t answers, reads, pop_looks;
+} turn_work;
 
 void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
 {
@@ -62,7 +71,7 @@ static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint3
 
 /* The queue's messages from where they were seen last, for holds that wait for certain tags. */
 static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int64_t confirmed, int64_t max,
-                     uint32_t *budget)
+                     turn_work *left)
 {
     const int32_t queue_id = cmq_queue_id(queue);
     cmq_unit units[SEEN_UNITS];
@@ -72,34 +81,36 @@ static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int6
         if (of == CMQ_HOLD_NONE) return true;
         int64_t seen = cmq_holds_seen(l->holds, of), next = max;
         if (seen >= max) return true;
-        if (reads == SEEN_READS_PER_TURN) return false;
+        if (reads == QUEUE_READS_PER_TURN || left->reads == 0) return false;
+        left->reads--;
         if (seen < cmq_queue_min(queue)) seen = cmq_queue_min(queue);
         if (cmq_holds_has_tags(l->holds, of) &&
             cmq_queue_read(queue, seen, confirmed, units, SEEN_UNITS, &count, &next) != CMQ_OK)
-            return end_all(l, topic, queue_id, budget);
+            return end_all(l, topic, queue_id, &left->answers);
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t hash = (uint32_t)units[i].tags_code;
             /* its tag is not known */
-            if (cmq_tags_code_is_ext(units[i].tags_code)) return end_all(l, topic, queue_id, budget);
-            if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, budget)) return false;
+            if (cmq_tags_code_is_ext(units[i].tags_code)) return end_all(l, topic, queue_id, &left->answers);
+            if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, &left->answers))
+                return false;
         }
-        const cmq_hold_queue left = cmq_holds_find_queue(l->holds, topic, queue_id);
-        if (left != CMQ_HOLD_NONE) cmq_holds_set_seen(l->holds, left, next > seen ? next : max);
+        const cmq_hold_queue still = cmq_holds_find_queue(l->holds, topic, queue_id);
+        if (still != CMQ_HOLD_NONE) cmq_holds_set_seen(l->holds, still, next > seen ? next : max);
     }
 }
 
-/* False: more answers are due than this turn gives. */
-static bool serve_queue(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget)
+/* False: there is more to do than this turn does for it. */
+static bool serve_queue(cmq_broker_loop *l, cmq_queue *queue, turn_work *left)
 {
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
     const int32_t queue_id = cmq_queue_id(queue);
     const int64_t confirmed = cmq_store_confirmed(l->broker->store), max = cmq_queue_max(queue, confirmed);
-    if (cmq_queue_deleted(queue) && !end_all(l, topic, queue_id, budget)) return false;
-    if (!end_holds(l, topic, queue_id, NULL, max - 1, budget) || !see_tags(l, queue, topic, confirmed, max, budget))
+    if (cmq_queue_deleted(queue) && !end_all(l, topic, queue_id, &left->answers)) return false;
+    if (!end_holds(l, topic, queue_id, NULL, max - 1, &left->answers) ||
+        !see_tags(l, queue, topic, confirmed, max, left))
         return false;
     if (cmq_holds_find_queue(l->holds, topic, queue_id) != CMQ_HOLD_NONE) cmq_wake_watch(l, topic, queue_id);
-    cmq_pop_wake_arrival(l, queue);
-    return true;
+    return cmq_pop_wake_arrival(l, queue, &left->pop_looks);
 }
 
 void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id)
@@ -124,15 +135,19 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
 {
     enum { TAKE = 64 };
     cmq_queue *taken[TAKE];
-    uint32_t count, budget = ANSWERS_PER_TURN;
+    turn_work left = {.answers = ANSWERS_PER_TURN, .reads = READS_PER_TURN, .pop_looks = POP_LOOKS_PER_TURN};
+    uint32_t count;
     do {
         count = cmq_watcher_take(l->watcher, taken, TAKE);
         for (uint32_t i = 0; i < count; i++) cmq_wake_remember(l, taken[i]);
     } while (count == TAKE);
     /* Serving may list a queue again, behind the others. */
+    const uint32_t listed = l->arrived_count < QUEUES_PER_TURN ? l->arrived_count : QUEUES_PER_TURN;
     uint32_t served = 0;
-    for (const uint32_t listed = l->arrived_count; served < listed && serve_queue(l, l->arrived[served], &budget);)
-        served++;
+    while (served < listed && left.answers > 0 && left.reads > 0 && left.pop_looks > 0) {
+        cmq_queue *queue = l->arrived[served++];
+        if (!serve_queue(l, queue, &left)) cmq_wake_remember(l, queue);
+    }
     l->arrived_count -= served;
     if (l->arrived_count == 0) return;
     memmove(l->arrived, l->arrived + served, l->arrived_count * sizeof(cmq_queue *));
@@ -164,22 +179,34 @@ uint32_t cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
     return forgotten;
 }
 
+/* Answer the holds of the group; of the empty name: all. False: there are more than the turn answers. */
+static bool end_group(cmq_broker_loop *l, cmq_slice group, uint32_t *answers)
+{
+    cmq_hold hold;
+    while ((hold = group.bytes > 0 ? cmq_holds_of_group(l->holds, group) : cmq_holds_due(l->holds, INT64_MAX)) !=
+           CMQ_HOLD_NONE) {
+        if (*answers == 0) return false;
+        (*answers)--;
+        cmq_pull_end_hold(l, hold);
+    }
+    if (group.bytes == 0) cmq_pop_wake_all(l);
+    return true;
+}
+
 void cmq_wake_changed(cmq_broker_loop *l)
 {
-    pthread_mutex_lock(&l->broker->changed_mutex);
-    char **changed = l->changed;
-    const uint32_t count = l->changed_count;
-    l->changed = NULL;
-    l->changed_count = l->changed_slots = 0;
-    pthread_mutex_unlock(&l->broker->changed_mutex);
-    for (uint32_t i = 0; i < count; i++) {
-        const cmq_slice group = cmq_slice_of_text(changed[i]);
-        cmq_hold hold;
-        while ((hold = group.bytes > 0 ? cmq_holds_of_group(l->holds, group) : cmq_holds_due(l->holds, INT64_MAX)) !=
-               CMQ_HOLD_NONE)
-            cmq_pull_end_hold(l, hold);
-        if (group.bytes == 0) cmq_pop_wake_all(l);
-        free(changed[i]);
+    uint32_t answers = ANSWERS_PER_TURN;
+    if (l->changing_count == 0) {
+        free(l->changing);
+        pthread_mutex_lock(&l->broker->changed_mutex);
+        l->changing = l->changed;
+        l->changing_count = l->changed_count;
+        l->changed = NULL;
+        l->changed_count = l->changed_slots = 0;
+        pthread_mutex_unlock(&l->broker->changed_mutex);
     }
-    free(changed);
+    const bool any = l->changing_count > 0;
+    for (; l->changing_count > 0; free(l->changing[--l->changing_count]))
+        if (!end_group(l, cmq_slice_of_text(l->changing[l->changing_count - 1]), &answers)) break;
+    if (any) cmq_loop_wake(l->loop);   /* more of them, or those that came meanwhile */
 }

@@ -206,65 +206,69 @@ static void wake_noted(cmq_broker_loop *l, cmq_pop_waits *from, const cmq_pop_no
 
 void cmq_pop_wake_notes(cmq_broker_loop *l)
 {
-    pthread_mutex_lock(&l->broker->changed_mutex);
-    cmq_pop_note *notes = l->pop_notes;
-    const uint32_t count = l->pop_note_count;
-    l->pop_notes = NULL;
-    l->pop_note_count = l->pop_note_slots = 0;
-    pthread_mutex_unlock(&l->broker->changed_mutex);
-    for (uint32_t i = 0; i < count; i++) {
-        wake_noted(l, l->notices, &notes[i]);
-        wake_noted(l, l->pop_waits, &notes[i]);
-        free(notes[i].names);
+    if (l->pop_noted.at == l->pop_noted.count) {
+        free(l->pop_noted.notes);
+        pthread_mutex_lock(&l->broker->changed_mutex);
+        l->pop_noted = (cmq_pop_noted){.notes = l->pop_notes, .count = l->pop_note_count};
+        l->pop_notes = NULL;
+        l->pop_note_count = l->pop_note_slots = 0;
+        pthread_mutex_unlock(&l->broker->changed_mutex);
     }
-    free(notes);
+    for (uint32_t i = 0; i < ANSWERS_PER_TURN && l->pop_noted.at < l->pop_noted.count; i++) {
+        cmq_pop_note *of = &l->pop_noted.notes[l->pop_noted.at++];
+        wake_noted(l, l->notices, of);
+        wake_noted(l, l->pop_waits, of);
+        free(of->names);
+        of->names = NULL;
+    }
+    if (l->pop_noted.count > 0) cmq_loop_wake(l->loop);   /* more of them, or those that came meanwhile */
 }
 
 /* ---- arrivals, time, ends ---- */
 
-/* The waits that an arrival concerns; false: no memory for all of them. */
-static bool collect_woken(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, int32_t queue_id,
-                          uint32_t *count_out)
+static void spend(uint32_t *budget, uint32_t cost) { *budget -= cost < *budget ? cost : *budget; }
+
+/* False: the round of the arrival is not over. */
+static bool wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *queue, uint32_t *budget)
 {
-    uint32_t cursor = 0, given;
-    *count_out = 0;
-    do {
-        if (*count_out == l->pop_woken_slots) {
-            const uint32_t slots = l->pop_woken_slots == 0 ? 64 : l->pop_woken_slots * 2;
-            uint32_t *woken = realloc(l->pop_woken, slots * sizeof *woken);
-            if (woken == NULL) return false;
-            l->pop_woken = woken;
-            l->pop_woken_slots = slots;
+    enum { KEYS = 16 };
+    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+    const int32_t queue_id = cmq_queue_id(queue);
+    cmq_pop_round round = cmq_pop_waits_round(from, topic, queue_id);
+    if (round == CMQ_POP_ROUND_NOBODY) return true;
+    if (round == CMQ_POP_ROUND_OTHER) return false;
+    if (round == CMQ_POP_ROUND_NONE) {
+        /* Watched before they look: messages during their looks are the next arrival. */
+        if (cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
+            cmq_wake_remember(l, queue);
+            cmq_loop_wake(l->loop);
         }
-        given = cmq_pop_waits_of_arrival(from, topic, queue_id, &cursor, l->pop_woken + *count_out,
-                                         l->pop_woken_slots - *count_out);
-        *count_out += given;
-    } while (given > 0 && *count_out == l->pop_woken_slots);
+        cmq_pop_waits_open_round(from, topic, queue_id);
+    }
+    const cmq_topic_entry *entry = cmq_tables_topic(cmq_broker_tables(l), topic);
+    const uint32_t queues = entry != NULL && entry->read_queues > 0 ? (uint32_t)entry->read_queues : 1;
+    do {
+        uint32_t numbers[KEYS];
+        if (*budget == 0) return false;
+        const uint32_t count = cmq_pop_waits_next_of_round(from, topic, numbers, KEYS);
+        spend(budget, 1);
+        for (uint32_t i = 0; i < count; i++) {
+            cmq_bump(&l->counters.pop_wakes, 1);
+            run_again(l, from, numbers[i], false);
+            spend(budget, queues);
+        }
+    } while ((round = cmq_pop_waits_round(from, topic, queue_id)) == CMQ_POP_ROUND_OPEN);
     return true;
 }
 
-static void wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *queue)
+bool cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget)
 {
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
-    uint32_t count;
-    if (cmq_pop_waits_count(from) == 0) return;
-    const bool all = collect_woken(l, from, topic, cmq_queue_id(queue), &count);
-    if (count == 0 && all) return;
-    /* Watched before they look: messages during their looks are the next arrival. */
-    if (!all || cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
-        cmq_wake_remember(l, queue);
-        cmq_loop_wake(l->loop);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        cmq_bump(&l->counters.pop_wakes, 1);
-        run_again(l, from, l->pop_woken[i], false);
-    }
-}
-
-void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue)
-{
-    wake_arrival(l, l->notices, queue);
-    wake_arrival(l, l->pop_waits, queue);
+    /* Notifications first; they are through when the round of the pops is open. */
+    if (cmq_pop_waits_round(l->pop_waits, topic, cmq_queue_id(queue)) != CMQ_POP_ROUND_OPEN &&
+        !wake_arrival(l, l->notices, queue, budget))
+        return false;
+    return wake_arrival(l, l->pop_waits, queue, budget);
 }
 
 int64_t cmq_pop_due_ns(const cmq_broker_loop *l)

@@ -132,6 +132,26 @@ static void messages_of_other_tags_touch_no_hold(void)
     cmq_holds_destroy(holds);
 }
 
+/* A queue began anew, and the hold of before has ended: looks stop at the first hold again, though others are there. */
+static void looks_are_short_again_when_earlier_holds_have_ended(void)
+{
+    enum { COUNT = 100000 };
+    cmq_holds *holds;
+    cmq_hold before, hold;
+    CHECK_OK(cmq_holds_create(&holds, COUNT + 1));
+    cmq_held_pull pull = pull_of("g", "t", 0, 1);
+    pull.from = 1000;
+    CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, 0, &before));
+    pull.from = 50;
+    for (uint32_t i = 0; i < COUNT; i++) CHECK_OK(cmq_holds_add(holds, &pull, cmq_filter_all(), 1, i, &hold));
+    const cmq_hold_queue queue = cmq_holds_find_queue(holds, text("t"), 0);
+    CHECK(cmq_holds_of_any(holds, queue, 50) != CMQ_HOLD_NONE);
+    CHECK_INT(cmq_holds_of_any(holds, queue, 49), CMQ_HOLD_NONE);
+    cmq_holds_remove(holds, before);
+    for (uint32_t i = 0; i < 50 * COUNT; i++) CHECK_INT(cmq_holds_of_any(holds, queue, 49), CMQ_HOLD_NONE);
+    cmq_holds_destroy(holds);
+}
+
 /* One connection that takes more than its share leaves the other half to the others: of holds, and of tags. */
 static void connections_have_a_share(void)
 {
@@ -307,5 +327,6 @@ static void behaves_like_a_list(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(keeps_the_given_pull), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many),
-              CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(connections_have_a_share),
+              CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(looks_are_short_again_when_earlier_holds_have_ended),
+              CMQ_TEST(connections_have_a_share),
               CMQ_TEST(behaves_like_a_list))

@@ -137,16 +137,63 @@ static void an_arrival_concerns_one_wait_of_each_key(void)
         add(waits, "T", group, 3, opaque++, 9, 0);
         add(waits, "TT", group, -1, opaque++, 9, 0);
     }
-    uint32_t cursor = 0, numbers[7], count, total = 0;
-    while ((count = cmq_pop_waits_of_arrival(waits, cmq_slice_of_text("T"), 2, &cursor, numbers, 7)) > 0)
+    uint32_t numbers[7], total = 0;
+    const cmq_slice topic = cmq_slice_of_text("T");
+    cmq_pop_waits_open_round(waits, topic, 2);
+    while (cmq_pop_waits_round(waits, topic, 2) == CMQ_POP_ROUND_OPEN) {
+        const uint32_t count = cmq_pop_waits_next_of_round(waits, topic, numbers, 7);
         for (uint32_t i = 0; i < count; i++, total++) {
             const int32_t found = opaque_of(waits, numbers[i]);
             CHECK(expected[found]);
             expected[found] = false;
         }
+    }
     CHECK_INT(total, 200);
-    cursor = 0;
-    CHECK_INT(cmq_pop_waits_of_arrival(waits, cmq_slice_of_text("unknown"), 2, &cursor, numbers, 7), 0);
+    CHECK_INT(cmq_pop_waits_round(waits, topic, 2), CMQ_POP_ROUND_NONE);
+    CHECK_INT(cmq_pop_waits_round(waits, cmq_slice_of_text("unknown"), 2), CMQ_POP_ROUND_NOBODY);
+    cmq_pop_waits_destroy(waits);
+}
+
+/* Waits go and come during a round: each that was there from its beginning to its end is met once. */
+static void rounds_survive_changes(void)
+{
+    enum { GROUPS_HERE = 60 };
+    cmq_pop_waits *waits = make(2000, 2000);
+    const cmq_slice topic = cmq_slice_of_text("T");
+    uint32_t numbers[GROUPS_HERE], some[4];
+    bool met[2 * GROUPS_HERE] = {false};
+    char group[16];
+    for (int32_t g = 0; g < GROUPS_HERE; g++) {
+        snprintf(group, sizeof group, "G%d", g);
+        numbers[g] = add(waits, "T", group, -1, g, 10, 0);
+    }
+    cmq_pop_waits_open_round(waits, topic, 0);
+    CHECK_INT(cmq_pop_waits_round(waits, topic, 1), CMQ_POP_ROUND_OTHER);
+    int32_t added = GROUPS_HERE;
+    while (cmq_pop_waits_round(waits, topic, 0) == CMQ_POP_ROUND_OPEN) {
+        const uint32_t count = cmq_pop_waits_next_of_round(waits, topic, some, 4);
+        int32_t next = -1;
+        for (uint32_t i = 0; i < count; i++) {
+            const int32_t found = opaque_of(waits, some[i]);
+            CHECK(found >= 0 && found < GROUPS_HERE && !met[found]);
+            met[found] = true;
+            next = found - 1;   /* the last came first */
+            if (found % 2 == 0) cmq_pop_waits_remove(waits, some[i]);
+        }
+        /* The next to be looked at goes, and another comes. */
+        if (next < 0) continue;
+        CHECK(!met[next]);
+        met[next] = true;
+        cmq_pop_waits_remove(waits, numbers[next]);
+        snprintf(group, sizeof group, "G%d", added);
+        add(waits, "T", group, -1, added++, 10, 0);
+    }
+    for (int32_t g = 0; g < GROUPS_HERE; g++) CHECK(met[g]);
+    /* With its last wait the topic goes, and its round. */
+    cmq_pop_waits_open_round(waits, topic, 0);
+    for (uint32_t number; (number = cmq_pop_waits_of_conn(waits, 0)) != NONE;) cmq_pop_waits_remove(waits, number);
+    CHECK_INT(cmq_pop_waits_next_of_round(waits, topic, some, 4), 0);
+    CHECK_INT(cmq_pop_waits_round(waits, topic, 0), CMQ_POP_ROUND_NOBODY);
     cmq_pop_waits_destroy(waits);
 }
 
@@ -198,7 +245,7 @@ static const model_wait *model_first(int topic, int group, int32_t queue_id)
     return first;
 }
 
-static void check_against_model(const cmq_pop_waits *waits)
+static void check_against_model(cmq_pop_waits *waits)
 {
     CHECK_INT(cmq_pop_waits_count(waits), model_count);
     const model_wait *due = model_first(-1, 0, 0);
@@ -206,15 +253,16 @@ static void check_against_model(const cmq_pop_waits *waits)
     CHECK_INT(opaque_of(waits, cmq_pop_waits_due(waits, INT64_MAX)), due != NULL ? due->opaque : -1);
     for (int t = 0; t < TOPICS; t++) {
         for (int32_t q = -1; q < QUEUES; q++) {
-            uint32_t expected = 0, cursor = 0, numbers[2], found = 0, count;
+            uint32_t expected = 0, numbers[2], found = 0;
+            const cmq_slice topic = cmq_slice_of_text(topic_names[t]);
             for (int g = 0; g < GROUPS; g++) {
                 const model_wait *first = model_first(t, g, q), *of_all = model_first(t, g, -1);
                 CHECK_INT(first_at(waits, topic_names[t], group_names[g], q), first != NULL ? first->opaque : -1);
                 expected += (of_all != NULL ? 1u : 0u) + (q >= 0 && first != NULL ? 1u : 0u);
             }
-            while ((count =
-                        cmq_pop_waits_of_arrival(waits, cmq_slice_of_text(topic_names[t]), q, &cursor, numbers, 2)) > 0)
-                found += count;
+            cmq_pop_waits_open_round(waits, topic, q);
+            while (cmq_pop_waits_round(waits, topic, q) == CMQ_POP_ROUND_OPEN)
+                found += cmq_pop_waits_next_of_round(waits, topic, numbers, 2);
             CHECK_INT(found, expected);
         }
     }
@@ -283,5 +331,6 @@ static void a_wait_is_small(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_wait_keeps_its_request), CMQ_TEST(the_earliest_of_a_key_is_first),
-              CMQ_TEST(an_arrival_concerns_one_wait_of_each_key), CMQ_TEST(limits_are_of_all_and_of_a_key),
+              CMQ_TEST(an_arrival_concerns_one_wait_of_each_key), CMQ_TEST(rounds_survive_changes),
+              CMQ_TEST(limits_are_of_all_and_of_a_key),
               CMQ_TEST(random_histories_agree_with_a_list), CMQ_TEST(a_wait_is_small))

@@ -12,14 +12,23 @@ static kit_broker kit;
 
 static void start(void) { kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL); }
 
-static void append(uint32_t count, const char *tag)
+static void append_to(const char *topic, uint32_t count, const char *tag)
 {
-    const cmq_append batch = {.common = {.topic = cmq_slice_of_text("T")},
+    const cmq_append batch = {.common = {.topic = cmq_slice_of_text(topic)},
                               .count = count,
                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")},
                               .tags = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(tag)}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(kit.store, &batch, &appended));
+}
+
+static void append(uint32_t count, const char *tag) { append_to("T", count, tag); }
+
+static uint64_t hold_wakes(void)
+{
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    return counters.hold_wakes;
 }
 
 /* The queue offset of the first record that the answer has. */
@@ -51,6 +60,53 @@ static void holds_end_behind_many_messages_of_other_tags(void)
     CHECK_INT(first_found(other, 2), BEFORE + 1 + BEHIND);
     close(client);
     close(other);
+    kit_broker_stop(&kit);
+}
+
+/* A queue with more messages than a turn reads of one lets those behind it go first. */
+static void long_looks_delay_no_other_queue(void)
+{
+    enum { BEFORE = 40000 };
+    start();
+    kit_broker_topic(&kit, "U", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    const int client = kit_client(&kit), other = kit_client(&kit);
+    kit_pull(client, 1, "T", 0, HELD_AND_FILTERED, WAIT_MS, "wanted");
+    CHECK(kit_is_silent(&kit, client));
+    kit_pull(other, 2, "U", 0, HELD_AND_FILTERED, WAIT_MS, "wanted");
+    CHECK(kit_is_silent(&kit, other));
+    append(BEFORE, "other");
+    append(1, "wanted");
+    append_to("U", 1, "wanted");
+    kit_broker_turn(&kit);
+    CHECK_INT(hold_wakes(), 1);
+    CHECK_INT(first_found(other, 2), 0);
+    CHECK_INT(first_found(client, 1), BEFORE);
+    close(client);
+    close(other);
+    kit_broker_stop(&kit);
+}
+
+/* A changed subscription ends more holds than a turn answers. */
+static void changes_of_a_group_end_its_holds_over_turns(void)
+{
+    enum { HOLDS = 1200, A_TURN = 512 };
+    cmq_broker_counters counters;
+    start();
+    const int client = kit_client(&kit);
+    for (int32_t i = 0; i < HOLDS; i++) {
+        kit_pull(client, i, "T", 0, HELD_AND_FILTERED, WAIT_MS, "none");
+        if (i % 100 == 0) CHECK(kit_is_silent(&kit, client));
+    }
+    CHECK(kit_is_silent(&kit, client));
+    CHECK_OK(cmq_broker_group_changed(kit.broker, kit_slice("G")));
+    CHECK_OK(cmq_broker_group_changed(kit.broker, kit_slice("another")));
+    for (uint64_t before = HOLDS; before > 0; before = counters.holds_now) {
+        kit_broker_turn(&kit);
+        cmq_broker_count(kit.broker, &counters);
+        CHECK_INT(counters.holds_now, before > A_TURN ? before - A_TURN : 0);
+    }
+    for (int32_t i = 0; i < HOLDS; i++) (void)kit_answer_of(&kit, client);
+    close(client);
     kit_broker_stop(&kit);
 }
 
@@ -102,5 +158,6 @@ static void holds_of_a_queue_that_began_anew_end(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(all_holds_of_a_tag_end_and_no_others),
+CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(long_looks_delay_no_other_queue),
+              CMQ_TEST(changes_of_a_group_end_its_holds_over_turns), CMQ_TEST(all_holds_of_a_tag_end_and_no_others),
               CMQ_TEST(holds_of_a_queue_that_began_anew_end))

@@ -268,6 +268,49 @@ static void each_group_gets_new_messages(void)
     kit_broker_stop(&kit);
 }
 
+/* An arrival asks so many groups in a turn, and those of another topic need not wait for them. */
+static void arrivals_for_many_groups_take_many_turns(void)
+{
+    enum { GROUPS = 1600, A_TURN = 2048 / 4 + 16 };   /* looks at queues, of which the topic has 4; pops of a step */
+    static char names[GROUPS][8];
+    cmq_broker_counters counters;
+    start(NULL);
+    kit_broker_topic(&kit, "U", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    const int producer = kit_client(&kit), many = kit_client(&kit), other = kit_client(&kit);
+    for (int32_t i = 0; i < GROUPS; i++) {
+        snprintf(names[i], sizeof names[i], "G%d", i);
+        kit_broker_subscribe(&kit, names[i], "T", "*", 1);
+        pop(many, i, of_group(waiting(15000), names[i]));
+        if (i % 100 == 0) CHECK(kit_is_silent(&kit, many));
+    }
+    CHECK(kit_is_silent(&kit, many));
+    asked of_other = waiting(15000);
+    of_other.topic = "U";
+    hold(other, 1, of_other);
+    cmq_broker_count(kit.broker, &counters);
+    CHECK_INT(counters.pops_held_now, GROUPS + 1);
+    (void)put_to("T", 0);
+    (void)put_to("U", 0);
+    kit_broker_turn(&kit);
+    expect_text(expect(other, 1, OK), "msgOffsetInfo", "0 0 0");
+    uint64_t before = counters.pop_wakes;
+    cmq_broker_count(kit.broker, &counters);
+    CHECK(counters.pops_held_now > 0);
+    CHECK(counters.pop_wakes - before <= 3 * A_TURN);
+    /* A message that comes meanwhile is not lost for those who stay. */
+    while (counters.pops_held_now > 0) {
+        before = counters.pop_wakes;
+        kit_broker_turn(&kit);
+        cmq_broker_count(kit.broker, &counters);
+        CHECK(counters.pop_wakes - before <= A_TURN);
+    }
+    for (int32_t i = 0; i < GROUPS; i++) CHECK_INT(kit_answer_of(&kit, many)->command.code, OK);
+    close(other);
+    close(many);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
 static void a_wait_for_one_queue_and_one_for_all_are_both_asked(void)
 {
     start(NULL);
@@ -542,7 +585,8 @@ CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_l
               CMQ_TEST(a_closed_connection_gets_nothing), CMQ_TEST(unmatched_messages_end_no_wait),
               CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
               CMQ_TEST(a_deletion_during_the_wait_is_reported_at_the_end), CMQ_TEST(members_are_served_in_turn),
-              CMQ_TEST(each_group_gets_new_messages), CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked),
+              CMQ_TEST(each_group_gets_new_messages), CMQ_TEST(arrivals_for_many_groups_take_many_turns),
+              CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked),
               CMQ_TEST(a_batch_is_shared_by_waiting_pops), CMQ_TEST(over_several_loops_each_message_goes_to_one),
               CMQ_TEST(a_rest_wakes_pops_of_other_loops), CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop),
               CMQ_TEST(too_many_in_flight_when_all_is_stored), CMQ_TEST(too_many_in_flight_when_pops_are_merged),
