@@ -293,7 +293,10 @@ TRIED_ELSEWHERE = {
     "seconds of silence": (NET, "idle"),
     "seconds for a frame that began": (NET, "slow_frames"),
     "answers that a client does not take": (NET, "slow_reader"),
-    "partial frames and answers of all clients": (NET, "greedy_addresses_make_room"),
+    "partial frames and answers of all clients": (
+        "tests/c/net/test_cmq_net_memory.c",
+        "greedy_addresses_make_room",
+    ),
     "requests at the control thread": (NET, "control_leaves_room_for_the_modest"),
     "requests of one connection at the control thread": (NET, "control_of_one_connection"),
     "queue units of an answer": (f"{UNIT}/test_queries.py", "test_an_answer_has_so_many_queue_units"),

@@ -67,7 +67,7 @@ void cmq_pop_waits_remove(cmq_pop_waits *waits, uint32_t number);
 uint32_t cmq_pop_waits_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id, bool last);
 uint32_t cmq_pop_waits_count_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id);
 
-/* A round: the waits that an arrival in a queue concerns, one of each key, some at a time; waits may be added, moved and
+/* A round: the waits that an arrival in a queue concerns, one of each key, some at a time. Waits may be added, moved and
  * removed meanwhile. A topic has one round at once. */
 typedef enum cmq_pop_round {
     CMQ_POP_ROUND_NOBODY = 0,    /* waits for the topic */
@@ -76,7 +76,8 @@ typedef enum cmq_pop_round {
     CMQ_POP_ROUND_OTHER          /* that of another queue is open */
 } cmq_pop_round;
 cmq_pop_round cmq_pop_waits_round(const cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id);
-void cmq_pop_waits_open_round(cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id);   /* -1: who waits for all */
+/* -1: of the waits for all queues */
+void cmq_pop_waits_open_round(cmq_pop_waits *waits, cmq_slice topic, int32_t queue_id);
 /* The waits of the next `capacity` keys that the round concerns; returns how many. Behind the last key it is closed. */
 uint32_t cmq_pop_waits_next_of_round(cmq_pop_waits *waits, cmq_slice topic, uint32_t *numbers_out, uint32_t capacity);
 

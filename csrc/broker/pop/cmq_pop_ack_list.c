@@ -1,10 +1,10 @@
 /* cmq_pop_ack_list: lists of acknowledgements (200151), some entries a turn.
  *
  *     request -> copied, with the place of its list -> a few entries: at once; more: cmq_pop_ack_lists_go_on, each turn
- *     CMQ_POP_LIST_STEP entries, those of the waiting lists in turn -> the answer, when the last entry is through
+ *     CMQ_POP_LIST_STEP entries of one of the waiting lists -> the answer, when the last entry is through
  *
- * An entry is of one checkpoint, and costs some 6 us where it has to be stored, so a list of the most would keep the loop
- * from everybody for 13 ms.
+ * An entry is of one checkpoint, and costs some 6 us where it has to be stored, so a list of the most would keep the
+ * loop from everybody for 13 ms.
  *
  * Owns:      the lists that wait, each with a copy of its body. One whose connection is gone goes on, unanswered.
  * Source:    consumption specification 4.7; upstream's AckMessageProcessor, BatchAckMessageRequestBody.
@@ -139,7 +139,7 @@ static bool read_bits(cmq_slice bits, int64_t start, int64_t min, int64_t end, n
 static cmq_status CMQ_MUST_CHECK ack_named(cmq_broker_loop *l, const acked *what, const named *of)
 {
     cmq_status status = CMQ_OK;
-    if (!cmq_pop_ack_is_ordered(what)) return of->count > 0 ? cmq_pop_ack_offsets(l, what, of->offsets, of->count) : CMQ_OK;
+    if (of->count > 0 && !cmq_pop_ack_is_ordered(what)) return cmq_pop_ack_offsets(l, what, of->offsets, of->count);
     for (uint32_t i = 0; i < of->count && status == CMQ_OK; i++) {
         status = cmq_pop_ack_ordered(l, what, of->offsets[i]);
         if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;   /* the others count */

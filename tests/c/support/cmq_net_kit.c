@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "net/cmq_net_internal.h"
+
 netkit_server *netkit_turning;
 
 int64_t netkit_seconds(void) { return (int64_t)time(NULL); }
@@ -354,4 +356,51 @@ bool netkit_is_silent(int fd)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     return poll(&poll_fd, 1, 0) == 0;
+}
+
+/* ---- limits ---- */
+
+/* An address of this machine. Connections are counted by a hash of it, so those whose hash is an earlier number's are
+ * passed over. */
+static struct in_addr local_address(uint32_t number)
+{
+    enum { NUMBERS = 8 };
+    uint32_t buckets[NUMBERS], found = 0;
+    for (uint32_t last = 1;; last++) {
+        const cmq_record_host host = {.address = {127, 0, 0, (uint8_t)last}};
+        const uint32_t bucket = net_address_bucket(&host);
+        bool taken = false;
+        for (uint32_t i = 0; i < found; i++) taken |= buckets[i] == bucket;
+        if (taken) continue;
+        CHECK(found < NUMBERS && last < 255);
+        if (found == number) return (struct in_addr){.s_addr = htonl(INADDR_LOOPBACK - 1 + last)};
+        buckets[found++] = bucket;
+    }
+}
+
+int netkit_connect_from(const netkit_server *server, uint32_t number)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0);
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr = local_address(number)}, to = {.sin_family = AF_INET,
+                                                             .sin_port = htons(server->port),
+                                                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    CHECK(bind(fd, (const struct sockaddr *)&from, sizeof from) == 0);
+    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0);
+    return fd;
+}
+
+void netkit_claim(int fd, uint32_t frame_bytes, size_t bytes)
+{
+    uint8_t *begin = calloc(1, bytes + CMQ_FRAME_PREFIX_BYTES);
+    CHECK(begin != NULL);
+    cmq_frame_write_prefix(begin, CMQ_HEADER_JSON, 2, frame_bytes - CMQ_FRAME_PREFIX_BYTES - 2);
+    netkit_write(fd, begin, bytes);
+    free(begin);
+}
+
+void netkit_expect_served(int fd, int32_t opaque)
+{
+    netkit_request(fd, ASK_ECHO, opaque, CMQ_SLICE_NONE);
+    (void)netkit_expect(fd, 0, opaque);
 }

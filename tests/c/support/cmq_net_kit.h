@@ -76,6 +76,8 @@ void netkit_stop(netkit_server *server);
 cmq_net_counters netkit_counters(const netkit_server *server);
 
 int netkit_connect(const netkit_server *server);
+/* From an address of this machine: 0 is 127.0.0.1, each other one is counted apart from those before it. */
+int netkit_connect_from(const netkit_server *server, uint32_t number);
 void netkit_write(int fd, const void *bytes, size_t count);     /* all of it, making turns of `netkit_turning` where the
                                                                  * socket is full */
 /* A request frame in JSON; returns its bytes. `into` has room for 256 bytes and the body. */
@@ -104,6 +106,9 @@ bool netkit_read(int fd, uint8_t *into, cmq_frame *frame_out, cmq_command *comma
 /* It is an answer of this code and opaque; returns its body (in static memory). */
 cmq_slice netkit_expect(int fd, int32_t code, int32_t opaque);
 void netkit_expect_end(int fd);
+void netkit_expect_served(int fd, int32_t opaque);
+void netkit_claim(int fd, uint32_t frame_bytes, size_t bytes);   /* the first bytes of a frame that says it has so many
+                                                                  * in all */
 bool netkit_is_silent(int fd);                                   /* nothing to read now */
 
 /* On the loop's thread, by the handler: answers everything that is kept. */

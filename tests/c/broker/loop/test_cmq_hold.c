@@ -327,6 +327,6 @@ static void behaves_like_a_list(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(keeps_the_given_pull), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many),
-              CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold), CMQ_TEST(looks_are_short_again_when_earlier_holds_have_ended),
-              CMQ_TEST(connections_have_a_share),
+              CMQ_TEST(is_small), CMQ_TEST(messages_of_other_tags_touch_no_hold),
+              CMQ_TEST(looks_are_short_again_when_earlier_holds_have_ended), CMQ_TEST(connections_have_a_share),
               CMQ_TEST(behaves_like_a_list))
