@@ -1,12 +1,14 @@
 """CometMQ: RocketMQ's message engine as a library.
 
-The import is light: the native engine and the exceptions. numpy, pyarrow and the command line's libraries are loaded
-by the calls that need them.
+The import is light: the native engine and the exceptions. The store's classes are loaded when they are first named, so
+that a client does not pay for them; numpy, pyarrow and the command line's libraries by the calls that need them.
 """
 
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 try:
     from cometmq._engine import __version__
@@ -62,24 +64,26 @@ from cometmq.errors import (
     StoreLocked,
     TopicNotFound,
 )
-from cometmq.store import (
-    AppendManyResult,
-    AppendResult,
-    Consumer,
-    FlushMode,
-    GroupProgress,
-    HandedOff,
-    Message,
-    QueueInfo,
-    Reader,
-    Retention,
-    StartFrom,
-    Store,
-    StoreInfo,
-    StoreOpening,
-    TopicInfo,
-    open,
-)
+
+if TYPE_CHECKING:
+    from cometmq.store import (
+        AppendManyResult,
+        AppendResult,
+        Consumer,
+        FlushMode,
+        GroupProgress,
+        HandedOff,
+        Message,
+        QueueInfo,
+        Reader,
+        Retention,
+        StartFrom,
+        Store,
+        StoreInfo,
+        StoreOpening,
+        TopicInfo,
+        open,
+    )
 
 __all__ = [
     "AppendManyResult",
@@ -146,3 +150,37 @@ __all__ = [
 
 # A library prints nothing unasked: its log goes where the program directs it.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+_OF_STORE = frozenset(
+    {
+        "AppendManyResult",
+        "AppendResult",
+        "Consumer",
+        "FlushMode",
+        "GroupProgress",
+        "HandedOff",
+        "Message",
+        "QueueInfo",
+        "Reader",
+        "Retention",
+        "StartFrom",
+        "Store",
+        "StoreInfo",
+        "StoreOpening",
+        "TopicInfo",
+        "open",
+    }
+)
+
+
+def __getattr__(name: str) -> object:
+    if name == "store":
+        return import_module("cometmq.store")
+    if name not in _OF_STORE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module("cometmq.store"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,7 +13,8 @@ import pytest
 import cometmq
 from cometmq import _engine
 
-HEAVY = ["numpy", "pyarrow", "typer", "rich", "asyncio", "pyspark"]
+HEAVY = ["numpy", "pyarrow", "typer", "rich", "asyncio", "pyspark", "json", "uuid", "socket", "decimal", "pathlib"]
+HEAVY += ["cometmq.store", "cometmq.store_config", "cometmq.client", "cometmq.remoting", "cometmq.arrow"]
 
 
 def test_version_is_the_package_s() -> None:
@@ -53,6 +54,14 @@ def test_import_is_light() -> None:
     program = f"import sys, cometmq; print([name for name in {HEAVY!r} if name in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+def test_public_names_are_loaded_when_they_are_named() -> None:
+    program = "import cometmq; assert set(cometmq.__all__) <= set(dir(cometmq)); cometmq.nothing"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "AttributeError: module 'cometmq' has no attribute 'nothing'" in ended.stderr
+    assert [name for name in cometmq.__all__ if getattr(cometmq, name, None) is None] == []
+    assert cometmq.store.Store is cometmq.Store
 
 
 def test_missing_extension_names_a_remedy() -> None:

@@ -23,7 +23,7 @@ from cometmq.store_config.topics import Topics
 __all__ = ["Plan", "plan_opening"]
 
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
-_NAMES_TOLD = 5
+_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ def plan_opening(
     is_toml = file is not None and file.suffix == ".toml"
     loaded = load_settings(properties=None if is_toml else file, toml=file if is_toml else None, overrides=overrides)
     _refuse_foreign(loaded.settings)
-    _tell_unknown(file, loaded)
+    _warn_unknown(file, loaded)
     if Path(path).exists() and not Path(path).is_dir():
         raise NotAStore(f"{os.fspath(path)} is a file; a store is a directory")
     refuse_links(Path(path))
@@ -188,11 +188,11 @@ def _refuse_foreign(settings: StoreSettings) -> None:
         raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not read DLedger's log")
 
 
-def _tell_unknown(file: Path | None, loaded: LoadedSettings) -> None:
+def _warn_unknown(file: Path | None, loaded: LoadedSettings) -> None:
     """Report names in a broker's file that no broker knows, which may be typos; a file of only such is another's."""
     if not loaded.unknown:
         return
-    names = ", ".join(loaded.unknown[:_NAMES_TOLD]) + (", …" if len(loaded.unknown) > _NAMES_TOLD else "")
+    names = ", ".join(loaded.unknown[:_NAMES_SHOWN]) + (", …" if len(loaded.unknown) > _NAMES_SHOWN else "")
     if not loaded.unused and str(file) not in loaded.given.values():
         raise InvalidArgument(f"{file} has no setting of a RocketMQ broker, but {names}")
     warnings.warn(f"{file}: no RocketMQ broker knows {names}", RuntimeWarning, stacklevel=5)
