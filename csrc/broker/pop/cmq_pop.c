@@ -149,7 +149,7 @@ int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *a)
 /* Keep what the messages are handed out by; any other status than CMQ_OK: they are not. */
 static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped,
                                       cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
-                                      uint32_t count, int64_t from, int64_t next)
+                                      uint32_t count, int64_t from, int64_t next, int64_t confirmed)
 {
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
     for (uint32_t i = 0; i < count; i++) offsets[i] = l->units[i].offset;
@@ -165,6 +165,7 @@ static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a
     const cmq_pop_batch batch = {.pop_ms = a->now_ms,
                                  .invisible_ms = a->wait.invisible_ms,
                                  .next_offset = next,
+                                 .log_end = confirmed,
                                  .offsets = offsets,
                                  .count = count,
                                  .revive_queue = a->revive_queue};
@@ -206,7 +207,7 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
         if (count < fit.count) status = cmq_last_error()->status;
         if (count < found) next = l->units[count].offset;
     }
-    if (count > 0) status = keep(l, a, popped, lane, key, retry, count, from, next);
+    if (count > 0) status = keep(l, a, popped, lane, key, retry, count, from, next, confirmed);
     if (count == 0 || status != CMQ_OK) {
         cmq_pop_result_fail(popped, status);
         if (status != CMQ_ERR_CORRUPT) popped->rest += max - from;   /* damaged messages are available to nobody */

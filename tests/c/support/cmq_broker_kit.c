@@ -91,10 +91,14 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
     make_broker(kit, extra, threads);
 }
 
-static cmq_store *open_store(const char *root, cmq_flush_mode flush)
+static cmq_store *open_store(const char *root, cmq_flush_mode flush, cmq_clock clock)
 {
-    const cmq_store_options options = {
-        .path = root, .create = true, .background = flush == CMQ_FLUSH_SYNC, .flush = flush, .segment_bytes = 1 << 20};
+    const cmq_store_options options = {.path = root,
+                                       .create = true,
+                                       .background = flush == CMQ_FLUSH_SYNC,
+                                       .flush = flush,
+                                       .segment_bytes = 1 << 20,
+                                       .clock = clock};
     cmq_store *store;
     CHECK_OK(cmq_store_open(&store, &options));
     return store;
@@ -102,7 +106,7 @@ static cmq_store *open_store(const char *root, cmq_flush_mode flush)
 
 void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_broker_options *extra)
 {
-    kit_broker_serve(kit, open_store(root, flush), extra, false);
+    kit_broker_serve(kit, open_store(root, flush, (cmq_clock){0}), extra, false);
 }
 
 static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra,
@@ -143,7 +147,9 @@ void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, co
 static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra,
                        uint32_t loops, bool threads)
 {
-    serve_pops(kit, open_store(root, flush), KIT_BROKER_MS, extra, loops, threads);
+    /* Messages are stored before they are popped. */
+    static _Atomic int64_t stored_ms = KIT_BROKER_MS;
+    serve_pops(kit, open_store(root, flush, cmq_clock_manual(&stored_ms)), KIT_BROKER_MS, extra, loops, threads);
 }
 
 void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush,

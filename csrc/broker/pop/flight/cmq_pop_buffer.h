@@ -97,6 +97,7 @@ uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane);
 typedef struct cmq_pop_batch {
     int64_t pop_ms, invisible_ms;
     int64_t next_offset;
+    int64_t log_end;                     /* the confirmed end below which the messages lie; 0: when it is stored */
     const int64_t *offsets;
     uint32_t count;
     int32_t revive_queue;

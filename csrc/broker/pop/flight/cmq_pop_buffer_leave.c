@@ -22,6 +22,7 @@ cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cm
         .group = key.group,
         .broker = buffer->options.broker,
         .diffs = diffs,
+        .log_end = held->log_end,
     };
 }
 

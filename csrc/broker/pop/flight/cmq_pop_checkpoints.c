@@ -99,6 +99,7 @@ cmq_status cmq_pop_checkpoints_take(cmq_pop_checkpoints *all, uint32_t lane, con
         .pop_ms = batch->pop_ms,
         .invisible_ms = batch->invisible_ms,
         .next_offset = batch->next_offset,
+        .log_end = batch->log_end,
         .stored_end = -1,
         .lane = lane,
         .next = NONE,

@@ -20,6 +20,7 @@
 typedef struct cmq_pop_held {
     int64_t start_offset, pop_ms, invisible_ms;
     int64_t next_offset;                  /* where the group goes on */
+    int64_t log_end;                      /* its messages lie below this place; 0: not known */
     int64_t stored_end;                   /* its record lies below this place in the log; -1: not stored */
     union {
         uint8_t gaps[CMQ_POP_GAPS + 1];

@@ -36,7 +36,7 @@ static cmq_status fill(const cmq_pop_sink_log *to, const cmq_pop_store_item *ite
 {
     if (!item->is_ack) {
         cmq_pop_checkpoint checkpoint = item->checkpoint;
-        checkpoint.log_end = cmq_store_confirmed(to->store);   /* its messages were confirmed then */
+        if (checkpoint.log_end == 0) checkpoint.log_end = cmq_store_confirmed(to->store);
         return cmq_pop_checkpoint_append(&to->log, item->revive_queue, &checkpoint, now_ms, room, out);
     }
     if (item->offsets == NULL) return cmq_pop_ack_append(&to->log, item->revive_queue, &item->ack, now_ms, room, out);

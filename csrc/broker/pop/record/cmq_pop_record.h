@@ -52,9 +52,9 @@ typedef struct cmq_pop_checkpoint {
     cmq_slice topic, group, broker;          /* the real topic; broker is empty where the record has none */
     const int32_t *diffs;                    /* offsets less start_offset: num of them, or NULL for 0, 1, 2, … */
     int32_t re_puts;                         /* how often it was put again */
-    int64_t log_end;                         /* of the log when it was stored; 0: upstream's, which does not say. A
-                                              * message behind it was never popped by this: its topic was deleted and
-                                              * made again */
+    int64_t log_end;                         /* of the log when it was popped; 0: upstream's, which does not say, or (to
+                                              * be stored) the end of now. A message behind it was never popped by this:
+                                              * its topic was deleted and made again */
 } cmq_pop_checkpoint;
 
 typedef struct cmq_pop_ack {

@@ -16,12 +16,13 @@
 enum { QUEUES = 3, MESSAGES_MAX = 4096, POPS_MAX = 4096, RECORDS_MAX = 65536 };
 
 #define START_MS INT64_C(1700000000000)
+#define LOG_END INT64_C(5000)
 
 /* A record in the log: a checkpoint, or acks of one. */
 typedef struct logged {
     bool is_ack;
     int32_t queue_id;
-    int64_t start_offset, pop_ms;
+    int64_t start_offset, pop_ms, log_end;
     uint32_t num;
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
 } logged;
@@ -70,6 +71,7 @@ static cmq_status store(void *context, const cmq_pop_store_item *items, uint32_t
             record->start_offset = ck->start_offset;
             record->pop_ms = ck->pop_ms;
             record->num = ck->num;
+            record->log_end = ck->log_end;
             for (uint32_t m = 0; m < ck->num; m++) record->offsets[m] = ck->start_offset + ck->diffs[m];
             CHECK(cmq_slice_equal(ck->broker, cmq_slice_of_text("b")));
         }
@@ -149,6 +151,7 @@ static cmq_status pop(int32_t queue_id, const int64_t *offsets, uint32_t count, 
     const cmq_pop_batch batch = {.pop_ms = world.now_ms,
                                  .invisible_ms = invisible_ms,
                                  .next_offset = next,
+                                 .log_end = LOG_END + next,
                                  .offsets = offsets,
                                  .count = count,
                                  .revive_queue = 3};
@@ -183,6 +186,7 @@ static void without_merging_everything_is_stored_at_once(void)
     pop_run(0, 0, 5);
     CHECK_INT(world.log_count, 1);
     CHECK_INT(world.log[0].num, 5);
+    CHECK_INT(world.log[0].log_end, LOG_END + 5);
     CHECK_INT(world.committed[0], 5);
     CHECK_INT(next_of(0), -1);
     CHECK_INT(in_flight_of(0), 5);
@@ -271,6 +275,7 @@ static void due_checkpoints_are_stored_with_their_acks(void)
     CHECK_INT(world.log_count, 2);
     CHECK(!world.log[0].is_ack && world.log[1].is_ack);
     CHECK_INT(world.log[0].num, 4);
+    CHECK_INT(world.log[0].log_end, LOG_END + 4);   /* of its pop, ten seconds ago */
     static const int64_t acked[] = {0, 1, 3};
     CHECK_INT(world.log[1].num, 3);
     for (int i = 0; i < 3; i++) CHECK_INT(world.log[1].offsets[i], acked[i]);

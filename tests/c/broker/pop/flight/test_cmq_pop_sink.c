@@ -56,6 +56,8 @@ static cmq_pop_store_item ack(int64_t offset, int64_t invisible_ms)
                                         .broker = cmq_slice_of_text("b")}};
 }
 
+static int64_t log_end;   /* of checkpoints; 0: any */
+
 /* Record `offset` of a queue: its tag, and the offset in its body. Everything that was stored is confirmed first. */
 static void check_record(const char *topic, int32_t queue_id, int64_t offset, const char *tag, int64_t message)
 {
@@ -79,6 +81,7 @@ static void check_record(const char *topic, int32_t queue_id, int64_t offset, co
         cmq_pop_checkpoint read;
         CHECK_OK(cmq_pop_checkpoint_parse(view.body, &room, &read));
         CHECK_INT(read.start_offset, message);
+        if (log_end != 0) CHECK_INT(read.log_end, log_end);
         CHECK_SLICE(read.group, "G");
     } else if (strcmp(tag, "bAck") == 0) {
         cmq_pop_batch_ack read;
@@ -114,6 +117,23 @@ static void records_go_to_the_timer_in_their_order(void)
     CHECK_OK(cmq_store_flush(sink.store));
     CHECK_INT(cmq_pop_sink_confirmed(&sink), end);
     for (int64_t i = 0; i < ITEMS; i++) check_record(CMQ_TOPIC_TIMER, 0, i, i % 5 == 0 ? "ck" : "ack", i);
+    stop();
+}
+
+static void checkpoints_keep_the_log_end_of_their_pop(void)
+{
+    start();
+    cmq_pop_store_item item = checkpoint(0, 60000);
+    uint32_t stored;
+    int64_t end;
+    item.checkpoint.log_end = log_end = 12345;
+    CHECK_OK(cmq_pop_sink_store(&sink, &item, 1, &stored, &end));
+    check_record(CMQ_TOPIC_TIMER, 0, 0, "ck", 0);
+    item = checkpoint(1, 60000);
+    log_end = cmq_store_confirmed(sink.store);   /* it has none: as it is stored */
+    CHECK_OK(cmq_pop_sink_store(&sink, &item, 1, &stored, &end));
+    check_record(CMQ_TOPIC_TIMER, 0, 1, "ck", 1);
+    log_end = 0;
     stop();
 }
 
@@ -190,6 +210,7 @@ static void records_beyond_the_staging_limit_are_refused_with_a_reason(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record),
-              CMQ_TEST(due_records_go_to_the_revive_topic), CMQ_TEST(records_before_a_refused_one_are_stored),
+CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(checkpoints_keep_the_log_end_of_their_pop),
+              CMQ_TEST(acks_of_one_checkpoint_are_one_record), CMQ_TEST(due_records_go_to_the_revive_topic),
+              CMQ_TEST(records_before_a_refused_one_are_stored),
               CMQ_TEST(records_beyond_the_staging_limit_are_refused_with_a_reason))

@@ -1,0 +1,73 @@
+"""Checks: pops of a topic that is deleted and made again: checkpoints of its former life revive nothing of the new one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cometmq.broker.config import load_broker_config
+from cometmq.broker.server import Broker
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
+
+TIMEOUT_MS = 60_000
+SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1700000000000", "h": "0"}
+POP = {
+    "consumerGroup": "g",
+    "topic": "orders",
+    "queueId": "-1",
+    "maxMsgNums": "32",
+    "pollTime": "5000",
+    "bornTime": "0",
+    "initMode": "0",
+}
+
+
+def make(path: Path, **settings: object) -> Broker:
+    return Broker(load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ={}))
+
+
+def ask(channel: Channel, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+    return channel.invoke(Command(code=code, fields=fields, body=body), timeout_ms=TIMEOUT_MS)
+
+
+def send(channel: Channel, count: int, body: bytes = b"x") -> None:
+    for _ in range(count):
+        assert ask(channel, 310, SEND, body).code == ResponseCode.SUCCESS
+
+
+def pop(channel: Channel, invisible_ms: int) -> tuple[list[str], bytes]:
+    """Pop once; return each message's kind of topic and offset, and all records."""
+    popped = ask(channel, RequestCode.POP_MESSAGE, {**POP, "invisibleTime": str(invisible_ms)})
+    assert popped.code in (ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT)
+    found = []
+    for entry in (popped.fields.get("msgOffsetInfo") or "").split(";"):
+        if entry:
+            kind, _, offsets = entry.split()
+            found += [f"{kind} {offset}" for offset in offsets.split(",")]
+    return found, popped.body
+
+
+def test_topic_that_is_made_again_is_popped_from_its_first_message_and_nothing_of_it_is_revived(tmp_path: Path) -> None:
+    """Handles of its former life neither revive messages of the new one nor hide them longer."""
+    with make(tmp_path, reviveQueueNum=1) as broker, Channel(broker.address) as channel:
+        send(channel, 3)
+        popped = ask(channel, RequestCode.POP_MESSAGE, {**POP, "invisibleTime": "1000"})
+        assert popped.fields["msgOffsetInfo"] == "0 0 0,1,2"
+        assert ask(channel, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}).code == ResponseCode.SUCCESS
+        send(channel, 5)
+        handle = f"0 {popped.fields['popTime']} 1000 {popped.fields['reviveQid']} 0 broker-a 0 1"
+        fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "extraInfo": handle, "offset": "1"}
+        answer = ask(channel, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, {**fields, "invisibleTime": "1000"})
+        assert (answer.code, "created again" in (answer.remark or "")) == (ResponseCode.NO_MESSAGE, True)
+        assert pop(channel, 60_000)[0] == [f"0 {offset}" for offset in range(5)]
+        # The checkpoint of the last message comes behind all of those in the revive queue.
+        send(channel, 1, b"the last")
+        assert pop(channel, 1_500)[0] == ["0 5"]
+        deadline = time.monotonic() + 60
+        while not (popped_again := pop(channel, 60_000))[0]:
+            assert time.monotonic() < deadline
+        found, records = popped_again
+        assert found == ["1 0"]
+        assert b"the last" in records
