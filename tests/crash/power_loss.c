@@ -407,6 +407,8 @@ static bool do_check(session *s)
 {
     char why[LEDGER_WHY_BYTES];
     uint32_t found;
+    /* The check reads the log before the queues: the store's threads must confirm nothing in between. */
+    if (s->options.background && !do_flush(s)) return false;
     ledger_expected now = {.acknowledged =
                                s->options.flush == CMQ_FLUSH_ASYNC ? s->ledger.count : s->expected.acknowledged,
                            .expired_below = s->expected.expired_below};
