@@ -127,6 +127,7 @@ class AsyncCluster(AsyncPart[ClusterOperations]):
 
     brokers = _awaited(ClusterOperations.brokers)
     status = _awaited(ClusterOperations.status)
+    lost = _awaited(ClusterOperations.lost)
     statistic = _awaited(ClusterOperations.statistic)
     broker_config = _awaited(ClusterOperations.broker_config)
     set_broker_config = _awaited(ClusterOperations.set_broker_config)

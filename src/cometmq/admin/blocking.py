@@ -139,6 +139,7 @@ class Cluster(_Part[ClusterOperations]):
 
     brokers = _blocking(ClusterOperations.brokers)
     status = _blocking(ClusterOperations.status)
+    lost = _blocking(ClusterOperations.lost)
     statistic = _blocking(ClusterOperations.statistic)
     broker_config = _blocking(ClusterOperations.broker_config)
     set_broker_config = _blocking(ClusterOperations.set_broker_config)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from cometmq.admin.operation import Answer, Call, Operation, accepted, succeeded
 from cometmq.admin.results import BrokerRef, BrokerStatus
-from cometmq.admin.servers import Servers, request
+from cometmq.admin.servers import Servers, lost_broker, request
 from cometmq.errors import Error, InvalidArgument
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.bodies.stats import BrokerStatsData
@@ -41,14 +41,28 @@ class ClusterOperations:
         return (yield from self._servers.brokers(cluster=cluster, slaves=True))
 
     def status(self, *, cluster: str | None = None) -> Operation[tuple[BrokerStatus | tuple[BrokerRef, Error], ...]]:
-        """Ask all brokers how they are; one that does not answer stands there with the error.
+        """Ask all brokers how they are; one that does not answer, or is lost, stands there with the error.
 
         Args:
             cluster: only those of this cluster.
         """
-        brokers = yield from self._servers.brokers(cluster=cluster, slaves=True)
-        told = yield from self._servers.ask_brokers(brokers, request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        return tuple(_status_or_error(broker, call, answer) for broker, call, answer in told)
+        brokers, lost = yield from self._servers.brokers_and_lost(cluster=cluster, slaves=True)
+        answers = yield from self._servers.ask_brokers(brokers, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return (
+            *(_status_or_error(broker, call, answer) for broker, call, answer in answers),
+            *((broker, lost_broker(broker)) for broker in lost),
+        )
+
+    def lost(self, *, cluster: str | None = None) -> Operation[tuple[BrokerRef, ...]]:
+        """Return the masters that went without unregistering: no other answer has their messages.
+
+        A name server of CometMQ remembers them for a day. From any name server: those whose names have slaves alone,
+        with an empty address.
+
+        Args:
+            cluster: only those of this cluster.
+        """
+        return (yield from self._servers.brokers_and_lost(cluster=cluster))[1]
 
     def statistic(self, name: str, key: str) -> Operation[Mapping[str, BrokerStatsData]]:
         """Return one of the brokers' statistics, by broker name; those that do not have it are left out.

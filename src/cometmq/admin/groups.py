@@ -201,7 +201,7 @@ class GroupOperations:
             for queue in progress.queues
             if queue.broker_name not in revives
         ]
-        return GroupInFlight(group=group, queues=tuple(sorted(queues, key=_place)), revives=revives)
+        return GroupInFlight(group=group, queues=tuple(sorted(queues, key=_place)), revives=revives, lost=progress.lost)
 
     def _configs_of(self, group: str) -> Operation[Mapping[str, SubscriptionGroupConfig]]:
         configs: dict[str, SubscriptionGroupConfig] = {}

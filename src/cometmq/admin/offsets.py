@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from cometmq.admin.operation import Call, Operation, accepted, ask_all, succeeded
 from cometmq.admin.results import BrokerRef, GroupProgress, QueueOffset, QueueProgress
-from cometmq.admin.servers import Route, Servers, TopicQueues, request
+from cometmq.admin.servers import Route, Servers, TopicQueues, lost_broker, request
 from cometmq.errors import InvalidArgument, NotFound
 from cometmq.remoting.bodies.offset_changes import ResetOffsetBody
 from cometmq.remoting.bodies.stats import ConsumeStats
@@ -43,13 +43,13 @@ class OffsetOperations:
             group: the group.
             topic: only this topic.
         """
-        brokers = yield from self._servers.brokers()
-        told = yield from self._servers.tell_brokers(
+        brokers, lost = yield from self._servers.brokers_and_lost()
+        answers = yield from self._servers.tell_brokers(
             brokers, request(RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic=topic)
         )
         queues = []
         rate = 0.0
-        for broker, answer in told:
+        for broker, answer in answers:
             if not answer.body:
                 continue
             stats = ConsumeStats.from_json(answer.body)
@@ -67,7 +67,18 @@ class OffsetOperations:
                 for queue, place in stats.offsets.items()
                 if topic is None or queue.topic == topic
             ]
-        return GroupProgress(group=group, queues=tuple(sorted(queues)), consumed_messages_per_s=rate)
+        return GroupProgress(group=group, queues=tuple(sorted(queues)), consumed_messages_per_s=rate, lost=lost)
+
+    def _whole_progress(self, group: str, topic: str | None) -> Operation[GroupProgress]:
+        """Return the progress for a change that must not leave queues out.
+
+        Raises:
+            ConnectionLost: a broker is lost.
+        """
+        progress = yield from self.progress(group, topic=topic)
+        for broker in progress.lost:
+            raise lost_broker(broker)
+        return progress
 
     def at_time(
         self, topic: str, timestamp_ms: int, *, broker_name: str | None = None, queue_id: int | None = None
@@ -219,7 +230,7 @@ class OffsetOperations:
         if not force:
             before = {
                 (queue.broker_name, queue.queue_id): queue.consumer_offset
-                for queue in (yield from self.progress(group, topic=topic)).queues
+                for queue in (yield from self._whole_progress(group, topic)).queues
             }
             targets = [
                 one for one in targets if one.offset < before.get((one.broker_name, one.queue_id), one.offset + 1)
@@ -277,8 +288,9 @@ class OffsetOperations:
         Raises:
             NotFound: the first group has no progress there.
             BrokerError: there is no such second group (code 26).
+            ConnectionLost: a broker is lost, so that its queues would be left out.
         """
-        progress = yield from self.progress(source, topic=topic)
+        progress = yield from self._whole_progress(source, topic)
         places = [
             queue
             for queue in progress.queues

@@ -178,15 +178,18 @@ class GroupProgress:
         group: its name.
         queues: its queues, in order.
         consumed_messages_per_s: how quickly it consumes, summed over brokers.
+        lost: masters that could not be asked, as :meth:`~cometmq.admin.cluster.ClusterOperations.lost`; their queues
+            are not among these.
     """
 
     group: str
     queues: tuple[QueueProgress, ...]
     consumed_messages_per_s: float
+    lost: tuple[BrokerRef, ...] = ()
 
     @property
     def lag(self) -> int:
-        """Messages of all queues that were not consumed yet."""
+        """Messages of all these queues that were not consumed yet; more where a broker is lost."""
         return sum(queue.lag for queue in self.queues)
 
 
@@ -294,11 +297,13 @@ class GroupInFlight:
         group: its name.
         queues: its queues, in order.
         revives: by broker name; without those that do not say.
+        lost: masters that could not be asked, as :attr:`GroupProgress.lost`.
     """
 
     group: str
     queues: tuple[QueueInFlight, ...]
     revives: Mapping[str, ReviveState]
+    lost: tuple[BrokerRef, ...] = ()
 
     @property
     def waiting(self) -> int:

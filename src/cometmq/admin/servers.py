@@ -24,7 +24,7 @@ from cometmq.remoting.members import Members, request
 from cometmq.store_config.java_properties import parse_properties
 from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["Route", "Servers", "TopicQueues", "no_topic", "request"]
+__all__ = ["Route", "Servers", "TopicQueues", "lost_broker", "no_topic", "request"]
 
 _PAGE = 2000
 
@@ -175,7 +175,20 @@ class Servers:
         Raises:
             NotFound: there is none.
         """
-        found = (yield from self._only_broker()) if self.is_direct else (yield from self._all_brokers())
+        return (yield from self.brokers_and_lost(cluster=cluster, broker_name=broker_name, slaves=slaves))[0]
+
+    def brokers_and_lost(
+        self, *, cluster: str | None = None, broker_name: str | None = None, slaves: bool = False
+    ) -> Operation[tuple[tuple[BrokerRef, ...], tuple[BrokerRef, ...]]]:
+        """Return the brokers as :meth:`brokers` does, and the masters among them that cannot be asked: lost ones.
+
+        A master is lost where its name has slaves alone, and where a name server of CometMQ says so of the last day;
+        upstream's forgets the name of a broker whose connection ended.
+
+        Raises:
+            NotFound: there is none that can be asked.
+        """
+        found, lost = ((yield from self._only_broker()), ()) if self.is_direct else (yield from self._all_brokers())
         chosen = tuple(
             broker
             for broker in found
@@ -187,10 +200,20 @@ class Servers:
             wanted = f"broker {broker_name}" if broker_name is not None else "master" if not slaves else "broker"
             where = "" if cluster is None else f" in cluster {cluster}"
             known = ", ".join(sorted({f"{broker.cluster}/{broker.broker_name}" for broker in found}))
-            raise NotFound(f"no {wanted} is registered{where}; known are: {known or 'none'}")
-        return chosen
+            gone = ", ".join(sorted({f"{broker.cluster}/{broker.broker_name}" for broker in lost}))
+            raise NotFound(
+                f"no {wanted} is registered{where}; known are: {known or 'none'}" + (f"; lost: {gone}" if gone else "")
+            )
+        missing = tuple(
+            broker
+            for broker in lost
+            if (cluster is None or broker.cluster == cluster)
+            and (broker_name is None or broker.broker_name == broker_name)
+        )
+        return chosen, missing
 
-    def _all_brokers(self) -> Operation[tuple[BrokerRef, ...]]:
+    def _all_brokers(self) -> Operation[tuple[tuple[BrokerRef, ...], tuple[BrokerRef, ...]]]:
+        """Return the brokers that live, and the masters that are lost."""
         answer = yield from self.ask_namesrv(request(RequestCode.GET_BROKER_CLUSTER_INFO))
         info = ClusterInfo.from_json(answer.body)
         found = [
@@ -198,7 +221,8 @@ class Servers:
             for name, data in info.brokers.items()
             for broker_id, address in data.broker_addresses.items()
         ]
-        return tuple(sorted(found, key=lambda broker: (broker.cluster, broker.broker_id != 0, broker.broker_name)))
+        in_order = sorted(found, key=lambda broker: (broker.cluster, broker.broker_id != 0, broker.broker_name))
+        return tuple(in_order), _lost_masters(info)
 
     def _only_broker(self) -> Operation[tuple[BrokerRef, ...]]:
         if self._broker_ref is None:
@@ -309,6 +333,25 @@ class Servers:
             found.update(page)
             if len(found) >= Members(answer.fields).int32("totalTopicNum", 0) or len(found) == known:
                 return found
+
+
+def _lost_masters(info: ClusterInfo) -> tuple[BrokerRef, ...]:
+    without_master = {name: data for name, data in info.brokers.items() if 0 not in data.broker_addresses}
+    lost = [
+        BrokerRef(cluster=data.cluster or "", broker_name=name, broker_id=0, address=data.broker_addresses.get(0, ""))
+        for name, data in {**(info.lost or {}), **without_master}.items()
+        if name in without_master or name not in info.brokers
+    ]
+    return tuple(sorted(lost, key=lambda broker: (broker.cluster, broker.broker_name)))
+
+
+def lost_broker(broker: BrokerRef) -> ConnectionLost:
+    """Return the error of a master that cannot be asked, because it is lost."""
+    where = f" (last at {broker.address})" if broker.address else ""
+    return ConnectionLost(
+        f"broker {broker.broker_name}{where} is lost: it went without unregistering. Start it again; one that was "
+        "removed on purpose is forgotten after a day, or when the name server restarts"
+    )
 
 
 def _part(broker: BrokerRef, queues: QueueData) -> TopicQueues:

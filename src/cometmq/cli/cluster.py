@@ -8,7 +8,16 @@ import typer
 
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import ExitCode, fail, reported
-from cometmq.cli.remote import BrokerAddress, BrokerName, ClusterName, Namesrv, connected, group_of, pairs_of
+from cometmq.cli.remote import (
+    BrokerAddress,
+    BrokerName,
+    ClusterName,
+    Namesrv,
+    connected,
+    group_of,
+    pairs_of,
+    report_lost,
+)
 from cometmq.cli.tables import print_pairs, print_table
 from cometmq.cli.terminal import print_json, safe_text, time_text
 
@@ -22,7 +31,7 @@ cluster_commands = group_of("cluster", "Brokers and name servers: members, runti
 def show_cluster(
     namesrv: Namesrv = None, broker: BrokerAddress = None, cluster: ClusterName = None, json: Json = False
 ) -> None:
-    """Show the registered brokers.
+    """Show the registered brokers; exits with 3 if one is lost.
 
     \b
     Example:
@@ -30,13 +39,15 @@ def show_cluster(
     """
     with connected(namesrv, broker) as admin:
         found = admin.cluster.brokers(cluster=cluster)
+        lost = admin.cluster.lost(cluster=cluster)
     if json:
         print_json(list(found))
-        return
-    print_table(
-        ["cluster", "broker", "role", "address"],
-        ([one.cluster, one.broker_name, _role(one.broker_id), one.address] for one in found),
-    )
+    else:
+        print_table(
+            ["cluster", "broker", "role", "address"],
+            ([one.cluster, one.broker_name, _role(one.broker_id), one.address] for one in found),
+        )
+    report_lost(lost)
 
 
 def _role(broker_id: int) -> str:
@@ -54,7 +65,7 @@ def show_status(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show the runtime state of all brokers; exits with 3 if one does not answer.
+    """Show the runtime state of all brokers; exits with 3 if one does not answer or is lost.
 
     \b
     Examples:

@@ -10,7 +10,17 @@ import typer
 from cometmq._plural import counted
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import reported
-from cometmq.cli.remote import BrokerAddress, BrokerName, ClusterName, Namesrv, Yes, confirmed, connected, group_of
+from cometmq.cli.remote import (
+    BrokerAddress,
+    BrokerName,
+    ClusterName,
+    Namesrv,
+    Yes,
+    confirmed,
+    connected,
+    group_of,
+    report_lost,
+)
 from cometmq.cli.tables import print_pairs, print_table
 from cometmq.cli.terminal import print_json, safe_text, time_text
 from cometmq.store_config.fields import INT32_MAX
@@ -102,7 +112,7 @@ def list_groups(
     system: Annotated[bool, typer.Option("--system", help="Include RocketMQ's own groups.")] = False,
     json: Json = False,
 ) -> None:
-    """List consumer groups with their lag.
+    """List consumer groups with their lag; exits with 3 if a broker could not be asked.
 
     \b
     Examples:
@@ -111,14 +121,16 @@ def list_groups(
     """
     with connected(namesrv, broker) as admin:
         found = admin.groups.lags(cluster=cluster, system=system)
+        lost = admin.cluster.lost(cluster=cluster)
     if json:
         print_json(list(found))
-        return
-    print_table(
-        ["group", "topics", "lag", "per second"],
-        ([one.group, " ".join(one.topics), one.lag, one.consumed_messages_per_s] for one in found),
-        wrapping={"topics"},
-    )
+    else:
+        print_table(
+            ["group", "topics", "lag", "per second"],
+            ([one.group, " ".join(one.topics), one.lag, one.consumed_messages_per_s] for one in found),
+            wrapping={"topics"},
+        )
+    report_lost(lost)
 
 
 @group_commands.command("create")
@@ -286,10 +298,16 @@ def describe_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress
         found = admin.groups.describe(group)
     if json:
         print_json(_description_json(found))
-        return
+    else:
+        _print_description(found)
+    report_lost(found.progress.lost)
+
+
+def _print_description(found: GroupDescription) -> None:
     members = found.members
     online = "no members connected" if members is None else f"{counted(len(members.connections), 'member')} connected"
-    typer.echo(f"{safe_text(group)}: {online}, lag {counted(found.progress.lag, 'message')}")
+    lag = ("at least " if found.progress.lost else "") + counted(found.progress.lag, "message")
+    typer.echo(f"{safe_text(found.group)}: {online}, lag {lag}")
     typer.echo()
     _print_configs(found.configs)
     if members is not None:
@@ -335,6 +353,7 @@ def _description_json(found: GroupDescription) -> dict[str, object]:
         },
         "consume_modes": list(found.consume_modes),
         "queues": progress_json(found.progress),
+        "lost_brokers": list(found.progress.lost),
     }
 
 
@@ -351,13 +370,17 @@ def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = N
         found = admin.groups.in_flight(group)
     if json:
         print_json(_in_flight_json(found))
-        return
-    if not found.queues:
+    elif not found.queues:
         typer.echo(f"group {safe_text(group)} has no offsets: it has not consumed yet")
-        return
+    else:
+        _print_in_flight(found)
+    report_lost(found.lost)
+
+
+def _print_in_flight(found: GroupInFlight) -> None:
     oldest = "" if found.oldest_unacked_ms is None else f"; oldest in flight for {_seconds(found.oldest_unacked_ms)}"
     typer.echo(
-        f"{safe_text(group)}: {counted(found.waiting, 'message')} waiting, {found.in_flight:,} in flight{oldest}"
+        f"{safe_text(found.group)}: {counted(found.waiting, 'message')} waiting, {found.in_flight:,} in flight{oldest}"
     )
     for name, revive in found.revives.items():
         if revive.unread or found.revive_lag_ms:
@@ -402,6 +425,7 @@ def _in_flight_json(found: GroupInFlight) -> dict[str, object]:
         "revive_lag_ms": found.revive_lag_ms,
         "revives": dict(found.revives),
         "queues": [{**dataclasses.asdict(one), "waiting": one.waiting} for one in found.queues],
+        "lost_brokers": list(found.lost),
     }
 
 

@@ -10,7 +10,7 @@ from cometmq._plural import counted
 from cometmq.cli.arguments import Json, parse_time
 from cometmq.cli.failures import reported
 from cometmq.cli.group import print_progress, progress_json
-from cometmq.cli.remote import BrokerAddress, BrokerName, Namesrv, Yes, confirmed, connected, group_of
+from cometmq.cli.remote import BrokerAddress, BrokerName, Namesrv, Yes, confirmed, connected, group_of, report_lost
 from cometmq.cli.tables import print_table
 from cometmq.cli.terminal import print_json, safe_text
 
@@ -35,7 +35,7 @@ def show_offsets(
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Show a group's offset and lag in each queue.
+    """Show a group's offset and lag in each queue; exits with 3 if a broker could not be asked.
 
     \b
     Examples:
@@ -48,13 +48,15 @@ def show_offsets(
             # Raises where there is no such group.
             admin.groups.describe(group)
     if json:
-        print_json({"group": group, "lag": progress.lag, "queues": progress_json(progress)})
-        return
-    if not progress.queues:
+        queues = progress_json(progress)
+        print_json({"group": group, "lag": progress.lag, "queues": queues, "lost_brokers": list(progress.lost)})
+    elif not progress.queues:
         typer.echo(f"{safe_text(group)} has no offsets{'' if topic is None else f' in {safe_text(topic)}'}")
-        return
-    print_progress(progress)
-    typer.echo(f"\nlag {counted(progress.lag, 'message')}, {progress.consumed_messages_per_s:,.1f} consumed per second")
+    else:
+        print_progress(progress)
+        lag = ("at least " if progress.lost else "") + counted(progress.lag, "message")
+        typer.echo(f"\nlag {lag}, {progress.consumed_messages_per_s:,.1f} consumed per second")
+    report_lost(progress.lost)
 
 
 @offset_commands.command("reset")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -13,7 +13,7 @@ from cometmq.cli.failures import ExitCode, fail, usage
 from cometmq.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from cometmq.admin import Admin
+    from cometmq.admin import Admin, BrokerRef
 
 __all__ = [
     "BrokerAddress",
@@ -25,6 +25,7 @@ __all__ = [
     "connected",
     "group_of",
     "pairs_of",
+    "report_lost",
 ]
 
 Namesrv: TypeAlias = Annotated[
@@ -80,6 +81,16 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
         raise ConnectionLost(
             f"{error.message}. Start one there (`cometmq serve PATH`) or choose another with {where}"
         ) from error
+
+
+def report_lost(lost: Sequence[BrokerRef]) -> None:
+    """Name the brokers that could not be asked, and end with :attr:`ExitCode.FAILED` where there are any."""
+    from cometmq.admin.servers import lost_broker
+
+    for broker in lost:
+        fail(str(lost_broker(broker)))
+    if lost:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:

@@ -6,7 +6,8 @@ registration of each broker; nothing of it is on disk, since every broker regist
 Rules worth knowing, all upstream's: a registration adds and changes topics and never removes one (unless
 ``deleteTopicWithBrokerRegistration``); a broker that is not known yet may not register with a single topic, since that
 is how a known one reports a change; a broker goes when it is silent for longer than it promised, when it says so, and
-when the connection that carried its last registration closes.
+when the connection that carried its last registration closes. Not upstream's: a broker name that went without saying so
+is remembered as lost, so that tools can name what they could not ask.
 
 Invariant: a topic has at least one broker, a broker name at least one address, a cluster at least one broker name, and
            every address of a broker name is alive.
@@ -25,10 +26,21 @@ from cometmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, T
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.topic_config import Perm, TopicConfig
 
-__all__ = ["BROKER_EXPIRY_MS", "DEFAULT_LIMITS", "Registered", "Registration", "RouteLimits", "RouteTable"]
+__all__ = [
+    "BROKER_EXPIRY_MS",
+    "DEFAULT_LIMITS",
+    "LOST_BROKER_MS",
+    "Registered",
+    "Registration",
+    "RouteLimits",
+    "RouteTable",
+]
 
 BROKER_EXPIRY_MS = 120_000
 """Silence after which a broker is gone that did not say otherwise."""
+
+LOST_BROKER_MS = 24 * 60 * 60 * 1_000
+"""How long a broker is remembered that went without unregistering, unless it registers again."""
 
 MASTER_ID = 0
 
@@ -112,6 +124,14 @@ class _Live:
     filter_servers: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Lost:
+    """A broker name that went without unregistering; ``since_ms`` is of the next look at the clock."""
+
+    data: BrokerData
+    since_ms: int | None = None
+
+
 _Key = tuple[str, str]
 """Cluster and address: the key of a living broker."""
 
@@ -143,6 +163,7 @@ class RouteTable:
         self._live: dict[_Key, _Live] = {}
         self._connections: dict[Hashable, set[_Key]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self._lost: dict[str, _Lost] = {}
 
     @property
     def broker_count(self) -> int:
@@ -222,6 +243,7 @@ class RouteTable:
         broker = self._brokers.get(registration.broker_name)
         if broker is None:
             broker = self._brokers[registration.broker_name] = _Broker(registration.cluster)
+            self._lost.pop(registration.broker_name, None)
         self._clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
         broker.acting_master = bool(registration.enable_acting_master)
         broker.zone = registration.zone
@@ -302,6 +324,7 @@ class RouteTable:
 
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> bool:
         """Forget one address, and all entries that no other address shares. False where it was not known."""
+        self._lost.pop(broker_name, None)
         broker = self._brokers.get(broker_name)
         if broker is None or broker.cluster != cluster or address not in broker.addresses.values():
             return False
@@ -339,12 +362,20 @@ class RouteTable:
 
     def expire(self, now_ms: int) -> list[tuple[_Key, Hashable]]:
         """Forget the brokers that were silent too long; return cluster, address and connection of each."""
+        for name, lost in list(self._lost.items()):
+            lost.since_ms = now_ms if lost.since_ms is None else lost.since_ms
+            if lost.since_ms + LOST_BROKER_MS < now_ms:
+                del self._lost[name]
         late = [(key, live) for key, live in self._live.items() if live.last_ms + live.expiry_ms < now_ms]
         return [(self._drop(key), live.connection) for key, live in late]
 
     def _drop(self, key: _Key) -> _Key:
         cluster, address = key
-        self.unregister(cluster=cluster, broker_name=self._live[key].broker_name, address=address)
+        name = self._live[key].broker_name
+        data = _broker_data(name, self._brokers[name])
+        self.unregister(cluster=cluster, broker_name=name, address=address)
+        if name not in self._brokers and len(self._lost) < self._limits.brokers:
+            self._lost[name] = _Lost(data)
         return key
 
     def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
@@ -372,6 +403,7 @@ class RouteTable:
         return ClusterInfo(
             brokers={name: _broker_data(name, broker) for name, broker in self._brokers.items()},
             clusters={cluster: tuple(names) for cluster, names in self._clusters.items()},
+            lost={name: lost.data for name, lost in self._lost.items()} or None,
         )
 
     def wipe_write_perm(self, broker_name: str) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from cometmq.admin.operation import Answer, Call
 from cometmq.admin.results import BrokerRef
-from cometmq.admin.servers import Servers, request
+from cometmq.admin.servers import Servers, lost_broker, request
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, NotFound, RequestTimeout
 from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper
 from cometmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -42,6 +44,21 @@ def test_the_next_name_server_is_asked_and_then_stays_the_first() -> None:
     run_operation(servers.ask_namesrv(ANY), answer)
     run_operation(servers.ask_namesrv(ANY), answer)
     assert asked == ["10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.2:9876"]
+
+
+def test_masters_that_cannot_be_asked_are_lost() -> None:
+    gone = BrokerData(cluster="east", broker_name="c", broker_addresses={0: "10.0.0.5:1"})
+    back = BrokerData(cluster="east", broker_name="b", broker_addresses={0: "10.0.0.6:1"})
+    info = dataclasses.replace(ClusterInfo.from_json(cluster_info()), lost={"c": gone, "b": back}).to_json()
+    servers = Servers(namesrv=["10.0.0.9:9876"])
+    brokers, lost = run_operation(servers.brokers_and_lost(), lambda _: Command(code=0, body=info))
+    assert names(brokers) == [("a", 0), ("b", 0)]
+    assert [(one.broker_name, one.address) for one in lost] == [("c", "10.0.0.5:1"), ("w", "")]
+    assert "broker c (last at 10.0.0.5:1) is lost" in str(lost_broker(lost[0]))
+    _, lost = run_operation(servers.brokers_and_lost(cluster="east"), lambda _: Command(code=0, body=info))
+    assert names(lost) == [("c", 0)]
+    with pytest.raises(NotFound, match=r"no master is registered in cluster west; .*; lost: east/c, west/w"):
+        run_operation(servers.brokers(cluster="west"), lambda _: Command(code=0, body=info))
 
 
 def test_no_name_server_can_be_reached() -> None:

@@ -21,10 +21,12 @@ from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
 from cometmq.testing import Cluster, cluster
 from support.command_line import Outcome, run, start
 from support.frames import broker_frames, exchanges
 from support.peer import Peer
+from support.registrations import registration
 
 CSV = 'carrier,tailnum,text\nUA,N1,first\nAA,N2,"two,\nlines"\nUA,NA,third\n\nDL,N1,\n'
 
@@ -441,6 +443,39 @@ def test_cluster(running: Cluster) -> None:
         assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
         assert "broker nope is not registered; known brokers: broker-a" in nobody.err
     assert ok("cluster", "clean", "--queues").out == "cleaned on broker-a\n"
+
+
+def test_commands_name_a_lost_broker_and_fail() -> None:
+    with cluster() as running:
+        namesrv = ("--namesrv", running.name_server_address)
+        ok("topic", "create", "orders", *namesrv)
+        ok("group", "create", "billing", *namesrv)
+        ok("message", "send", "orders", *namesrv, input="one")
+        ok("offset", "reset", "billing", "orders", "--to", "earliest", "--yes", *namesrv)
+        with Channel(running.name_server_address) as second:
+            command = registration(cluster="DefaultCluster", broker_name="broker-b")
+            assert second.invoke(command, timeout_ms=10_000).code == ResponseCode.SUCCESS
+        while run("cluster", "show", *namesrv).code == ExitCode.OK:
+            pass  # until the name server has seen the end of the connection
+        commands: list[tuple[str, ...]] = [
+            ("offset", "show", "billing"),
+            ("group", "list"),
+            ("group", "describe", "billing"),
+            ("group", "show", "billing"),
+            ("cluster", "show"),
+            ("cluster", "status"),
+        ]
+        for command_line in commands:
+            outcome = run(*command_line, *namesrv)
+            assert outcome.code == ExitCode.FAILED, command_line
+            assert "broker-a" in outcome.out or command_line[1] == "list", command_line
+            assert "broker broker-b (last at 127.0.0.1:10911) is lost" in outcome.err, command_line
+        assert "lag at least 1 message" in run("offset", "show", "billing", *namesrv).out
+        shown = json.loads(run("offset", "show", "billing", "--json", *namesrv).out)
+        assert [one["broker_name"] for one in shown["lost_brokers"]] == ["broker-b"]
+        clone = run("offset", "clone", "billing", "billing", "--yes", *namesrv)
+        assert (clone.code, clone.out) == (ExitCode.FAILED, "")
+        assert "broker broker-b" in clone.err
 
 
 def test_nobody_is_there() -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from cometmq.errors import InvalidArgument, LimitReached
-from cometmq.namesrv.routes import BROKER_EXPIRY_MS, Registered, Registration, RouteLimits, RouteTable
+from cometmq.namesrv.routes import BROKER_EXPIRY_MS, LOST_BROKER_MS, Registered, Registration, RouteLimits, RouteTable
 from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
 from cometmq.remoting.bodies.routes import QueueData, TopicQueueMappingInfo
@@ -143,6 +143,54 @@ def test_the_connection_of_the_last_registration_is_the_broker_s_life() -> None:
     assert table.connection_closed(2) == [("c", "a0:10911")]
     assert table.route("orders") is None
     assert table.connection_closed(2) == []
+
+
+def lost(table: RouteTable) -> dict[str, dict[int, str]]:
+    return {name: dict(data.broker_addresses) for name, data in (table.cluster_info().lost or {}).items()}
+
+
+def test_a_broker_that_does_not_unregister_is_lost_until_it_returns() -> None:
+    table = RouteTable()
+    register(table, broker("a"), connection=1)
+    register(table, broker("b", expiry_ms=500), connection=2, now_ms=1_000)
+    assert b"ost" not in table.cluster_info().to_json(), "upstream's answer has no such member"
+    table.connection_closed(1)
+    table.expire(1_501)
+    assert lost(table) == {"a": {0: "a0:10911"}, "b": {0: "b0:10911"}}
+    register(table, broker("a"), connection=3)
+    assert lost(table) == {"b": {0: "b0:10911"}}
+
+
+def test_a_broker_that_unregisters_is_not_lost() -> None:
+    table = RouteTable()
+    register(table, broker("a"), connection=1)
+    table.unregister(cluster="c", broker_name="a", address="a0:10911")
+    table.connection_closed(1)
+    assert lost(table) == {}
+    register(table, broker("a"), connection=2)
+    table.connection_closed(2)
+    table.unregister(cluster="c", broker_name="a", address="a0:10911")
+    assert lost(table) == {}, "an administrator unregistered it afterwards"
+
+
+def test_a_lost_broker_is_forgotten_after_a_day() -> None:
+    table = RouteTable()
+    register(table, broker("a"), connection=1)
+    table.connection_closed(1)
+    table.expire(5_000)
+    table.expire(5_000 + LOST_BROKER_MS)
+    assert set(lost(table)) == {"a"}
+    table.expire(5_001 + LOST_BROKER_MS)
+    assert lost(table) == {}
+
+
+def test_a_name_that_keeps_a_slave_is_not_among_the_lost_names() -> None:
+    table = RouteTable()
+    register(table, broker("a"), connection=1)
+    register(table, broker("a", broker_id=1), connection=2)
+    table.connection_closed(1)
+    assert lost(table) == {}
+    assert table.members("a") == {1: "a1:10911"}
 
 
 def test_several_brokers_of_one_connection_go_with_it() -> None:

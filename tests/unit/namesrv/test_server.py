@@ -13,13 +13,11 @@ import pytest
 from cometmq.errors import ConnectionLost, Error, InvalidArgument
 from cometmq.namesrv.server import NamesrvServer
 from cometmq.namesrv.settings import NamesrvSettings
-from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper
-from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum
-from cometmq.remoting.bodies.routes import ClusterInfo, TopicRouteData
+from cometmq.remoting.bodies.routes import BrokerData, ClusterInfo, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.sync_channel import Channel
-from cometmq.store_config.topic_config import TopicConfig
+from support.registrations import registration
 
 TIMEOUT_MS = 10_000
 
@@ -28,16 +26,6 @@ TIMEOUT_MS = 10_000
 def server() -> Iterator[NamesrvServer]:
     with NamesrvServer(NamesrvSettings(listen_port=0, scan_not_active_broker_interval_ms=5)) as server:
         yield server
-
-
-def registration(*, expiry_ms: int | None = None, header_format: HeaderFormat = HeaderFormat.JSON) -> Command:
-    topics = {name: TopicConfig(topic_name=name) for name in ("orders", "bills")}
-    body = RegisterBrokerBody(wrapper=TopicConfigAndMappingSerializeWrapper(topics=topics)).to_json()
-    fields = {"clusterName": "c", "brokerName": "b", "brokerAddr": "127.0.0.1:10911", "brokerId": "0"}
-    fields |= {"haServerAddr": "127.0.0.1:10912", "bodyCrc32": str(body_checksum(body)), "compressed": "false"}
-    if expiry_ms is not None:
-        fields["heartbeatTimeoutMillis"] = str(expiry_ms)
-    return Command(code=RequestCode.REGISTER_BROKER, fields=fields, body=body, format=header_format)
 
 
 def route_code(channel: Channel, topic: str = "orders") -> int:
@@ -71,7 +59,8 @@ def test_a_broker_goes_with_its_connection(server: NamesrvServer) -> None:
             assert route_code(client) == ResponseCode.SUCCESS
         wait_until(lambda: route_code(client) == ResponseCode.TOPIC_NOT_EXIST)
         info = client.invoke(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), timeout_ms=TIMEOUT_MS)
-        assert ClusterInfo.from_json(info.body) == ClusterInfo()
+        lost = BrokerData(cluster="c", broker_name="b", broker_addresses={0: "127.0.0.1:10911"})
+        assert ClusterInfo.from_json(info.body) == ClusterInfo(lost={"b": lost})
 
 
 def test_a_silent_broker_goes_and_is_disconnected(server: NamesrvServer) -> None:

@@ -130,10 +130,18 @@ def _key_order(key: JsonKey) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInfo(Body):
-    """All brokers that a name server knows, by name, and which of them make a cluster."""
+    """All brokers that a name server knows, by name, and which of them make a cluster.
+
+    Attributes:
+        brokers: broker name to its living addresses.
+        clusters: cluster to its broker names.
+        lost: brokers that went without unregistering, by name, with their last address. A name server of CometMQ adds
+            the member where there are any; upstream's never does, and its decoders pass over it.
+    """
 
     brokers: Mapping[str, BrokerData] = map_of("brokerAddrTable", TEXT, body_codec(BrokerData))
     clusters: Mapping[str, tuple[str, ...]] = map_of("clusterAddrTable", TEXT, ListCodec(TEXT))
+    lost: Mapping[str, BrokerData] | None = optional_map_of("cometmqLostBrokers", TEXT, body_codec(BrokerData))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
