@@ -1,4 +1,4 @@
-"""Checks: pops of a topic that is deleted and made again: checkpoints of its former life revive nothing of the new one."""
+"""Checks: pops of a topic that is deleted and made again: old checkpoints and handles leave the new one alone."""
 
 from __future__ import annotations
 
