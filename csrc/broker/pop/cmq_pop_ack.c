@@ -200,7 +200,7 @@ static bool is_of_former_life(cmq_broker_loop *l, const acked *what, int64_t off
 {
     const int64_t pop_ms = what->handle.pop_ms;
     int64_t min, max, stored_ms;
-    return stored_at(l, what, offset, &stored_ms) && stored_ms > pop_ms && bounds_of(l, what, &min, &max) &&
+    return stored_at(l, what, offset, &stored_ms) && stored_ms > pop_ms && cmq_pop_ack_bounds(l, what, &min, &max) &&
            stored_at(l, what, min, &stored_ms) && stored_ms > pop_ms;
 }
 
