@@ -67,8 +67,8 @@ void cmq_pop_waits_remove(cmq_pop_waits *waits, uint32_t number);
 uint32_t cmq_pop_waits_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id, bool last);
 uint32_t cmq_pop_waits_count_at(const cmq_pop_waits *waits, cmq_slice topic, cmq_slice group, int32_t queue_id);
 
-/* A round: the waits that an arrival in a queue concerns, one of each key, some at a time. Waits may be added, moved and
- * removed meanwhile. A topic has one round at once. */
+/* A round: the waits that an arrival in a queue concerns, one of each key, some at a time. Waits may be added, moved
+ * and removed meanwhile. A topic has one round at once. */
 typedef enum cmq_pop_round {
     CMQ_POP_ROUND_NOBODY = 0,    /* waits for the topic */
     CMQ_POP_ROUND_NONE,          /* is open */

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 
 from cometmq.errors import LimitReached
 from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from cometmq.namesrv.routes import Registration, RouteTable
+from cometmq.namesrv.routes import Registered, Registration, RouteTable
 from cometmq.namesrv.settings import NamesrvSettings, properties_text, with_updates
+from cometmq.namesrv.turns import Steps, Turns
 from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok, table_of, with_body
 from cometmq.remoting.bodies.body import REQUEST_LIMITS, Body, decode_body
 from cometmq.remoting.bodies.config_tables import KVTable, TopicList, decode_data_version
@@ -73,6 +74,7 @@ class NameServer:
         self._write_kv_config = SharedWrite(kv_config.persist)
         self._now_ms = now_ms
         self._started_ms = now_ms()
+        self._turns = Turns()
         self.routes = RouteTable(
             delete_missing_topics=settings.delete_topic_with_broker_registration,
             support_acting_master=settings.support_acting_master,
@@ -128,17 +130,21 @@ class NameServer:
 
     def connection_closed(self, connection: int) -> None:
         """Forget the brokers that lived by this connection."""
-        for cluster, address in self.routes.connection_closed(connection):
-            _log.info("broker gone: its connection closed", extra={"cluster": cluster, "address": address})
+
+        def forget() -> Steps[None]:
+            for cluster, address in (yield from self.routes.connection_closed(connection)):
+                _log.info("broker gone: its connection closed", extra={"cluster": cluster, "address": address})
+
+        self._turns.run_apart(forget())
 
     def expire(self) -> list[int]:
         """Forget the brokers that were silent too long; return their connections, which are to be closed."""
-        connections = []
-        for (cluster, address), connection in self.routes.expire(self._now_ms()):
+        now_ms = self._now_ms()
+        late = self.routes.late(now_ms)
+        for (cluster, address), _ in late:
             _log.warning("broker gone: it was silent too long", extra={"cluster": cluster, "address": address})
-            if isinstance(connection, int):
-                connections.append(connection)
-        return connections
+        self._turns.run_apart(self.routes.expire(now_ms))
+        return [connection for _, connection in late if isinstance(connection, int)]
 
     # --- Brokers ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +159,9 @@ class NameServer:
 
         return with_body(read, self._register_broker)(request, caller)
 
-    def _register_broker(self, request: Command, caller: Caller, body: RegisterBrokerBody) -> Command:
+    def _register_broker(
+        self, request: Command, caller: Caller, body: RegisterBrokerBody
+    ) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
         registration = Registration(
             cluster=members.required("clusterName"),
@@ -167,9 +175,14 @@ class NameServer:
             if "enableActingMaster" in request.fields
             else None,
         )
+        return self._turns.run(
+            self._registered(registration, body, caller), lambda learned: self._answer_registered(request, learned)
+        )
+
+    def _registered(self, registration: Registration, body: RegisterBrokerBody, caller: Caller) -> Steps[Registered]:
         is_new = self.routes.version_of(registration.cluster, registration.address) is None
         with _limited():
-            learned = self.routes.register(registration, body, connection=caller.conn, now_ms=self._now_ms())
+            learned = yield from self.routes.register(registration, body, connection=caller.conn, now_ms=self._now_ms())
         if learned is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if is_new:
@@ -182,6 +195,9 @@ class NameServer:
                 }
                 | {"address": registration.address, "topics": len(body.wrapper.topics)},
             )
+        return learned
+
+    def _answer_registered(self, request: Command, learned: Registered) -> Command:
         fields = {"haServerAddr": learned.ha_address, "masterAddr": learned.master_address}
         return ok(
             request,
@@ -193,13 +209,18 @@ class NameServer:
         table = self.kv_config.namespace(ORDER_TOPIC_CONFIG)
         return b"" if table is None else KVTable(table=table).to_json()
 
-    def _unregister_broker(self, request: Command, caller: Caller) -> Command:
+    def _unregister_broker(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
         members.required_int64("brokerId")
         cluster, address = members.required("clusterName"), members.required("brokerAddr")
-        if self.routes.unregister(cluster=cluster, broker_name=members.required("brokerName"), address=address):
-            _log.info("broker gone: it unregistered", extra={"cluster": cluster, "address": address})
-        return ok(request)
+        steps = self.routes.unregister(cluster=cluster, broker_name=members.required("brokerName"), address=address)
+
+        def answer(is_known: bool) -> Command:
+            if is_known:
+                _log.info("broker gone: it unregistered", extra={"cluster": cluster, "address": address})
+            return ok(request)
+
+        return self._turns.run(steps, answer)
 
     def _query_data_version(self, request: Command, caller: Caller, asked: DataVersion) -> Command:
         members = Members(request.fields)
@@ -226,19 +247,25 @@ class NameServer:
         return ok(request, body=GetBrokerMemberGroupResponseBody(group=group).to_json())
 
     def _get_broker_cluster_info(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
-        return self._listed(request, caller, self.routes.cluster_info())
+        return self._turns.run(self.routes.cluster_info(), lambda info: self._listed(request, caller, info))
 
-    def _wipe_write_perm(self, request: Command, caller: Caller) -> Command:
+    def _wipe_write_perm(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         broker_name = Members(request.fields).required("brokerName")
-        count = self.routes.wipe_write_perm(broker_name)
-        _log.info("write permission wiped", extra={"broker": broker_name, "peer": caller.peer, "topics": count})
-        return ok(request, fields={"wipeTopicCount": str(count)})
 
-    def _add_write_perm(self, request: Command, caller: Caller) -> Command:
+        def answer(count: int) -> Command:
+            _log.info("write permission wiped", extra={"broker": broker_name, "peer": caller.peer, "topics": count})
+            return ok(request, fields={"wipeTopicCount": str(count)})
+
+        return self._turns.run(self.routes.wipe_write_perm(broker_name), answer)
+
+    def _add_write_perm(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         broker_name = Members(request.fields).required("brokerName")
-        count = self.routes.add_write_perm(broker_name)
-        _log.info("write permission added", extra={"broker": broker_name, "peer": caller.peer, "topics": count})
-        return ok(request, fields={"addTopicCount": str(count)})
+
+        def answer(count: int) -> Command:
+            _log.info("write permission added", extra={"broker": broker_name, "peer": caller.peer, "topics": count})
+            return ok(request, fields={"addTopicCount": str(count)})
+
+        return self._turns.run(self.routes.add_write_perm(broker_name), answer)
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
@@ -264,7 +291,10 @@ class NameServer:
     def _get_topics_by_cluster(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
         cluster = Members(request.fields).required("cluster")
-        return self._listed(request, caller, TopicList(topics=self.routes.topics_of_cluster(cluster)))
+        return self._topics(request, caller, self.routes.topics_of_cluster(cluster))
+
+    def _topics(self, request: Command, caller: Caller, steps: Steps[tuple[str, ...]]) -> Outcome | Awaitable[Outcome]:
+        return self._turns.run(steps, lambda topics: self._listed(request, caller, TopicList(topics=topics)))
 
     def _get_system_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         topics, address = self.routes.system_topics()
@@ -272,15 +302,15 @@ class NameServer:
 
     def _get_unit_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
-        return self._listed(request, caller, TopicList(topics=self.routes.unit_topics()))
+        return self._topics(request, caller, self.routes.unit_topics())
 
     def _get_unit_subscribed_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
-        return self._listed(request, caller, TopicList(topics=self.routes.unit_subscribed_topics()))
+        return self._topics(request, caller, self.routes.unit_subscribed_topics())
 
     def _get_unit_subscribed_plain_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
-        return self._listed(request, caller, TopicList(topics=self.routes.unit_subscribed_plain_topics()))
+        return self._topics(request, caller, self.routes.unit_subscribed_plain_topics())
 
     def _check_topic_list(self) -> None:
         if not self.settings.enable_topic_list:

@@ -10,8 +10,9 @@ when the connection that carried its last registration closes. Not upstream's: a
 is remembered as lost, so that tools can name what they could not ask.
 
 Invariant: a topic has at least one broker, a broker name at least one address, a cluster at least one broker name, and
-           every address of a broker name is alive.
-Threads:   one at a time, the server's event loop.
+           every address of a broker name is alive. A change of a broker with very many topics pauses (Steps); until it
+           is through, some of its topics are as before, and no route names a broker that is gone.
+Threads:   one at a time, the server's event loop; one change at a time (Turns), look-ups also during its pauses.
 Source:    remoting specification 2.11; upstream's RouteInfoManager.
 """
 
@@ -21,6 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cometmq.errors import InvalidArgument, LimitReached
+from cometmq.namesrv.turns import Steps
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
 from cometmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicQueueMappingInfo, TopicRouteData
 from cometmq.store_config.data_version import DataVersion
@@ -41,6 +43,9 @@ BROKER_EXPIRY_MS = 120_000
 
 LOST_BROKER_MS = 24 * 60 * 60 * 1_000
 """How long a broker is remembered that went without unregistering, unless it registers again."""
+
+STEP_TOPICS = 500
+"""Topics that a step of a change enters, changes or removes: under a millisecond."""
 
 MASTER_ID = 0
 
@@ -137,7 +142,7 @@ _Key = tuple[str, str]
 
 
 class RouteTable:
-    """All brokers and topics. Every method is quick; none waits."""
+    """All brokers and topics. No method waits; those that may have much to do return it as steps."""
 
     def __init__(
         self,
@@ -157,6 +162,7 @@ class RouteTable:
         self.delete_missing_topics = delete_missing_topics
         self.support_acting_master = support_acting_master
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}  # by broker name
         self._brokers: dict[str, _Broker] = {}
         # Sets in the order of their making: dictionaries without values.
         self._clusters: dict[str, dict[str, None]] = {}
@@ -179,8 +185,8 @@ class RouteTable:
 
     def register(
         self, registration: Registration, body: RegisterBrokerBody, *, connection: Hashable, now_ms: int
-    ) -> Registered | None:
-        """Take a broker's registration.
+    ) -> Steps[Registered | None]:
+        """Take a broker's registration, in steps.
 
         Args:
             registration: the header's part.
@@ -207,19 +213,23 @@ class RouteTable:
             return None
         if known is not None and known.cluster != registration.cluster:
             raise InvalidArgument(f"the broker name {registration.broker_name} is of the cluster {known.cluster} here")
-        self._check_limits(registration, topics)
+        yield from self._check_limits(registration, topics)
         before = self._live.get(key)
         if before is not None and before.broker_name != registration.broker_name:
             # The address has been given to a broker of another name.
-            self.unregister(cluster=registration.cluster, broker_name=before.broker_name, address=registration.address)
+            yield from self.unregister(
+                cluster=registration.cluster, broker_name=before.broker_name, address=registration.address
+            )
         broker = self._enter_broker(registration)
         is_first = registration.broker_id not in broker.addresses
         self._enter_address(broker, registration)
-        if self._speaks_for_topics(broker, registration):
-            is_changed = is_first or self.is_changed(registration.cluster, registration.address, version)
-            self._take_topics(broker, registration, body, is_changed=is_changed)
+        is_changed = is_first or self.is_changed(registration.cluster, registration.address, version)
+        # Before the first pause: a connection that closes meanwhile finds its broker.
         self._enter_live(key, registration, body, connection=connection, now_ms=now_ms)
-        return self._learned(broker, registration)
+        learned = self._learned(broker, registration)
+        if self._speaks_for_topics(broker, registration):
+            yield from self._take_topics(broker, registration, body, is_changed=is_changed)
+        return learned
 
     def _is_outdated(self, broker: _Broker, registration: Registration, version: DataVersion) -> bool:
         """True where another address has the broker id in a later state."""
@@ -229,14 +239,18 @@ class RouteTable:
         live = self._live.get((registration.cluster, other))
         return live is not None and live.version.state_version > version.state_version
 
-    def _check_limits(self, registration: Registration, topics: Mapping[str, TopicConfig]) -> None:
+    def _check_limits(self, registration: Registration, topics: Mapping[str, TopicConfig]) -> Steps[None]:
         names = (registration.cluster, registration.broker_name, registration.address, registration.ha_address)
-        for name in (*names, *topics):
+        further = len(self._topics)
+        for number, name in enumerate((*names, *topics)):
+            if number % (4 * STEP_TOPICS) == 4 * STEP_TOPICS - 1:
+                yield
+            further += number >= len(names) and name not in self._topics
             if len(name) > self._limits.name_chars:
                 raise LimitReached(f"{name[:40]}... has more than {self._limits.name_chars} characters")
         if (registration.cluster, registration.address) not in self._live and len(self._live) >= self._limits.brokers:
             raise LimitReached(f"this name server keeps {self._limits.brokers} brokers at most")
-        if len(self._topics) + sum(name not in self._topics for name in topics) > self._limits.topics:
+        if further > self._limits.topics:
             raise LimitReached(f"this name server keeps {self._limits.topics} topics at most")
 
     def _enter_broker(self, registration: Registration) -> _Broker:
@@ -268,21 +282,27 @@ class RouteTable:
 
     def _take_topics(
         self, broker: _Broker, registration: Registration, body: RegisterBrokerBody, *, is_changed: bool
-    ) -> None:
+    ) -> Steps[None]:
         name = registration.broker_name
         topics, mappings = body.wrapper.topics, body.wrapper.queue_mappings
         if self.delete_missing_topics and not mappings:
-            self._remove_topics(name, [topic for topic in self._topics if topic not in topics])
+            missing = [topic for topic in self._topics_of.get(name, ()) if topic not in topics]
+            yield from self._remove_topics(name, missing)
         is_acting = registration.broker_id != MASTER_ID and broker.acting_master
-        for topic in topics.values():
+        for number, topic in enumerate(topics.values()):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
             queues = self._topics.get(topic.topic_name)
             if is_changed or queues is None or name not in queues:
                 self._enter_topic(name, replace(topic, perm=topic.perm & ~Perm.WRITE) if is_acting else topic)
         if is_changed:
-            for mapping in mappings.values():
+            for number, mapping in enumerate(mappings.values()):
+                if number % STEP_TOPICS == STEP_TOPICS - 1:
+                    yield
                 self._mappings.setdefault(mapping.topic, {})[mapping.broker_name] = mapping
 
     def _enter_topic(self, broker_name: str, topic: TopicConfig) -> None:
+        self._topics_of.setdefault(broker_name, {})[topic.topic_name] = None
         self._topics.setdefault(topic.topic_name, {})[broker_name] = QueueData(
             broker_name=broker_name,
             read_queue_nums=topic.read_queue_nums,
@@ -322,8 +342,8 @@ class RouteTable:
         live = self._live.get((broker.cluster, master))
         return Registered() if live is None else Registered(master_address=master, ha_address=live.ha_address)
 
-    def unregister(self, *, cluster: str, broker_name: str, address: str) -> bool:
-        """Forget one address, and all entries that no other address shares. False where it was not known."""
+    def unregister(self, *, cluster: str, broker_name: str, address: str) -> Steps[bool]:
+        """Forget one address, and all entries that no other address shares, in steps. False where it was not known."""
         self._lost.pop(broker_name, None)
         broker = self._brokers.get(broker_name)
         if broker is None or broker.cluster != cluster or address not in broker.addresses.values():
@@ -331,52 +351,69 @@ class RouteTable:
         self._forget_live((cluster, address))
         broker.addresses = {broker_id: known for broker_id, known in broker.addresses.items() if known != address}
         if not broker.addresses:
-            self._remove_broker(broker_name, broker)
+            yield from self._remove_broker(broker_name, broker)
         elif broker.acting_master and broker.least_id != MASTER_ID:
-            self._set_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
+            yield from self._set_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
         return True
 
-    def _remove_broker(self, broker_name: str, broker: _Broker) -> None:
+    def _remove_broker(self, broker_name: str, broker: _Broker) -> Steps[None]:
         del self._brokers[broker_name]
         names = self._clusters.get(broker.cluster, {})
         names.pop(broker_name, None)
         if not names:
             self._clusters.pop(broker.cluster, None)
-        self._remove_topics(broker_name, list(self._topics))
+        yield from self._remove_topics(broker_name, list(self._topics_of.get(broker_name, ())))
 
-    def _remove_topics(self, broker_name: str, topics: Iterable[str]) -> None:
+    def _remove_topics(self, broker_name: str, topics: Iterable[str]) -> Steps[None]:
         """Remove topics of one broker; one that has no other broker goes altogether."""
-        for topic in topics:
-            queues = self._topics[topic]
-            queues.pop(broker_name, None)
-            if not queues:
-                del self._topics[topic]
-            mappings = self._mappings.get(topic, {})
-            mappings.pop(broker_name, None)
-            if not mappings:
-                self._mappings.pop(topic, None)
+        for number, topic in enumerate(topics):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
+            self._remove_topic(broker_name, topic)
 
-    def connection_closed(self, connection: Hashable) -> list[_Key]:
+    def _remove_topic(self, broker_name: str, topic: str) -> None:
+        for table in (self._topics, self._mappings):
+            of_topic = table.get(topic, {})
+            of_topic.pop(broker_name, None)
+            if not of_topic:
+                table.pop(topic, None)
+        own = self._topics_of.get(broker_name, {})
+        own.pop(topic, None)
+        if not own:
+            self._topics_of.pop(broker_name, None)
+
+    def connection_closed(self, connection: Hashable) -> Steps[list[_Key]]:
         """Forget the brokers whose last registration came by this connection; return cluster and address of each."""
-        return [self._drop(key) for key in sorted(self._connections.get(connection, ()))]
+        keys = sorted(self._connections.get(connection, ()))
+        for key in keys:
+            yield from self._drop(key)
+        return keys
 
-    def expire(self, now_ms: int) -> list[tuple[_Key, Hashable]]:
-        """Forget the brokers that were silent too long; return cluster, address and connection of each."""
+    def late(self, now_ms: int) -> list[tuple[_Key, Hashable]]:
+        """Return cluster, address and connection of the brokers that were silent too long."""
+        return [(key, live.connection) for key, live in self._live.items() if live.last_ms + live.expiry_ms < now_ms]
+
+    def expire(self, now_ms: int) -> Steps[list[tuple[_Key, Hashable]]]:
+        """Forget the brokers that were silent too long, in steps; return cluster, address and connection of each."""
         for name, lost in list(self._lost.items()):
             lost.since_ms = now_ms if lost.since_ms is None else lost.since_ms
             if lost.since_ms + LOST_BROKER_MS < now_ms:
                 del self._lost[name]
-        late = [(key, live) for key, live in self._live.items() if live.last_ms + live.expiry_ms < now_ms]
-        return [(self._drop(key), live.connection) for key, live in late]
+        late = self.late(now_ms)
+        for key, _ in late:
+            yield from self._drop(key)
+        return late
 
-    def _drop(self, key: _Key) -> _Key:
+    def _drop(self, key: _Key) -> Steps[None]:
         cluster, address = key
-        name = self._live[key].broker_name
+        live = self._live.get(key)
+        if live is None:
+            return
+        name = live.broker_name
         data = _broker_data(name, self._brokers[name])
-        self.unregister(cluster=cluster, broker_name=name, address=address)
+        yield from self.unregister(cluster=cluster, broker_name=name, address=address)
         if name not in self._brokers and len(self._lost) < self._limits.brokers:
             self._lost[name] = _Lost(data)
-        return key
 
     def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
         """True where the broker is not known, or its topics are in another version than it says."""
@@ -398,25 +435,33 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.addresses)
 
-    def cluster_info(self) -> ClusterInfo:
-        """Return all brokers and clusters."""
+    def cluster_info(self) -> Steps[ClusterInfo]:
+        """Return all brokers and clusters, in steps."""
+        brokers = {}
+        for number, (name, broker) in enumerate(list(self._brokers.items())):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
+            brokers[name] = _broker_data(name, broker)
         return ClusterInfo(
-            brokers={name: _broker_data(name, broker) for name, broker in self._brokers.items()},
+            brokers=brokers,
             clusters={cluster: tuple(names) for cluster, names in self._clusters.items()},
             lost={name: lost.data for name, lost in self._lost.items()} or None,
         )
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission from all topics of a broker; return their number."""
+    def wipe_write_perm(self, broker_name: str) -> Steps[int]:
+        """Take the write permission from all topics of a broker, in steps; return their number."""
         return self._set_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Make all topics of a broker readable and writable, and no more; return their number."""
+    def add_write_perm(self, broker_name: str) -> Steps[int]:
+        """Make all topics of a broker readable and writable, and no more, in steps; return their number."""
         return self._set_perms(broker_name, lambda _: Perm.READ | Perm.WRITE)
 
-    def _set_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
+    def _set_perms(self, broker_name: str, change: Callable[[int], int]) -> Steps[int]:
         count = 0
-        for queues in self._topics.values():
+        for number, topic in enumerate(list(self._topics_of.get(broker_name, ()))):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
+            queues = self._topics.get(topic, {})
             known = queues.get(broker_name)
             if known is not None:
                 queues[broker_name] = replace(known, perm=int(change(known.perm)))
@@ -436,7 +481,7 @@ class RouteTable:
         if self.support_acting_master and not topic.startswith(_SYNC_GROUP_PREFIX):
             brokers = [_with_acting_master(broker, queues[broker.broker_name]) for broker in brokers]
         return TopicRouteData(
-            queue_datas=tuple(queues.values()),
+            queue_datas=tuple(queue for name, queue in queues.items() if name in self._brokers),
             broker_datas=tuple(brokers),
             filter_servers=self._filter_servers(brokers),
             order_topic_conf=order_topic_conf,
@@ -466,6 +511,8 @@ class RouteTable:
         if topic not in self._topics and len(self._topics) >= self._limits.topics:
             raise LimitReached(f"this name server keeps {self._limits.topics} topics at most")
         self._topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in queues})
+        for queue in queues:
+            self._topics_of.setdefault(queue.broker_name, {})[topic] = None
         return True
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
@@ -473,22 +520,31 @@ class RouteTable:
         queues = self._topics.get(topic)
         if queues is None:
             return
+        of_cluster = None if cluster is None else self._clusters.get(cluster, {})
+        for broker_name in list(queues):
+            if of_cluster is None or broker_name in of_cluster:
+                self._remove_topic(broker_name, topic)
         if cluster is None:
-            del self._topics[topic]
             self._mappings.pop(topic, None)
-            return
-        for broker_name in self._clusters.get(cluster, {}):
-            if topic in self._topics:
-                self._remove_topics(broker_name, [topic])
 
     def topics(self) -> tuple[str, ...]:
         """Return the names of all topics."""
         return tuple(self._topics)
 
-    def topics_of_cluster(self, cluster: str) -> tuple[str, ...]:
-        """Return the topics that a broker of the cluster has; none where there is no such cluster."""
+    def topics_of_cluster(self, cluster: str) -> Steps[tuple[str, ...]]:
+        """Return the topics that a broker of the cluster has, in steps; none where there is no such cluster."""
         brokers = self._clusters.get(cluster, {})
-        return tuple(topic for topic, queues in self._topics.items() if not brokers.keys().isdisjoint(queues))
+        return self._topics_where(lambda queues: not brokers.keys().isdisjoint(queues))
+
+    def _topics_where(self, is_wanted: Callable[[Mapping[str, QueueData]], bool]) -> Steps[tuple[str, ...]]:
+        found = []
+        for number, topic in enumerate(self.topics()):
+            if number % (4 * STEP_TOPICS) == 4 * STEP_TOPICS - 1:
+                yield
+            queues = self._topics.get(topic)
+            if queues and is_wanted(queues):
+                found.append(topic)
+        return tuple(found)
 
     def system_topics(self) -> tuple[tuple[str, ...], str | None]:
         """Return the names of clusters and brokers, which are topics as well, and the address of one broker."""
@@ -498,22 +554,20 @@ class RouteTable:
         first = next(iter(self._brokers.values()), None)
         return tuple(names), None if first is None else first.addresses[first.least_id]
 
-    def unit_topics(self) -> tuple[str, ...]:
-        """Return the topics of unit mode."""
+    def unit_topics(self) -> Steps[tuple[str, ...]]:
+        """Return the topics of unit mode, in steps."""
         return self._flagged(lambda flag: bool(flag & _UNIT_FLAG))
 
-    def unit_subscribed_topics(self) -> tuple[str, ...]:
-        """Return the topics that groups of unit mode subscribe to."""
+    def unit_subscribed_topics(self) -> Steps[tuple[str, ...]]:
+        """Return the topics that groups of unit mode subscribe to, in steps."""
         return self._flagged(lambda flag: bool(flag & _UNIT_SUBSCRIBED_FLAG))
 
-    def unit_subscribed_plain_topics(self) -> tuple[str, ...]:
-        """Return those of them that are not topics of unit mode."""
+    def unit_subscribed_plain_topics(self) -> Steps[tuple[str, ...]]:
+        """Return those of them that are not topics of unit mode, in steps."""
         return self._flagged(lambda flag: bool(flag & _UNIT_SUBSCRIBED_FLAG) and not flag & _UNIT_FLAG)
 
-    def _flagged(self, wanted: Callable[[int], bool]) -> tuple[str, ...]:
-        return tuple(
-            topic for topic, queues in self._topics.items() if wanted(next(iter(queues.values())).topic_sys_flag)
-        )
+    def _flagged(self, wanted: Callable[[int], bool]) -> Steps[tuple[str, ...]]:
+        return self._topics_where(lambda queues: wanted(next(iter(queues.values())).topic_sys_flag))
 
 
 def _broker_data(name: str, broker: _Broker) -> BrokerData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Mapping
@@ -10,12 +11,22 @@ from contextlib import suppress
 import pytest
 
 from cometmq.errors import InvalidArgument, LimitReached
-from cometmq.namesrv.routes import BROKER_EXPIRY_MS, LOST_BROKER_MS, Registered, Registration, RouteLimits, RouteTable
+from cometmq.namesrv.routes import (
+    BROKER_EXPIRY_MS,
+    LOST_BROKER_MS,
+    STEP_TOPICS,
+    Registered,
+    Registration,
+    RouteLimits,
+    RouteTable,
+)
+from cometmq.namesrv.turns import Steps
 from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
 from cometmq.remoting.bodies.routes import QueueData, TopicQueueMappingInfo
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.topic_config import TopicConfig
+from support.steps import finished
 
 SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
 TOPICS = ("orders", "bills")
@@ -64,7 +75,7 @@ def register(
     connection: int = 1,
     now_ms: int = 0,
 ) -> Registered | None:
-    return table.register(registration or broker(), what or body(), connection=connection, now_ms=now_ms)
+    return finished(table.register(registration or broker(), what or body(), connection=connection, now_ms=now_ms))
 
 
 def addresses(table: RouteTable, topic: str = "orders") -> Mapping[str, Mapping[int, str]]:
@@ -85,14 +96,14 @@ def test_a_registered_topic_has_a_route() -> None:
     assert route.queue_datas == (QueueData(broker_name="a", read_queue_nums=4, write_queue_nums=4, perm=6),)
     assert addresses(table) == {"a": {0: "a0:10911"}}
     assert table.route("unknown") is None
-    assert table.cluster_info().clusters == {"c": ("a",)}
+    assert finished(table.cluster_info()).clusters == {"c": ("a",)}
 
 
 def test_an_unknown_broker_with_one_topic_is_refused_and_leaves_nothing() -> None:
     table = RouteTable()
     assert register(table, what=body("orders")) is None
     assert (table.broker_count, table.topic_count) == (0, 0)
-    assert table.cluster_info().clusters == {}
+    assert finished(table.cluster_info()).clusters == {}
     register(table)
     assert register(table, what=body("new", counter=2)) == Registered(), "a known one registers such a change"
     assert table.route("new") is not None
@@ -123,39 +134,39 @@ def test_a_silent_broker_expires_and_a_heartbeat_keeps_it() -> None:
     table = RouteTable()
     register(table, now_ms=1_000)
     register(table, broker("b", expiry_ms=500), connection=2, now_ms=1_000)
-    assert table.expire(1_500) == []
-    assert table.expire(1_501) == [(("c", "b0:10911"), 2)]
+    assert finished(table.expire(1_500)) == []
+    assert finished(table.expire(1_501)) == [(("c", "b0:10911"), 2)]
     assert set(addresses(table)) == {"a"}
     table.heard_of("c", "a0:10911", now_ms=50_000)
     table.heard_of("c", "nobody:1", now_ms=50_000)
-    assert table.expire(1_000 + BROKER_EXPIRY_MS + 1) == []
-    assert table.expire(50_000 + BROKER_EXPIRY_MS + 1) == [(("c", "a0:10911"), 1)]
+    assert finished(table.expire(1_000 + BROKER_EXPIRY_MS + 1)) == []
+    assert finished(table.expire(50_000 + BROKER_EXPIRY_MS + 1)) == [(("c", "a0:10911"), 1)]
     assert table.route("orders") is None
-    assert table.cluster_info().brokers == {}
+    assert finished(table.cluster_info()).brokers == {}
 
 
 def test_the_connection_of_the_last_registration_is_the_broker_s_life() -> None:
     table = RouteTable()
     register(table, connection=1)
     register(table, connection=2)
-    assert table.connection_closed(1) == [], "the broker has registered by another one since"
+    assert finished(table.connection_closed(1)) == [], "the broker has registered by another one since"
     assert table.route("orders") is not None
-    assert table.connection_closed(2) == [("c", "a0:10911")]
+    assert finished(table.connection_closed(2)) == [("c", "a0:10911")]
     assert table.route("orders") is None
-    assert table.connection_closed(2) == []
+    assert finished(table.connection_closed(2)) == []
 
 
 def lost(table: RouteTable) -> dict[str, dict[int, str]]:
-    return {name: dict(data.broker_addresses) for name, data in (table.cluster_info().lost or {}).items()}
+    return {name: dict(data.broker_addresses) for name, data in (finished(table.cluster_info()).lost or {}).items()}
 
 
 def test_a_broker_that_does_not_unregister_is_lost_until_it_returns() -> None:
     table = RouteTable()
     register(table, broker("a"), connection=1)
     register(table, broker("b", expiry_ms=500), connection=2, now_ms=1_000)
-    assert b"ost" not in table.cluster_info().to_json(), "upstream's answer has no such member"
-    table.connection_closed(1)
-    table.expire(1_501)
+    assert b"ost" not in finished(table.cluster_info()).to_json(), "upstream's answer has no such member"
+    finished(table.connection_closed(1))
+    finished(table.expire(1_501))
     assert lost(table) == {"a": {0: "a0:10911"}, "b": {0: "b0:10911"}}
     register(table, broker("a"), connection=3)
     assert lost(table) == {"b": {0: "b0:10911"}}
@@ -164,23 +175,23 @@ def test_a_broker_that_does_not_unregister_is_lost_until_it_returns() -> None:
 def test_a_broker_that_unregisters_is_not_lost() -> None:
     table = RouteTable()
     register(table, broker("a"), connection=1)
-    table.unregister(cluster="c", broker_name="a", address="a0:10911")
-    table.connection_closed(1)
+    finished(table.unregister(cluster="c", broker_name="a", address="a0:10911"))
+    finished(table.connection_closed(1))
     assert lost(table) == {}
     register(table, broker("a"), connection=2)
-    table.connection_closed(2)
-    table.unregister(cluster="c", broker_name="a", address="a0:10911")
+    finished(table.connection_closed(2))
+    finished(table.unregister(cluster="c", broker_name="a", address="a0:10911"))
     assert lost(table) == {}, "an administrator unregistered it afterwards"
 
 
 def test_a_lost_broker_is_forgotten_after_a_day() -> None:
     table = RouteTable()
     register(table, broker("a"), connection=1)
-    table.connection_closed(1)
-    table.expire(5_000)
-    table.expire(5_000 + LOST_BROKER_MS)
+    finished(table.connection_closed(1))
+    finished(table.expire(5_000))
+    finished(table.expire(5_000 + LOST_BROKER_MS))
     assert set(lost(table)) == {"a"}
-    table.expire(5_001 + LOST_BROKER_MS)
+    finished(table.expire(5_001 + LOST_BROKER_MS))
     assert lost(table) == {}
 
 
@@ -188,7 +199,7 @@ def test_a_name_that_keeps_a_slave_is_not_among_the_lost_names() -> None:
     table = RouteTable()
     register(table, broker("a"), connection=1)
     register(table, broker("a", broker_id=1), connection=2)
-    table.connection_closed(1)
+    finished(table.connection_closed(1))
     assert lost(table) == {}
     assert table.members("a") == {1: "a1:10911"}
 
@@ -197,7 +208,7 @@ def test_several_brokers_of_one_connection_go_with_it() -> None:
     table = RouteTable()
     register(table, broker("a"))
     register(table, broker("b"))
-    assert len(table.connection_closed(1)) == 2
+    assert len(finished(table.connection_closed(1))) == 2
     assert (table.broker_count, table.topic_count) == (0, 0)
 
 
@@ -205,11 +216,11 @@ def test_unregistering_leaves_the_other_broker_s_topics() -> None:
     table = RouteTable()
     register(table, broker("a"), body("orders", "mine"))
     register(table, broker("b"), body("orders", "yours"), connection=2)
-    assert table.unregister(cluster="c", broker_name="a", address="a0:10911")
-    assert not table.unregister(cluster="c", broker_name="a", address="a0:10911")
+    assert finished(table.unregister(cluster="c", broker_name="a", address="a0:10911"))
+    assert not finished(table.unregister(cluster="c", broker_name="a", address="a0:10911"))
     assert set(table.topics()) == {"orders", "yours"}
     assert set(addresses(table)) == {"b"}
-    assert table.connection_closed(1) == []
+    assert finished(table.connection_closed(1)) == []
 
 
 def test_a_slave_learns_its_master_and_does_not_speak_for_topics() -> None:
@@ -238,15 +249,15 @@ def test_of_two_masters_the_later_state_stays() -> None:
     assert register(table, broker(address="old:1"), body(state=1), connection=3) == Registered(), "told nothing"
     assert table.members("a") == {0: "new:1"}
     assert table.version_of("c", "old:1") is None
-    assert table.connection_closed(1) == []
-    assert table.connection_closed(3) == []
+    assert finished(table.connection_closed(1)) == []
+    assert finished(table.connection_closed(3)) == []
 
 
 def test_an_acting_master_may_be_read_alone() -> None:
     table = RouteTable(support_acting_master=True)
     register(table, broker("a", acting=True))
     register(table, broker("a", broker_id=2, acting=True), connection=2)
-    table.connection_closed(1)
+    finished(table.connection_closed(1))
     assert perms(table) == {"a": 4}
     assert addresses(table) == {"a": {0: "a2:10911"}}, "shown as the master"
     register(table, broker("a", broker_id=2, acting=True), body(counter=2), connection=2)
@@ -262,19 +273,19 @@ def test_an_address_belongs_to_one_name_and_a_name_to_one_cluster() -> None:
     assert set(addresses(table)) == {"b"}
     with pytest.raises(InvalidArgument, match="cluster c"):
         register(table, broker("b", cluster="other"))
-    assert table.connection_closed(1) == []
-    assert table.connection_closed(2) == [("c", "h:1")]
+    assert finished(table.connection_closed(1)) == []
+    assert finished(table.connection_closed(2)) == [("c", "h:1")]
 
 
 def test_write_permission_of_a_broker() -> None:
     table = RouteTable()
     register(table, what=body("orders", "bills", perm=7))
     register(table, broker("b"))
-    assert table.wipe_write_perm("a") == 2
+    assert finished(table.wipe_write_perm("a")) == 2
     assert perms(table) == {"a": 5, "b": 6}
-    assert table.add_write_perm("a") == 2
+    assert finished(table.add_write_perm("a")) == 2
     assert perms(table) == {"a": 6, "b": 6}, "upstream's: readable and writable and no more"
-    assert table.wipe_write_perm("nobody") == 0
+    assert finished(table.wipe_write_perm("nobody")) == 0
 
 
 def test_topics_made_and_deleted_by_request() -> None:
@@ -292,8 +303,8 @@ def test_topics_made_and_deleted_by_request() -> None:
     table.delete_topic("bills")
     table.delete_topic("bills")
     assert table.topics() == ("made",)
-    assert table.topics_of_cluster("c") == ("made",)
-    assert table.topics_of_cluster("nowhere") == ()
+    assert finished(table.topics_of_cluster("c")) == ("made",)
+    assert finished(table.topics_of_cluster("nowhere")) == ()
 
 
 def test_lists_of_the_system_and_of_units() -> None:
@@ -304,9 +315,9 @@ def test_lists_of_the_system_and_of_units() -> None:
     wrapper = TopicConfigAndMappingSerializeWrapper(topics=configs)
     register(table, what=RegisterBrokerBody(wrapper=wrapper))
     assert table.system_topics() == (("c", "a"), "a0:10911")
-    assert table.unit_topics() == ("unit", "both")
-    assert table.unit_subscribed_topics() == ("subscribed", "both")
-    assert table.unit_subscribed_plain_topics() == ("subscribed",)
+    assert finished(table.unit_topics()) == ("unit", "both")
+    assert finished(table.unit_subscribed_topics()) == ("subscribed", "both")
+    assert finished(table.unit_subscribed_plain_topics()) == ("subscribed",)
 
 
 def test_static_topics_and_filter_servers_are_handed_on() -> None:
@@ -319,7 +330,7 @@ def test_static_topics_and_filter_servers_are_handed_on() -> None:
     assert route.queue_mappings == {"a": mapping}
     assert route.filter_servers == {"a0:10911": ("f:1",)}
     assert route.order_topic_conf == "a:4"
-    table.connection_closed(1)
+    finished(table.connection_closed(1))
     register(table)
     again = table.route("orders")
     assert again is not None
@@ -347,7 +358,7 @@ def test_limits_refuse_and_change_nothing() -> None:
 
 
 def check_invariant(table: RouteTable) -> None:
-    info = table.cluster_info()
+    info = finished(table.cluster_info())
     assert set(info.brokers) == {name for names in info.clusters.values() for name in names}
     assert all(each.broker_addresses for each in info.brokers.values())
     alive = [(each.cluster, address) for each in info.brokers.values() for address in each.broker_addresses.values()]
@@ -374,13 +385,73 @@ def test_whatever_happens_the_tables_agree() -> None:
                 with suppress(InvalidArgument):
                     register(table, which, what, connection=rng.randrange(5), now_ms=now_ms)
             case 3:
-                table.unregister(cluster=rng.choice("cd"), broker_name=name, address=address)
+                finished(table.unregister(cluster=rng.choice("cd"), broker_name=name, address=address))
             case 4:
-                table.connection_closed(rng.randrange(5))
+                finished(table.connection_closed(rng.randrange(5)))
             case _:
-                table.expire(now_ms)
+                finished(table.expire(now_ms))
         check_invariant(table)
     for connection in range(5):
-        table.connection_closed(connection)
+        finished(table.connection_closed(connection))
     assert (table.broker_count, table.topic_count) == (0, 0)
-    assert table.cluster_info().clusters == {}
+    assert finished(table.cluster_info()).clusters == {}
+
+
+MANY = tuple(f"t{number}" for number in range(5_000))
+
+
+def sizes(table: RouteTable, steps: Steps[object]) -> list[int]:
+    """Run the steps; return the number of topics behind each."""
+    counts = [table.topic_count]
+    while True:
+        try:
+            next(steps)
+        except StopIteration:
+            return [*counts, table.topic_count]
+        counts.append(table.topic_count)
+
+
+def largest_step(counts: list[int]) -> int:
+    return max(abs(after - before) for before, after in itertools.pairwise(counts))
+
+
+def test_very_many_topics_come_and_go_in_steps() -> None:
+    table = RouteTable()
+    counts = sizes(table, table.register(broker(), body(*MANY), connection=1, now_ms=0))
+    assert (counts[0], counts[-1]) == (0, len(MANY))
+    assert largest_step(counts) <= STEP_TOPICS
+    finished(table.register(broker("b"), body(*MANY), connection=2, now_ms=0))
+    for change in (table.wipe_write_perm("a"), table.add_write_perm("a"), table.topics_of_cluster("c")):
+        assert len(sizes(table, change)) > 2, "it has no pause"
+    finished(table.unregister(cluster="c", broker_name="b", address="b0:10911"))
+    assert table.topic_count == len(MANY)
+    counts = sizes(table, table.unregister(cluster="c", broker_name="a", address="a0:10911"))
+    assert counts[-1] == 0
+    assert largest_step(counts) <= STEP_TOPICS
+    check_invariant(table)
+
+
+def test_routes_name_no_broker_that_is_going() -> None:
+    table = RouteTable()
+    register(table, what=body(*MANY))
+    register(table, broker("b"), what=body(*MANY), connection=2)
+    going = table.unregister(cluster="c", broker_name="a", address="a0:10911")
+    next(going)
+    for topic in (MANY[0], MANY[-1]):
+        assert addresses(table, topic) == {"b": {0: "b0:10911"}}
+        assert perms(table, topic) == {"b": 6}
+    table.delete_topic(MANY[-1])
+    finished(going)
+    assert table.topic_count == len(MANY) - 1
+    check_invariant(table)
+
+
+def test_a_connection_that_closes_during_its_registration_takes_all_topics_along() -> None:
+    table = RouteTable()
+    coming = table.register(broker(), body(*MANY), connection=7, now_ms=0)
+    while table.topic_count == 0:
+        next(coming)
+    finished(coming)
+    assert finished(table.connection_closed(7)) == [("c", "a0:10911")]
+    assert table.topic_count == 0
+    check_invariant(table)
