@@ -348,6 +348,15 @@ cmq_status cmq_follow_acknowledged(cmq_fs *fs, const char *root, int64_t *end_ou
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
+bool cmq_follow_is_of_this_boot(const cmq_follow *follow)
+{
+    cmq_file_info info;
+    const page_writer *writer = &follow->page->writer;
+    return atomic_load_explicit(&follow->page->head.generation, memory_order_acquire) != 0 &&
+           writer_is_known(follow->page) && is_this_boot(writer->boot_id) &&
+           cmq_file_info_of(follow->file, &info) == CMQ_OK && info.inode == writer->inode;
+}
+
 cmq_status cmq_follow_forget(cmq_fs *fs, const char *root)
 {
     cmq_follow follow = {.mode = CMQ_FOLLOW_POLLS};

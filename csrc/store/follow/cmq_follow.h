@@ -85,6 +85,10 @@ cmq_status CMQ_MUST_CHECK cmq_follow_acknowledged(cmq_fs *fs, const char *root, 
  * page. */
 cmq_status CMQ_MUST_CHECK cmq_follow_forget(cmq_fs *fs, const char *root);
 
+/* any: did a writer of this boot begin the generation that stands in the page? Then what it wrote is in the page cache,
+ * or on disk. Of a copy of the page: no. */
+bool cmq_follow_is_of_this_boot(const cmq_follow *follow);
+
 /* follower: CMQ_ERR_NOT_FOUND when there is no page, or none of this version (then follow as over a foreign writer). */
 cmq_status CMQ_MUST_CHECK cmq_follow_open(cmq_fs *fs, const char *root, cmq_follow **follow_out);
 

@@ -9,9 +9,11 @@
  * last records' keys anew. Such entries are near each other, so a window of what was given last is enough to give each
  * record once.
  *
- * A view whose writer was killed, or recovers, has keys up to the durable point for certain: behind it the log is read.
+ * A view whose writer was killed has keys up to the durable point for certain: behind it the log is read. After a power
+ * loss, and while a writer recovers, the whole index file that holds the point is in doubt: the log is read from that
+ * file's first record on.
  *
- * Memory:  1 KiB per search; in such a view 8 bytes per record behind the point that carries the key.
+ * Memory:  1 KiB per search; in such a view 8 bytes per record of the part read from the log that carries the key.
  * Threads: one at a time per search; any number of searches, beside the writer.
  * Way:     cmq_index -> [cmq_key_search] -> found records
  * Source:  upstream's DefaultMessageStore.queryMessage; spec store 4.5, 8.4.
@@ -90,21 +92,50 @@ static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
 
 /* ---- keys that the index lacks ---- */
 
+/* May entries of before the durable point be out of reach? A power loss may have taken pages of entries behind the
+ * point on which they hang, and a recovery that is under way, or was cut off, changes the file that has the point. A
+ * writer that was killed in this boot leaves its pages whole. */
+static bool may_be_torn(const cmq_store *store, int64_t generation)
+{
+    if (store->source == CMQ_FOLLOW_SOURCE_OPENING || store->source == CMQ_FOLLOW_SOURCE_PAGE) return true;
+    if (generation == 0) return store->left_unclean || store->generation != 0;
+    return store->left_unclean && !cmq_follow_is_of_this_boot(store->follow);
+}
+
+/* The start of the index file that holds `phy`. */
+static int64_t file_begin(const cmq_store *store, int64_t phy)
+{
+    cmq_index_file_info info;
+    int64_t begin = 0;
+    for (uint32_t i = 0; i < cmq_index_files(store->index); i++)
+        if (cmq_index_file_at(store->index, i, &info) == CMQ_OK && info.count > 1 && info.begin_phy <= phy &&
+            info.begin_phy > begin)
+            begin = info.begin_phy;
+    return begin;
+}
+
+/* The last durable point that this view knows. */
+static int64_t point_of(cmq_store *store)
+{
+    cmq_durable_point point;
+    bool found;
+    const int64_t from = store->opening.scanned_from;
+    /* A view that has followed for long: the last writer's, of which this view has seen the log. */
+    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found)
+        return from;
+    return point.log_end > from && point.log_end <= cmq_log_confirmed(store->log) ? point.log_end : from;
+}
+
 /* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or
  * one is recovering and enters those behind the durable point anew. */
 static int64_t index_end(cmq_store *store, int64_t generation)
 {
-    cmq_durable_point point;
-    bool found;
     const int source = store->source;
     if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
     /* else the page is a new writer's, who recovers */
     if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;
-    const int64_t from = store->opening.scanned_from;
-    /* A view that has followed for long: the last writer's point, of which this view has seen the log. */
-    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found)
-        return from;
-    return point.log_end > from && point.log_end <= cmq_log_confirmed(store->log) ? point.log_end : from;
+    const int64_t from = point_of(store);
+    return may_be_torn(store, generation) ? file_begin(store, from) : from;
 }
 
 /* In order of the log, to the view's end. */
