@@ -208,8 +208,9 @@ static cmq_status CMQ_MUST_CHECK skip_lost(cmq_queue *queue, cmq_queue_extension
     ext->written = next_start;
     if (ext->files.first < 0 || queue->set->read_only) return CMQ_OK;
     if (ext->files.end != next_start) return cmq_queue_drop_files(queue, CMQ_FOLDER_EXT, &ext->files);
-    cmq_status status = walk(queue, ext->files.end - file_bytes, &ext->written);
-    return status == CMQ_OK ? cmq_queue_file_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->written, 0) : status;
+    /* Bytes behind the units that can be read stay as they are: readers of other processes use them, and the end mark
+     * that the next unit's write puts there ends the file. */
+    return walk(queue, ext->files.end - file_bytes, &ext->written);
 }
 
 cmq_status cmq_queue_extension_recover(cmq_queue *queue, int64_t last_address)

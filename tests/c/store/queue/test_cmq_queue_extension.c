@@ -262,6 +262,39 @@ static void lost_files_are_unknown_tags(void)
     }
 }
 
+/* Readers of other processes use the remaining files while a writer recovers: what lies behind a damaged unit stays as
+ * it is, and new units go on in the next file. */
+static void recovery_cuts_no_file_that_readers_use(void)
+{
+    static const char *const last = "consumequeue_ext/T/0/00000000000000000500";
+    static const uint8_t damage[2] = {0};
+    const char *root = cmq_test_directory();
+    uint8_t before[EXT_FILE_BYTES], after[EXT_FILE_BYTES];
+    int64_t end;
+    cmq_queues *queues = open_queues(root, true);
+    put(require(queues, "T"), 30);
+    flush(queues, ALL);
+    cmq_queues_destroy(queues);
+    /* the sizes of units 26 and 29, the last */
+    write_file(root, last, EXT_FILE_BYTES, (26 - UNITS_PER_FILE) * 20, damage, sizeof damage);
+    write_file(root, last, EXT_FILE_BYTES, (29 - UNITS_PER_FILE) * 20, damage, sizeof damage);
+    read_file(root, last, 0, before, sizeof before);
+    queues = open_queues(root, true);
+    CHECK_OK(cmq_queues_recover(queues, 0, ALL, ALL, &end));
+    read_file(root, last, 0, after, sizeof after);
+    CHECK(memcmp(before, after, sizeof before) == 0);
+    CHECK_OK(cmq_queues_end_recover(queues));
+    cmq_queue *queue = require(queues, "T");
+    put(queue, 30);
+    flush(queues, ALL);
+    check_units(queue, 30, 60);
+    cmq_queues_destroy(queues);
+    queues = open_queues(root, true);
+    CHECK_OK(cmq_queues_recover(queues, 0, ALL, ALL, &end));
+    check_units(require(queues, "T"), 30, 60);
+    cmq_queues_destroy(queues);
+}
+
 /* The folder of the extension was removed by hand: nobody can know any more, so nothing may be filtered away. */
 static void addresses_without_a_folder_pass(void)
 {
@@ -350,4 +383,5 @@ static void units_flushed_during_a_scan_are_read_anew(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files),
               CMQ_TEST(light_queues_have_none), CMQ_TEST(lost_files_are_unknown_tags),
+              CMQ_TEST(recovery_cuts_no_file_that_readers_use),
               CMQ_TEST(addresses_without_a_folder_pass), CMQ_TEST(units_flushed_during_a_scan_are_read_anew))
