@@ -75,15 +75,26 @@ static cmq_status find_queue(cmq_store *store, cmq_slice topic, int32_t queue_id
                     (int)(topic.bytes < 255 ? topic.bytes : 255), topic.bytes > 0 ? (const char *)topic.data : "");
 }
 
-cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset,
-                                 cmq_found_batch *batch)
+/* In a view: `status` may be of files that a writer has deleted since the last refresh. Is it worth a second look-up,
+ * which finds the topic gone, or the damage again? */
+static bool may_look_again(cmq_store *store, cmq_status *status)
+{
+    if (*status != CMQ_ERR_CORRUPT || !store->options.read_only) return false;
+    const cmq_error error = *cmq_last_error();
+    const cmq_status refreshed = cmq_store_refresh(store);
+    if (refreshed == CMQ_OK) return true;
+    *status = refreshed == CMQ_ERR_CLOSED ? refreshed : cmq_fail_again(&error);
+    return false;
+}
+
+static cmq_status read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset,
+                              cmq_found_batch *batch)
 {
     cmq_queue *queue;
     cmq_unit unit;
     uint32_t count = 0;
     int64_t next;
-    cmq_status status = cmq_store_refresh(store);
-    if (status == CMQ_OK) status = find_queue(store, topic, queue_id, &queue);
+    cmq_status status = find_queue(store, topic, queue_id, &queue);
     if (status != CMQ_OK) return status;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
@@ -114,6 +125,15 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
     found->queue_offset = unit.offset;
     found->count = unit.count;
     return CMQ_OK;
+}
+
+cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset,
+                                 cmq_found_batch *batch)
+{
+    cmq_status status = cmq_store_refresh(store);
+    if (status != CMQ_OK) return status;
+    status = read_offset(store, topic, queue_id, offset, batch);
+    return may_look_again(store, &status) ? read_offset(store, topic, queue_id, offset, batch) : status;
 }
 
 /* ---- time ---- */
@@ -148,13 +168,12 @@ static int compare_time(void *context, const cmq_unit *unit, cmq_status *status_
     return reached ? 1 : -1;
 }
 
-cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,
-                               cmq_boundary boundary, int64_t *offset_out)
+static cmq_status offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary,
+                            int64_t *offset_out)
 {
     *offset_out = -1;
     cmq_queue *queue;
-    cmq_status status = cmq_store_refresh(store);
-    if (status == CMQ_OK) status = find_queue(store, topic, queue_id, &queue);
+    cmq_status status = find_queue(store, topic, queue_id, &queue);
     if (status != CMQ_OK) return status;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
@@ -177,6 +196,15 @@ cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_
     status = cmq_queue_read_back(queue, first, confirmed, &unit, 1, &count, &next);
     if (status == CMQ_OK) *offset_out = count > 0 && unit.offset >= min ? unit.offset : min;
     return status;
+}
+
+cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms,
+                               cmq_boundary boundary, int64_t *offset_out)
+{
+    cmq_status status = cmq_store_refresh(store);
+    if (status != CMQ_OK) return status;
+    status = offset_at(store, topic, queue_id, time_ms, boundary, offset_out);
+    return may_look_again(store, &status) ? offset_at(store, topic, queue_id, time_ms, boundary, offset_out) : status;
 }
 
 cmq_status cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out)

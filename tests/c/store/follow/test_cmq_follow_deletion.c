@@ -240,6 +240,53 @@ static void beside_each_other(void)
     end();
 }
 
+/* ---- between two calls of a look-up ---- */
+
+static cmq_fs_ops overtaken_ops;
+static cmq_fs overtaken = {.ops = &overtaken_ops};
+
+/* The writer deletes the topic when the view opens a file of it. */
+static cmq_status open_overtaken(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out)
+{
+    (void)self;
+    if (writer != NULL && strstr(path, "consumequeue/T/0/") != NULL) {
+        cmq_store *deleting = writer;
+        writer = NULL;
+        CHECK_OK(cmq_store_delete_topic(deleting, kit_slice("T")));
+        CHECK_OK(cmq_store_maintain(deleting, true));
+        kit_close(deleting);
+    }
+    return cmq_fs_posix()->ops->open(cmq_fs_posix(), path, mode, file_out);
+}
+
+static void topic_deleted_during_a_look_up_is_not_found(void)
+{
+    for (int way = 0; way < 2; way++) {
+        start();
+        kit_close(view);
+        overtaken_ops = *cmq_fs_posix()->ops;
+        cmq_store_options options = kit_options(root);
+        options.read_only = true;
+        options.create = false;
+        options.fs = &overtaken;
+        cmq_store *waiting = writer;
+        writer = NULL;
+        overtaken_ops.open = open_overtaken;
+        view = kit_open(&options);
+        writer = waiting;
+        kit_found *found = kit_found_make(1);
+        int64_t offset;
+        const cmq_status status =
+            way == 0 ? cmq_store_read_offset(view, kit_slice("T"), 0, 25, &found->batch)
+                     : cmq_store_offset_at(view, kit_slice("T"), 0, 1, CMQ_BOUNDARY_LOWER, &offset);
+        CHECK_STATUS(status, CMQ_ERR_NOT_FOUND);
+        CHECK(writer == NULL);
+        CHECK_INT(found->batch.count, 0);
+        kit_found_free(found);
+        kit_close(view);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_topic_goes_and_comes_back), CMQ_TEST(noticed_late), CMQ_TEST(a_reader_goes_on),
               CMQ_TEST(expired_queues), CMQ_TEST(deletions_of_before), CMQ_TEST(too_many_to_catch_up),
-              CMQ_TEST(beside_each_other))
+              CMQ_TEST(beside_each_other), CMQ_TEST(topic_deleted_during_a_look_up_is_not_found))
