@@ -1,6 +1,7 @@
 /* cmq_map_guard: see cmq_map_guard.h.
  *
- * Mappings stand in slots of chunks that are never freed; runs of lost pages in one table. The handler reads both
+ * Mappings stand in slots of chunks that are never freed; runs of lost pages in one table. Once that is full, a mapping
+ * keeps the range of its lost pages in its own slot: the pages between count as lost, too. The handler reads both
  * without a lock. A mapping stays while somebody reads it, so a page that faults is one of its own, and replacing it
  * hits nobody else.
  */
@@ -22,6 +23,7 @@
 typedef struct slot {
     _Atomic uintptr_t start, end;
     _Atomic bool writable;
+    _Atomic uintptr_t lost_from, lost_end;   /* lost_from 0: no such range */
 } slot;
 
 typedef struct chunk {
@@ -37,6 +39,7 @@ typedef struct run {
 _Atomic uint32_t cmq_map_guard_runs;
 static chunk first_chunk;
 static run runs[RUNS_MAX];
+static _Atomic bool slots_lose;   /* a slot had a range of lost pages once */
 static _Atomic uintptr_t page_bytes;
 
 /* The handler before ours, in two places that take turns: a signal may come while a new one is noted. */
@@ -46,7 +49,16 @@ static _Atomic bool installing;
 
 /* ---- lost pages ---- */
 
-static void lose_page(uintptr_t page, uintptr_t step, const slot *in)
+/* The end first: a range with a start is whole. */
+static void lose_in_slot(uintptr_t page, uintptr_t step, slot *in)
+{
+    uintptr_t from = atomic_load(&in->lost_from), end = atomic_load(&in->lost_end);
+    while (page + step > end && !atomic_compare_exchange_weak(&in->lost_end, &end, page + step)) continue;
+    while ((from == 0 || page < from) && !atomic_compare_exchange_weak(&in->lost_from, &from, page)) continue;
+    atomic_store(&slots_lose, true);
+}
+
+static void lose_page(uintptr_t page, uintptr_t step, slot *in)
 {
     const uintptr_t start = atomic_load(&in->start);
     for (uint32_t i = 0, count = atomic_load(&cmq_map_guard_runs); i < count; i++) {
@@ -72,7 +84,18 @@ static void lose_page(uintptr_t page, uintptr_t step, const slot *in)
         while (page + step > end && !atomic_compare_exchange_weak(&runs[i].end, &end, page + step)) continue;
         return;
     }
-    abort();   /* a thousand mappings with lost pages: the table is full */
+    lose_in_slot(page, step, in);
+}
+
+static bool search_slots(uintptr_t from, uintptr_t end)
+{
+    for (const chunk *of = &first_chunk; of != NULL; of = atomic_load(&of->next)) {
+        for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
+            const uintptr_t start = atomic_load(&of->slots[i].lost_from);
+            if (start != 0 && start < end && atomic_load(&of->slots[i].lost_end) > from) return true;
+        }
+    }
+    return false;
 }
 
 bool cmq_map_guard_search(const void *address, size_t bytes)
@@ -82,7 +105,7 @@ bool cmq_map_guard_search(const void *address, size_t bytes)
         const uintptr_t start = atomic_load(&runs[i].start);
         if (start > SLOT_TAKEN && start < end && atomic_load(&runs[i].end) > from) return true;
     }
-    return false;
+    return atomic_load(&slots_lose) && search_slots(from, end);
 }
 
 cmq_status cmq_map_guard_check(const void *address, size_t bytes, int64_t physical_offset)
@@ -105,9 +128,9 @@ static void forget_pages(uintptr_t from, uintptr_t end)
 
 /* ---- the handler ---- */
 
-static const slot *slot_of(uintptr_t address)
+static slot *slot_of(uintptr_t address)
 {
-    for (const chunk *of = &first_chunk; of != NULL; of = atomic_load(&of->next)) {
+    for (chunk *of = &first_chunk; of != NULL; of = atomic_load(&of->next)) {
         for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
             const uintptr_t start = atomic_load(&of->slots[i].start);
             if (start > SLOT_TAKEN && start <= address && address < atomic_load(&of->slots[i].end))
@@ -131,7 +154,7 @@ static bool is_write(const void *context)
 
 static bool replace_page(uintptr_t address, const void *context)
 {
-    const slot *in = slot_of(address);
+    slot *in = slot_of(address);
     if (in == NULL || (atomic_load(&in->writable) && is_write(context))) return false;
     const uintptr_t step = atomic_load(&page_bytes), page = address - address % step;
     lose_page(page, step, in);   /* before the zeros can be read */
@@ -229,6 +252,8 @@ void cmq_map_guard_remove(const void *address, size_t bytes)
     for (chunk *of = &first_chunk; of != NULL; of = atomic_load(&of->next)) {
         for (uint32_t i = 0; i < CHUNK_SLOTS; i++) {
             if (atomic_load_explicit(&of->slots[i].start, memory_order_relaxed) != start) continue;
+            atomic_store(&of->slots[i].lost_from, 0);
+            atomic_store(&of->slots[i].lost_end, 0);
             atomic_store(&of->slots[i].start, SLOT_FREE);
             if (cmq_map_guard_any()) forget_pages(start, end);
             return;

@@ -202,6 +202,30 @@ static void guards_survive_thousands_of_mappings(void)
     unmap(&of);
 }
 
+/* More mappings with lost pages than the table has entries, as on a disk that went away. */
+static void thousands_of_mappings_lose_pages(void)
+{
+    enum { MAPPINGS = 1100 };
+    static uint8_t *at[MAPPINGS];
+    mapping of = map("gone", false);
+    for (int i = 0; i < MAPPINGS; i++) CHECK_OK(cmq_file_map(of.file, 0, PAGES * page, false, &at[i]));
+    CHECK_OK(cmq_file_resize(of.file, page));
+    for (int i = 0; i < MAPPINGS; i++) {
+        CHECK_INT(((const volatile uint8_t *)at[i])[3 * page], 0);
+        CHECK_INT(((const volatile uint8_t *)at[i])[5 * page], 0);
+    }
+    for (int i = 0; i < MAPPINGS; i++) {
+        CHECK(cmq_map_guard_is_lost(at[i] + 3 * page, 1));
+        CHECK(cmq_map_guard_is_lost(at[i] + 5 * page, page));
+        CHECK(!cmq_map_guard_is_lost(at[i], page));
+        CHECK(!cmq_map_guard_is_lost(at[i] + 6 * page, page));
+    }
+    for (int i = 0; i < MAPPINGS; i++) cmq_file_unmap(of.file, at[i], PAGES * page);
+    for (int i = 0; i < MAPPINGS; i++) CHECK(!cmq_map_guard_is_lost(at[i], PAGES * page));
+    unmap(&of);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(lost_pages_read_as_zeros_and_are_known), CMQ_TEST(unmapped_range_forgets_its_lost_pages),
               CMQ_TEST(readers_on_many_threads_lose_the_same_pages), CMQ_TEST(stores_into_lost_pages_end_the_process),
-              CMQ_TEST(foreign_faults_go_to_the_handler_before), CMQ_TEST(guards_survive_thousands_of_mappings))
+              CMQ_TEST(foreign_faults_go_to_the_handler_before), CMQ_TEST(guards_survive_thousands_of_mappings),
+              CMQ_TEST(thousands_of_mappings_lose_pages))
