@@ -177,11 +177,11 @@ cdef class _Arrival:
     def __call__(self, _):
         from asyncio import _get_running_loop
         if _get_running_loop() is self._loop:
-            self.tell()
+            self.notify()
         else:
-            self._loop.call_soon_threadsafe(self.tell)
+            self._loop.call_soon_threadsafe(self.notify)
 
-    def tell(self):
+    def notify(self):
         if not self._arrived.done():
             self._arrived.set_result(None)
 

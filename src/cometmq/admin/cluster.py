@@ -76,9 +76,9 @@ class ClusterOperations:
         found = {}
         for broker, call, answer in (yield from self._servers.ask_brokers(brokers, command)):
             # Code 1: nothing was counted there.
-            told = accepted(call, answer, ResponseCode.SYSTEM_ERROR)
-            if told.code == ResponseCode.SUCCESS:
-                found[broker.broker_name] = BrokerStatsData.from_json(told.body)
+            reply = accepted(call, answer, ResponseCode.SYSTEM_ERROR)
+            if reply.code == ResponseCode.SUCCESS:
+                found[broker.broker_name] = BrokerStatsData.from_json(reply.body)
         return found
 
     # --- Settings -----------------------------------------------------------------------------------------------------
@@ -90,8 +90,8 @@ class ClusterOperations:
             NotFound: there is no such broker.
         """
         brokers = yield from self._servers.brokers(broker_name=broker_name)
-        told = yield from self._servers.tell_brokers(brokers, request(RequestCode.GET_BROKER_CONFIG))
-        return {broker.broker_name: dict(sorted(parse_properties(answer.body).items())) for broker, answer in told}
+        answers = yield from self._servers.invoke_brokers(brokers, request(RequestCode.GET_BROKER_CONFIG))
+        return {broker.broker_name: dict(sorted(parse_properties(answer.body).items())) for broker, answer in answers}
 
     def set_broker_config(
         self, settings: Mapping[str, str], *, broker_name: str | None = None
@@ -111,7 +111,7 @@ class ClusterOperations:
         """
         body = _properties(settings)
         brokers = yield from self._servers.brokers(broker_name=broker_name)
-        yield from self._servers.tell_brokers(brokers, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+        yield from self._servers.invoke_brokers(brokers, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
         return brokers
 
     def namesrv_config(self) -> Operation[Mapping[str, str]]:
@@ -126,7 +126,7 @@ class ClusterOperations:
             InvalidArgument: nothing to change, or a text that no settings file can hold.
             BrokerError: a setting that may not be changed so (code 16).
         """
-        yield from self._servers.tell_namesrv(request(RequestCode.UPDATE_NAMESRV_CONFIG, body=_properties(settings)))
+        yield from self._servers.invoke_namesrv(request(RequestCode.UPDATE_NAMESRV_CONFIG, body=_properties(settings)))
 
     # --- Write permission ---------------------------------------------------------------------------------------------
 
@@ -136,10 +136,10 @@ class ClusterOperations:
         Returns:
             How many topics that concerns, at one of them.
         """
-        told = yield from self._servers.tell_namesrv(
+        answers = yield from self._servers.invoke_namesrv(
             request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName=broker_name)
         )
-        return Members(told[0].fields).required_int32("wipeTopicCount")
+        return Members(answers[0].fields).required_int32("wipeTopicCount")
 
     def add_write_perm(self, broker_name: str) -> Operation[int]:
         """Take :meth:`wipe_write_perm` back.
@@ -147,10 +147,10 @@ class ClusterOperations:
         Returns:
             How many topics that concerns, at one of the name servers.
         """
-        told = yield from self._servers.tell_namesrv(
+        answers = yield from self._servers.invoke_namesrv(
             request(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName=broker_name)
         )
-        return Members(told[0].fields).required_int32("addTopicCount")
+        return Members(answers[0].fields).required_int32("addTopicCount")
 
     # --- Key-value store ----------------------------------------------------------------------------------------------
 
@@ -163,13 +163,13 @@ class ClusterOperations:
 
     def kv_put(self, namespace: str, key: str, value: str) -> Operation[None]:
         """Set a value at every name server."""
-        yield from self._servers.tell_namesrv(
+        yield from self._servers.invoke_namesrv(
             request(RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value)
         )
 
     def kv_delete(self, namespace: str, key: str) -> Operation[None]:
         """Delete a value at every name server; fine where it is not there."""
-        yield from self._servers.tell_namesrv(request(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key=key))
+        yield from self._servers.invoke_namesrv(request(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key=key))
 
     def kv_list(self, namespace: str) -> Operation[Mapping[str, str]]:
         """Return all values of a namespace, by key."""

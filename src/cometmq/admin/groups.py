@@ -106,11 +106,11 @@ class GroupOperations:
             system: RocketMQ's own, too.
         """
         brokers = yield from self._servers.brokers(cluster=cluster)
-        told = yield from self._servers.tell_brokers(
+        answers = yield from self._servers.invoke_brokers(
             brokers, request(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
         )
         lags: dict[str, GroupLag] = {}
-        for _, answer in told:
+        for _, answer in answers:
             for entry in ConsumeStatsList.from_json(answer.body).groups:
                 for group, topics in entry.items():
                     if not system and _is_own(group):
@@ -151,10 +151,10 @@ class GroupOperations:
         for broker, call, answer in (
             yield from self._servers.ask_brokers(brokers, request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
         ):
-            told = accepted(call, answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-            if told.code != ResponseCode.SUCCESS:
+            reply = accepted(call, answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            if reply.code != ResponseCode.SUCCESS:
                 continue
-            for topic, modes in MessageRequestModeSerializeWrapper.from_json(told.body).modes.items():
+            for topic, modes in MessageRequestModeSerializeWrapper.from_json(reply.body).modes.items():
                 if group in modes:
                     mode = ConsumeMode(
                         topic=topic,
@@ -180,9 +180,9 @@ class GroupOperations:
         queues: list[QueueInFlight] = []
         revives: dict[str, ReviveState] = {}
         for broker, call, answer in (yield from self._servers.ask_brokers(brokers, command)):
-            told = accepted(call, answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-            if told.code == ResponseCode.SUCCESS:
-                body = GroupInFlightBody.from_json(told.body)
+            reply = accepted(call, answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            if reply.code == ResponseCode.SUCCESS:
+                body = GroupInFlightBody.from_json(reply.body)
                 queues += _queues_in_flight(broker, body)
                 revives[broker.broker_name] = ReviveState(lag_ms=body.revive_lag_ms, unread=body.revive_unread)
         progress = yield from self._offsets.progress(group)
@@ -227,10 +227,10 @@ class GroupOperations:
         found: ConsumerConnection | None = None
         connections: dict[str, Connection] = {}
         for _, call, answer in (yield from self._servers.ask_brokers(brokers, command)):
-            told = accepted(call, answer, ResponseCode.CONSUMER_NOT_ONLINE)
-            if told.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            reply = accepted(call, answer, ResponseCode.CONSUMER_NOT_ONLINE)
+            if reply.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 continue
-            found = ConsumerConnection.from_json(told.body)
+            found = ConsumerConnection.from_json(reply.body)
             for connection in found.connections:
                 connections.setdefault(connection.client_id, connection)
         if found is None:
@@ -279,8 +279,8 @@ class GroupOperations:
         brokers = yield from self._servers.brokers()
         found: dict[str, dict[str, ProducerInfo | Connection]] = {}
         if group is None:
-            told = yield from self._servers.tell_brokers(brokers, request(RequestCode.GET_ALL_PRODUCER_INFO))
-            for _, answer in told:
+            answers = yield from self._servers.invoke_brokers(brokers, request(RequestCode.GET_ALL_PRODUCER_INFO))
+            for _, answer in answers:
                 for name, producers in ProducerTableInfo.from_json(answer.body).groups.items():
                     found.setdefault(name, {}).update({producer.client_id: producer for producer in producers})
         else:
@@ -406,7 +406,7 @@ class GroupOperations:
                 "at least -1, and retry queues 0 to 65535"
             )
         body = encode(config.encode(), layout=Layout.COMPACT)
-        yield from self._servers.tell_brokers(
+        yield from self._servers.invoke_brokers(
             [broker], request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         )
 
@@ -458,7 +458,7 @@ class GroupOperations:
         body = SetMessageRequestModeRequestBody(
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=pop_share_queue_num
         )
-        yield from self._servers.tell_brokers(
+        yield from self._servers.invoke_brokers(
             brokers, request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.to_json())
         )
         return brokers
@@ -491,13 +491,13 @@ class GroupOperations:
             had = [broker for broker in brokers if broker.broker_name in left]
         if not had:
             raise NotFound(f"no broker has a group {group}: check the name; cometmq group list shows all")
-        yield from self._servers.tell_brokers(
+        yield from self._servers.invoke_brokers(
             had, request(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset=clean_offsets)
         )
         for topic in [retry_topic(group), dead_letter_topic(group)] if delete_topics else []:
-            yield from self._servers.tell_brokers(had, request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
+            yield from self._servers.invoke_brokers(had, request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
             if not self._servers.is_direct:
-                yield from self._servers.tell_namesrv(request(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic))
+                yield from self._servers.invoke_namesrv(request(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic))
         return tuple(had)
 
 

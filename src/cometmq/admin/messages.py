@@ -113,8 +113,8 @@ class MessageOperations:
         brokers = [part.broker for part in route.parts]
         found: list[Message] = []
         for _, call, answer in (yield from self._servers.ask_brokers(brokers, command, timeout_ms=_QUERY_TIMEOUT_MS)):
-            told = accepted(call, answer, ResponseCode.QUERY_NOT_FOUND)
-            found += decode_messages(told.body)
+            reply = accepted(call, answer, ResponseCode.QUERY_NOT_FOUND)
+            found += decode_messages(reply.body)
         return sorted(found, key=lambda message: (message.store_timestamp_ms, message.physical_offset))
 
     def at(self, topic: str, queue_id: int, queue_offset: int, *, broker_name: str | None = None) -> Operation[Message]:
@@ -206,8 +206,8 @@ class MessageOperations:
                 boundaryType="LOWER",
             )
         last = request(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=queue_id, committed=True)
-        told = yield from ask_all(self._servers.call(part.broker.address, one) for one in (first, last))
-        begin, end = (Members(accepted(call, answer).fields).required_int64("offset") for call, answer in told)
+        answers = yield from ask_all(self._servers.call(part.broker.address, one) for one in (first, last))
+        begin, end = (Members(accepted(call, answer).fields).required_int64("offset") for call, answer in answers)
         return max(begin, start if start is not None else begin), end
 
     def _pull_until(

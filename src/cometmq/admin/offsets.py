@@ -44,7 +44,7 @@ class OffsetOperations:
             topic: only this topic.
         """
         brokers, lost = yield from self._servers.brokers_and_lost()
-        answers = yield from self._servers.tell_brokers(
+        answers = yield from self._servers.invoke_brokers(
             brokers, request(RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic=topic)
         )
         queues = []
@@ -97,14 +97,14 @@ class OffsetOperations:
         route = yield from self._servers.route(topic)
         places = _queues(route, broker_name, queue_id)
         asked = [self._offset_call(topic, broker, queue, timestamp_ms) for broker, queue in places]
-        told = yield from ask_all(asked)
+        answers = yield from ask_all(asked)
         return tuple(
             QueueOffset(
                 broker_name=broker.broker_name,
                 queue_id=queue,
                 offset=Members(accepted(call, answer).fields).required_int64("offset"),
             )
-            for (broker, queue), (call, answer) in zip(places, told, strict=True)
+            for (broker, queue), (call, answer) in zip(places, answers, strict=True)
         )
 
     def _offset_call(self, topic: str, broker: BrokerRef, queue_id: int, timestamp_ms: int) -> Call:

@@ -373,9 +373,11 @@ class SendState:
         offset = members.required_int64("queueOffset")
         message_ids = members.required("msgId")
         # A topic of inner batches has one id for all.
-        told = message_ids.count(",") + 1
-        if count > 1 and told not in (1, count):
-            raise MalformedCommand(f"{batch.call.address} acknowledged {told} messages of {count}", member="msgId")
+        acknowledged = message_ids.count(",") + 1
+        if count > 1 and acknowledged not in (1, count):
+            raise MalformedCommand(
+                f"{batch.call.address} acknowledged {acknowledged} messages of {count}", member="msgId"
+            )
         self._messages += count
         self._body_bytes += sum(len(message.body) for message in batch.messages)
         self._not_durable += count if status is not SendStatus.SEND_OK else 0

@@ -150,15 +150,15 @@ class Servers:
         kind = ConnectionLost if isinstance(troubles[-1], ConnectionLost) else RequestTimeout
         raise kind("; ".join(error.message for error in troubles)) from troubles[-1].__cause__
 
-    def tell_namesrv(self, command: Command, *codes: int) -> Operation[list[Command]]:
+    def invoke_namesrv(self, command: Command, *codes: int) -> Operation[list[Command]]:
         """Change something at every name server; all get the request before the first refusal is raised.
 
         Raises:
             InvalidArgument, BrokerError, ConnectionLost, RequestTimeout: as :meth:`ask_namesrv`; some of them may have
                 made the change.
         """
-        told = yield from ask_all(self.call(address, command) for address in sorted(self._needed_namesrv()))
-        return [accepted(call, answer, *codes) for call, answer in told]
+        answers = yield from ask_all(self.call(address, command) for address in sorted(self._needed_namesrv()))
+        return [accepted(call, answer, *codes) for call, answer in answers]
 
     # --- Brokers ------------------------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class Servers:
         answers = yield from ask_all(self.call(broker.address, command, timeout_ms=timeout_ms) for broker in asked)
         return [(broker, call, answer) for broker, (call, answer) in zip(asked, answers, strict=True)]
 
-    def tell_brokers(
+    def invoke_brokers(
         self, brokers: Iterable[BrokerRef], command: Command
     ) -> Operation[list[tuple[BrokerRef, Command]]]:
         """Ask several brokers; all must say success. All are asked before the first refusal is raised.
@@ -255,8 +255,8 @@ class Servers:
         Raises:
             BrokerError, ConnectionLost, RequestTimeout: of the first that did not; the others may have done it.
         """
-        told = yield from self.ask_brokers(brokers, command)
-        return [(broker, accepted(call, answer)) for broker, call, answer in told]
+        answers = yield from self.ask_brokers(brokers, command)
+        return [(broker, accepted(call, answer)) for broker, call, answer in answers]
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class TopicOperations:
             BrokerError: there is no such topic (code 17).
         """
         route = yield from self._servers.route(topic)
-        told = yield from self._servers.tell_brokers(
+        answers = yield from self._servers.invoke_brokers(
             (part.broker for part in route.parts), request(RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
         )
         return tuple(
@@ -140,7 +140,7 @@ class TopicOperations:
                     max_offset=offset.max_offset,
                     last_store_timestamp_ms=offset.last_update_timestamp_ms,
                 )
-                for broker, answer in told
+                for broker, answer in answers
                 for queue, offset in TopicStatsTable.from_json(answer.body).offsets.items()
             )
         )
@@ -152,11 +152,11 @@ class TopicOperations:
             BrokerError: there is no such topic (code 17).
         """
         route = yield from self._servers.route(topic)
-        told = yield from self._servers.tell_brokers(
+        answers = yield from self._servers.invoke_brokers(
             (part.broker for part in route.parts), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
         )
         # Nothing and an empty list are the same here.
-        names = {name for _, answer in told if answer.body for name in GroupList.from_json(answer.body).groups}
+        names = {name for _, answer in answers if answer.body for name in GroupList.from_json(answer.body).groups}
         return tuple(sorted(names))
 
     # --- Changing -----------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class TopicOperations:
         )
         changes = {f"+{name}": value for name, value in (attributes or {}).items()}
         command = _change(_checked(config), changes)
-        yield from self._servers.tell_brokers(brokers, command)
+        yield from self._servers.invoke_brokers(brokers, command)
         if order:
             yield from self.set_order(topic, ";".join(f"{one.broker_name}:{queues}" for one in brokers))
         return brokers
@@ -263,7 +263,7 @@ class TopicOperations:
                     perm=config.perm if perm is None else perm,
                 )
             )
-            yield from self._servers.tell_brokers([broker], _change(changed, changes))
+            yield from self._servers.invoke_brokers([broker], _change(changed, changes))
             now[broker.broker_name] = (yield from self._servers.topic_config(broker, topic)) or changed
         return now
 
@@ -294,9 +294,9 @@ class TopicOperations:
         brokers = tuple(part.broker for part in route.parts if cluster is None or part.broker.cluster == cluster)
         if not brokers:
             raise no_topic(topic, f"cluster {cluster}")
-        yield from self._servers.tell_brokers(brokers, request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
+        yield from self._servers.invoke_brokers(brokers, request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
         if not self._servers.is_direct:
-            yield from self._servers.tell_namesrv(
+            yield from self._servers.invoke_namesrv(
                 request(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic, clusterName=cluster)
             )
             if route.order_conf and len(brokers) == len(route.parts):
@@ -326,7 +326,7 @@ class TopicOperations:
                 if not broker_name or not (count.isascii() and count.isdigit()):
                     raise InvalidArgument(f"invalid part {part!r} of an order: write broker:queues, joined by ';'")
             command = request(RequestCode.PUT_KV_CONFIG, namespace=ORDER_NAMESPACE, key=topic, value=order_conf)
-        yield from self._servers.tell_namesrv(command)
+        yield from self._servers.invoke_namesrv(command)
 
 
 def check_one_cluster(brokers: Iterable[BrokerRef], cluster: str | None) -> None:

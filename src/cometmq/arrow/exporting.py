@@ -163,7 +163,7 @@ class Exporter:
             bytes_as: the form of bodies.
             part_bytes: size at which a folder's part ends.
             stopped: asked after each batch; True ends the run as early as nothing is lost by it.
-            progress: told of offsets passed, and of how many there are.
+            progress: called with the offsets passed, and how many there are.
         """
         if kind.format.is_text and bytes_as is BytesAs.BINARY:
             raise InvalidArgument(f"{kind.format.value} holds text: give text or base64 for bodies, not binary")

@@ -555,7 +555,7 @@ class ControlPlane:
             stats.follow(f"{kind}_NUMS", key, messages)
             stats.follow(f"{kind}_SIZE", key, size)
         self._log_states(totals)
-        self._tell_undelivered(totals.get("delay_undelivered", 0) + totals.get("timer_undelivered", 0))
+        self._log_undelivered(totals.get("delay_undelivered", 0) + totals.get("timer_undelivered", 0))
         stats.counters = {**totals, "connections_in_groups_now": self._members_now()}
         stats.sample()
         stats.turn_day_at(self._now_ms() // _DAY_MS, totals)
@@ -570,7 +570,7 @@ class ControlPlane:
             log = _log.info if state < _RETRYING else _log.error
             log("background service", extra={"service": what, "state": _STATES.get(state, str(state))})
 
-    def _tell_undelivered(self, count: int) -> None:
+    def _log_undelivered(self, count: int) -> None:
         if count > self._undelivered:
             _log.warning(
                 "delayed messages went to rmq_sys_UNDELIVERED: their topic, its write permission or queue is not there",

@@ -90,9 +90,9 @@ class BrokerGroups:
         if missing:
             self._table.persist()
         for group in self._table.all():
-            self._tell(group)
+            self._pass_on(group)
 
-    def _tell(self, group: SubscriptionGroupConfig) -> None:
+    def _pass_on(self, group: SubscriptionGroupConfig) -> None:
         """Make a stored group known to the loops. One that cannot be is passed over: the others are served."""
         try:
             self._plane.put_group(group)

@@ -70,9 +70,9 @@ class OrderedBatches:
     def start(self) -> None:
         """Give the loops what was written down."""
         for queue in self._info.all():
-            self._tell(queue)
+            self._pass_on(queue)
 
-    def _tell(self, queue: OrderedQueue) -> None:
+    def _pass_on(self, queue: OrderedQueue) -> None:
         """Give the loops one. One that cannot be is passed over: the others count."""
         try:
             self._plane.restore_ordered(queue)

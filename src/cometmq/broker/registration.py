@@ -222,14 +222,14 @@ class Registrar:
         if not self._servers or self._stopping:
             return
         request = self._registrations.of(topics)
-        tasks = [asyncio.ensure_future(server.tell(request)) for server in self._servers]
+        tasks = [asyncio.ensure_future(server.send(request)) for server in self._servers]
         await asyncio.wait(tasks, timeout=self._timing.announce_ms / 1000)
 
     async def announce_all(self) -> None:
         """Announce all topics, after a change that concerns all; returns as :meth:`announce`."""
         if not self._servers or self._stopping:
             return
-        tasks = [asyncio.ensure_future(server.tell(self._registrations.of())) for server in self._servers]
+        tasks = [asyncio.ensure_future(server.send(self._registrations.of())) for server in self._servers]
         await asyncio.wait(tasks, timeout=self._timing.announce_ms / 1000)
 
     # --- Asking
@@ -277,7 +277,7 @@ class _NameServer:
         self._channel: NameServerChannel | None = None
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        self._told_of_failure = False
+        self._failure_logged = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -331,9 +331,9 @@ class _NameServer:
         except _TROUBLE as error:
             self._failed(error)
             return False
-        if self._told_of_failure or first:
+        if self._failure_logged or first:
             _log.info("registered", extra={"name_server": self.address})
-        self._told_of_failure = False
+        self._failure_logged = False
         self.is_registered = True
         return True
 
@@ -354,9 +354,9 @@ class _NameServer:
             _log.error("order of topics not taken", extra={"name_server": self.address, "error": str(error)})
 
     def _failed(self, error: Error) -> None:
-        if not self._told_of_failure:
+        if not self._failure_logged:
             _log.warning("not registered", extra={"name_server": self.address, "error": str(error)})
-        self._told_of_failure = True
+        self._failure_logged = True
         self.is_registered = False
 
     def _lost(self) -> None:
@@ -364,7 +364,7 @@ class _NameServer:
         self.is_registered = False
         self._hurry.set()
 
-    async def tell(self, request: Command) -> None:
+    async def send(self, request: Command) -> None:
         """Send one registration now; where that fails, the next full one comes at once."""
         if not self.is_registered:
             # The next full registration will have it. One that is under way may have been made before.

@@ -136,17 +136,17 @@ class ConsumerRegistry:
         is_first = group is None
         if group is None:
             group = ConsumerGroup(name, consume_type, message_model, consume_from_where)
-        told = (group.consume_type, group.message_model)
+        known = (group.consume_type, group.message_model)
         before = dict(group.subscriptions)
         group.consume_type, group.message_model = consume_type, message_model
         found = _Changes() if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
         # The loops' tables come first: a notified member pulls with the new subscriptions at once.
-        if is_first or found.versions or found.topics or told != (consume_type, message_model):
+        if is_first or found.versions or found.topics or known != (consume_type, message_model):
             try:
                 self._listener.subscriptions_changed(group, end_holds=found.filters or found.topics)
             except Exception:
                 # Kept, it would count as reported, and the next heartbeat would not report it again.
-                group.consume_type, group.message_model = told
+                group.consume_type, group.message_model = known
                 group.subscriptions = before
                 raise
         # A changed client id on the connection replaces the old one, and is not a new member.

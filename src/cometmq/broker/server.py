@@ -110,7 +110,7 @@ class Broker:
         with _reserved_port(config.host, config.port) as port:
             self._port = port
             self.store = undo.enter_context(Store(config.plan(port), read_only=False))
-            self._tell_recovery()
+            self._log_recovery()
             self._plane = plane = NativePlane(self._make_plane(self.store))
             undo.callback(plane.close)
             # Progress is written when no loop can change it any more, and before the loops' tables are freed.
@@ -144,7 +144,7 @@ class Broker:
         self._control.attach(self.server.loop)
         self._on_loop(self._begin())
 
-    def _tell_recovery(self) -> None:
+    def _log_recovery(self) -> None:
         opening = self.store.opening()
         if not opening.was_unclean:
             return

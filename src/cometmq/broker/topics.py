@@ -137,9 +137,9 @@ class BrokerTopics:
         if missing:
             self._table.persist()
         for topic in self._table.all():
-            self._tell(topic)
+            self._pass_on(topic)
 
-    def _tell(self, topic: TopicConfig) -> None:
+    def _pass_on(self, topic: TopicConfig) -> None:
         """Make a stored topic known to the loops. One that cannot be is passed over: the others are served."""
         try:
             self._plane.put_topic(topic)
@@ -210,7 +210,7 @@ class BrokerTopics:
         """
         await self._keep(topics)
         for topic in topics:
-            self._tell(topic)
+            self._pass_on(topic)
 
     async def _make(self, topic: TopicConfig, *, count_max: int | None = None) -> TopicConfig:
         """Make a topic once, however many ask for it at the same time."""

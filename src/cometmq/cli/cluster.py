@@ -75,11 +75,11 @@ def show_status(
     with connected(namesrv, broker) as admin:
         found = admin.cluster.status(cluster=cluster)
     silent = [one for one in found if isinstance(one, tuple)]
-    told = [one for one in found if not isinstance(one, tuple)]
+    reports = [one for one in found if not isinstance(one, tuple)]
     if json:
-        print_json({"brokers": told, "silent": [{"broker": one, "error": str(error)} for one, error in silent]})
+        print_json({"brokers": reports, "silent": [{"broker": one, "error": str(error)} for one, error in silent]})
     elif everything:
-        for status in told:
+        for status in reports:
             typer.echo(f"{safe_text(status.broker.broker_name)} {status.broker.address}")
             print_pairs(status.table.items())
             typer.echo()
@@ -101,7 +101,7 @@ def show_status(
                     ),
                     None if status.disk_used_ratio is None else f"{status.disk_used_ratio:.0%}",
                 ]
-                for status in told
+                for status in reports
             ),
         )
     for one, error in silent:
@@ -251,5 +251,5 @@ def clean(
     if not (queues or log or unused_topics):
         raise typer.BadParameter("specify what to clean: --queues, --log, --unused-topics")
     with connected(namesrv, broker) as admin:
-        told = admin.cluster.clean(queues=queues, log=log, unused_topics=unused_topics, broker_name=broker_name)
-    typer.echo(f"cleaned on {safe_text(', '.join(one.broker_name for one in told))}")
+        reports = admin.cluster.clean(queues=queues, log=log, unused_topics=unused_topics, broker_name=broker_name)
+    typer.echo(f"cleaned on {safe_text(', '.join(one.broker_name for one in reports))}")

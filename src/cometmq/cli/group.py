@@ -253,7 +253,7 @@ def set_consume_mode(
     if share and mode is _Mode.PULL:
         raise typer.BadParameter("--share needs pop: pulling members share no queues")
     with connected(namesrv, broker) as admin:
-        told = admin.groups.set_consume_mode(
+        changed = admin.groups.set_consume_mode(
             group,
             topic,
             MessageRequestMode[mode.name],
@@ -264,10 +264,10 @@ def set_consume_mode(
         members = admin.groups.members(group)
     count = 0 if members is None else len(members.connections)
     if json:
-        shown = {"group": group, "topic": topic, "mode": mode.name, "share": share, "brokers": list(told)}
+        shown = {"group": group, "topic": topic, "mode": mode.name, "share": share, "brokers": list(changed)}
         print_json({**shown, "members": count})
         return
-    at = safe_text(", ".join(one.broker_name for one in told))
+    at = safe_text(", ".join(one.broker_name for one in changed))
     nobody = "" if count else "; no members are connected yet"
     typer.echo(f"group {safe_text(group)} {mode.value}s topic {safe_text(topic)} on {at}{nobody}")
 

@@ -191,7 +191,7 @@ class _Wire:
         is_dead = False
         for on_answer, code, timeout_ms, seems_dead in self.link.expire(now_ms):
             is_dead = is_dead or seems_dead
-            _tell(on_answer, timed_out(self.address, code, timeout_ms))
+            _complete(on_answer, timed_out(self.address, code, timeout_ms))
         if is_dead:
             self.end(f"the connection to {self.address} was closed: nothing came for too long")
         elif now_ms >= self.link.active_ms + self._hub.idle_timeout_ms:
@@ -236,7 +236,7 @@ class _Wire:
                 task.cancel()
         self._hub.forget(self)
         for on_answer in waiting:
-            _tell(on_answer, ConnectionLost(reason))
+            _complete(on_answer, ConnectionLost(reason))
         self._hub.lost(self)
 
 
@@ -244,7 +244,7 @@ def _log_failure(error: Exception) -> None:
     _log.error("an answer could not be handed out", exc_info=error)
 
 
-def _tell(on_answer: _OnAnswer | None, outcome: object) -> None:
+def _complete(on_answer: _OnAnswer | None, outcome: object) -> None:
     """Call the waiter; nothing that it raises gets out."""
     if on_answer is None:
         _log.info("a one-way request was not sent", extra={"reason": str(outcome)})
@@ -400,7 +400,7 @@ class Hub:
                 if link.begin(request, on_answer, timeout_ms):
                     return
             except (LimitReached, InvalidArgument) as error:
-                self._tell_soon(on_answer, error)
+                self._complete_soon(on_answer, error)
                 return
         self._begin_later(address, _Pending(request, on_answer, _now_ms() + timeout_ms, timeout_ms))
 
@@ -411,7 +411,7 @@ class Hub:
             plain = Command.decode(encode_request(request, format=int(self.header_format)))
             command, timeout_ms = self._before(address, plain, timeout_ms)
         except Error as error:
-            self._tell_soon(on_answer, error)
+            self._complete_soon(on_answer, error)
             return
 
         def on_parts(outcome: CommandParts | Error) -> None:
@@ -429,8 +429,8 @@ class Hub:
 
         self._begin(address, command, None if on_answer is None else on_parts, timeout_ms)
 
-    def _tell_soon(self, on_answer: _OnAnswer | None, outcome: Error) -> None:
-        self._soon(_tell, on_answer, outcome)
+    def _complete_soon(self, on_answer: _OnAnswer | None, outcome: Error) -> None:
+        self._soon(_complete, on_answer, outcome)
 
     def _soon(self, function: Callable[..., object], *arguments: Any) -> None:
         try:
@@ -452,7 +452,7 @@ class Hub:
             else:
                 error = self._queue(address, pending)
         if error is not None:
-            self._tell_soon(pending.on_answer, error)
+            self._complete_soon(pending.on_answer, error)
 
     def _queue(self, address: str, pending: _Pending) -> Error | None:
         """Put a request behind those that wait. Called with the lock."""
@@ -495,7 +495,7 @@ class Hub:
             over = [pending for pending in peer.pending if pending.deadline_ms <= now_ms]
             peer.pending[:] = [pending for pending in peer.pending if pending.deadline_ms > now_ms]
         for pending in over:
-            _tell(pending.on_answer, RequestTimeout(f"no connection to {peer.address} was made in time"))
+            _complete(pending.on_answer, RequestTimeout(f"no connection to {peer.address} was made in time"))
         self._watch_peer(peer)
 
     async def _connect_peer(self, peer: _Peer) -> None:
@@ -553,7 +553,7 @@ class Hub:
         if error is not None:
             refused = [(pending, error) for pending in waiting]
         for pending, failure in refused:
-            _tell(pending.on_answer, failure)
+            _complete(pending.on_answer, failure)
 
     def _guarded(self, function: Callable[[str], None], address: str) -> None:
         try:

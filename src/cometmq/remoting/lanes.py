@@ -186,8 +186,8 @@ class Lanes:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="cometmq-lane")
             self._running += 1
-            tell = partial(_call_on, asyncio.get_running_loop(), self._ended, conn, work)
-            self._pool.submit(work.run).add_done_callback(tell)
+            end_on_loop = partial(_call_on, asyncio.get_running_loop(), self._ended, conn, work)
+            self._pool.submit(work.run).add_done_callback(end_on_loop)
 
     def _ended(self, conn: int, work: _Work, ended: Future[Any]) -> None:
         self._running -= 1

@@ -367,7 +367,7 @@ class RemotingServer:
         self.lanes.forget(conn)
         self.store_lanes.forget(conn)
         for callback in self._on_closed:
-            _tell(callback, conn)
+            _call(callback, conn)
 
     def _lose(self, conn: int) -> None:
         for future in self._answers.pop(conn, {}).values():
@@ -451,7 +451,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _tell(callback: Callable[[int], object], conn: int) -> None:
+def _call(callback: Callable[[int], object], conn: int) -> None:
     try:
         callback(conn)
     except Exception:  # noqa: BLE001 - one part's mistake must not keep the news from the others

@@ -46,7 +46,7 @@ class Watchdog:
         self._cpu_ns = cpu_ns
         self._cpu_began_ns = 0
         self._step: tuple[int, int, str] | None = None  # since when, code, peer
-        self._told: tuple[int, int, str] | None = None
+        self._reported: tuple[int, int, str] | None = None
         self._thread_id = 0
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -88,9 +88,9 @@ class Watchdog:
     def look(self) -> None:
         """Log a step that has run for a second, once."""
         step = self._step
-        if step is None or step is self._told or self._now_ns() - step[0] < _STUCK_NS:
+        if step is None or step is self._reported or self._now_ns() - step[0] < _STUCK_NS:
             return
-        self._told = step
+        self._reported = step
         frame = sys._current_frames().get(self._thread_id)
         places = traceback.extract_stack(frame)[-_FRAMES_SHOWN:] if frame is not None else []
         at = " < ".join(f"{place.name} ({place.filename}:{place.lineno})" for place in reversed(places))

@@ -23,8 +23,8 @@ def missing() -> str | None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         return f"{needed}, but none was found: on Debian, apt install openjdk-17-jre-headless"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', told)
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', printed)
     if version is None or int(version[1]) < JAVA_MIN:
-        return f"{needed}; {java} is {told.splitlines()[0] if told else 'something else'}"
+        return f"{needed}; {java} is {printed.splitlines()[0] if printed else 'something else'}"
     return None

@@ -117,11 +117,11 @@ class WireCatalog:
         return self._wire.run(self._search(key, time_ms, ends))
 
     async def _search(self, key: QueueKey, time_ms: int, ends: QueueEnds) -> int:
-        (told,) = await self._wire.admin.offsets.at_time(
+        (place,) = await self._wire.admin.offsets.at_time(
             key.topic, time_ms, broker_name=key.broker, queue_id=key.queue_id
         )
         low, high = ends.min_offset, ends.max_offset
-        probes = [told.offset - 1, told.offset]  # where the broker is right these two show it
+        probes = [place.offset - 1, place.offset]  # where the broker is right these two show it
         while low < high:
             at = probes.pop() if probes else (low + high) // 2
             if not low <= at < high:

@@ -84,13 +84,13 @@ def find_door(options: WriteOptions, *, rows_name_topics: bool) -> Door | None:
         return found
     if options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
         raise OptionError("deliveryGuarantee", f"exactly-once cannot be had: {found}, or give at-least-once")
-    if found not in _told:
-        _told.add(found)
+    if found not in _warned:
+        _warned.add(found)
         _log.warning("rows are written at least once (option deliveryGuarantee): %s", found)
     return None
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 """Reasons that this process has logged: a stream would log its own with each micro-batch."""
 
 

@@ -63,7 +63,7 @@ def _send(options: WriteOptions, schema: WriteSchema, batches: Iterator[pa.Recor
     return Sent(rows, maybe_twice)
 
 
-def _tell(messages: list[WriterCommitMessage | None]) -> None:
+def _warn(messages: list[WriterCommitMessage | None]) -> None:
     maybe_twice = sum(one.maybe_twice for one in messages if isinstance(one, Sent))
     if maybe_twice:
         _log.warning("%d messages may be stored twice: an answer did not come. Twins have one UNIQ_KEY", maybe_twice)
@@ -136,7 +136,7 @@ class WireBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Have staged rows appended, all or, where a done ``jobId`` is run again, none. Sent rows are stored."""
         if self._job.door is None:
-            _tell(messages)
+            _warn(messages)
             return
         options = self._job.options
         files = sorted_files(one.files for one in messages if isinstance(one, Staged))
@@ -192,7 +192,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
         """Have a staged micro-batch appended; one that was appended before is not appended again."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if not staged:
-            _tell(messages)
+            _warn(messages)
             return
         broker, key = staged[0].broker, f"query-{staged[0].query_id}"
         assert broker is not None

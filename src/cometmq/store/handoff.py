@@ -82,7 +82,7 @@ class HandoffApplier:
         self._groups = groups
         self._staged = StagedFolder(folder.root)
         self._applying = threading.Lock()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._unreadable: set[str] = set()
         """Work of other users that this process may not read, as the latest look found it."""
         # Work that still waits, of which the log may hold a part. Guarded by _applying.
@@ -102,7 +102,7 @@ class HandoffApplier:
             done = self._applied_before_a_crash()
             unreadable: set[str] = set()
             while True:
-                passed = self._told | unreadable
+                passed = self._logged | unreadable
                 names = [name for name in self._folder.waiting() if name not in passed][:ROUND_MAX]
                 if not names:
                     self._unreadable = unreadable
@@ -148,7 +148,7 @@ class HandoffApplier:
         """
         kept = self._folder.remove_work(finished)
         for name in kept:
-            self._told.add(name)
+            self._logged.add(name)
             _log.warning(
                 "%s was applied and cannot be removed: its user, or %s, does not let this process",
                 name,
@@ -171,7 +171,7 @@ class HandoffApplier:
         except PermissionError as error:
             self._pass_over(name, error, unreadable)
         except NewerWork as error:
-            self._told.add(name)
+            self._logged.add(name)
             _log.warning("%s: %s; it is left for a writer of that version", name, error)
         except CorruptRecord as error:
             self._reject(name, str(error))
@@ -279,7 +279,7 @@ class HandoffApplier:
             self._folder.end_round()
             return {}
         self._begun = Journal(journal.log_end, left)
-        wanted = {name.rpartition("-")[2] for name in left if name not in self._told}
+        wanted = {name.rpartition("-")[2] for name in left if name not in self._logged}
         if not wanted:
             return {}
         found: dict[str, Counter[int]] = {work_id: Counter() for work_id in wanted}
@@ -372,17 +372,17 @@ class HandoffWatcher(threading.Thread):
         except StoreClosed:
             return False
         except DiskFull as error:
-            failing = self._told_once(logging.WARNING, "handed-off work or progress waits: %s", error)
+            failing = self._logged_once(logging.WARNING, "handed-off work or progress waits: %s", error)
         except StorageError as error:
-            failing = self._told_once(logging.ERROR, "handed-off work or progress cannot be written: %s", error)
+            failing = self._logged_once(logging.ERROR, "handed-off work or progress cannot be written: %s", error)
         except (Error, OSError) as error:
-            failing = self._told_once(logging.ERROR, "handed-off work or progress cannot be written now: %s", error)
+            failing = self._logged_once(logging.ERROR, "handed-off work or progress cannot be written now: %s", error)
         except Exception:  # noqa: BLE001 - no mistake may keep later work and progress from being written
             _log.exception("handed-off work or progress cannot be written now")
         self._failing = failing
         return True
 
-    def _told_once(self, level: int, text: str, error: Exception) -> str:
+    def _logged_once(self, level: int, text: str, error: Exception) -> str:
         """Log a failure, unless the look before failed by the same; return its text."""
         failing = text % error
         if failing != self._failing:

@@ -85,7 +85,7 @@ class TopicBook:
         with self._making:
             self.targets.pop(topic, None)
 
-    def _tell(self, topic: str) -> None:
+    def _notify(self, topic: str) -> None:
         """Notify the listener (a broker that shares the table) of a topic that was made, changed or removed here."""
         if self.listener is not None:
             self.listener(topic)
@@ -139,7 +139,7 @@ class TopicBook:
         queues = max(self._default_queues, self._queue_count_of(topic))
         config = self._topics.get_or_create(topic, queue_nums=queues)
         self._persist_new(topic)
-        self._tell(topic)
+        self._notify(topic)
         return config
 
     def _persist_new(self, topic: str) -> None:
@@ -177,7 +177,7 @@ class TopicBook:
             )
             self._topics.put(config)
             self._persist_new(topic)
-        self._tell(topic)
+        self._notify(topic)
 
     @staticmethod
     def check_new(topic: str, queues: int) -> None:
@@ -203,7 +203,7 @@ class TopicBook:
             self._topics.put(replace(config, read_queue_nums=queues, write_queue_nums=queues))
             self._topics.persist()
             self.targets.pop(topic, None)
-        self._tell(topic)
+        self._notify(topic)
 
     def remove(self, topic: str) -> bool:
         """Remove a topic's entry, durably; False where there was none."""
@@ -211,7 +211,7 @@ class TopicBook:
             self.targets.pop(topic, None)
             removed = self._topics.remove(topic) is not None
             self._topics.persist()
-        self._tell(topic)
+        self._notify(topic)
         return removed
 
 

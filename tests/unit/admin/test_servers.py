@@ -91,7 +91,7 @@ def test_changes_go_to_all_name_servers_before_a_failure_is_reported() -> None:
         return ConnectionLost("gone") if len(asked) == 1 else Command(code=0)
 
     with pytest.raises(ConnectionLost):
-        run_operation(servers.tell_namesrv(ANY), answer)
+        run_operation(servers.invoke_namesrv(ANY), answer)
     assert asked == ["10.0.0.1:9876", "10.0.0.2:9876"]
 
 

@@ -347,7 +347,7 @@ def test_where_rows_go_to_several_brokers(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire_journal, "_told", set())
+    monkeypatch.setattr(wire_journal, "_warned", set())
     with pytest.raises(OptionError, match=f"option deliveryGuarantee: exactly-once cannot be had: .*{text}"):
         batch_writer(two, schema, topic=topic, deliveryGuarantee="exactly-once")
     with caplog.at_level(logging.WARNING, "cometmq.spark"):

@@ -135,7 +135,7 @@ def test_spark_plans_fail_or_warn(damaged: tuple[Path, int], caplog: pytest.LogC
         stream.stop()
 
 
-def test_a_follower_is_told(tmp_path: Path) -> None:
+def test_follower_raises(tmp_path: Path) -> None:
     """Beside the writer, which goes on: the bytes are damaged behind its back."""
     path = tmp_path / "store"
     with cometmq.open(path, flush="sync") as writer, cometmq.open(path, mode="r") as view:

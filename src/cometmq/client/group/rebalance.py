@@ -167,14 +167,14 @@ class Rebalance:
             balanced = await self._topic(topic)
         except Exception as error:  # noqa: BLE001 - a strategy or listener of the user's may raise anything
             if not topic.startswith(RETRY_PREFIX):
-                self._tell_of(topic, error)
+                self._log_failure(topic, error)
             return False
         if topic in self._failing:
             self._failing.remove(topic)
             _log.info("group %s: the queues of %s are shared out again", self._owner.group, topic)
         return balanced
 
-    def _tell_of(self, topic: str, error: Exception) -> None:
+    def _log_failure(self, topic: str, error: Exception) -> None:
         """Log a transient failure once until it is over, since rounds come each second; any other one each time."""
         if not (isinstance(error, Error) and may_pass(error)):
             _log.warning("group %s: the queues of %s: %r", self._owner.group, topic, error, exc_info=error)

@@ -45,14 +45,14 @@ class SendBacks:
         self._unit_mode = unit_mode
         self._room = asyncio.Semaphore(_UNDER_WAY_MAX)
         # Failures that were logged, without a success since: a broker that is gone takes none of thousands.
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Give a message back as :meth:`send_back` does; False, and the log says why, where nobody took it."""
         try:
             await self.send_back(message, delay_level)
         except Error as error:
-            self._tell("group %s: %s could not be sent again: %s", message, error)
+            self._log_once("group %s: %s could not be sent again: %s", message, error)
             return False
         return True
 
@@ -82,9 +82,9 @@ class SendBacks:
                 )
                 checked(answer, address=broker_name)
             except Error as error:
-                self._tell("group %s: broker %s did not take %s back: %s", broker_name, message, error)
+                self._log_once("group %s: broker %s did not take %s back: %s", broker_name, message, error)
             else:
-                self._told.clear()
+                self._logged.clear()
                 return
         await self._resend(message)
 
@@ -94,13 +94,13 @@ class SendBacks:
             async with self._room:
                 await self._resend(message)
         except Error as error:
-            self._tell("group %s: %s could not be sent again: %s", message, error)
+            self._log_once("group %s: %s could not be sent again: %s", message, error)
             return False
         return True
 
-    def _tell(self, text: str, *given: object) -> None:
-        _log.log(logging.DEBUG if text in self._told else logging.WARNING, text, self._group, *given)
-        self._told.add(text)
+    def _log_once(self, text: str, *given: object) -> None:
+        _log.log(logging.DEBUG if text in self._logged else logging.WARNING, text, self._group, *given)
+        self._logged.add(text)
 
     async def _resend(self, message: ReceivedMessage) -> None:
         resend = resend_of(message, group=self._group, most=self._most)

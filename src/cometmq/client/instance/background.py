@@ -59,7 +59,7 @@ class _Waiting(Generic[T]):
             self._task.cancel()
         elif not self._is_over:  # Ctrl-C came before the loop had been asked to begin
             self._work.close()
-            self._tell()
+            self._notify()
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         try:
@@ -69,9 +69,9 @@ class _Waiting(Generic[T]):
         # The task dies here. In the other thread a signal might be handled in the middle of the callback of a weak
         # reference to it, where the interpreter drops what the handler raises: Ctrl-C would do nothing.
         self._task = None
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._is_over = True
         self._end.release()
 

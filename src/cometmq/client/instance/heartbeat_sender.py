@@ -170,9 +170,9 @@ class HeartbeatSender:
     async def _send_unregister(self, address: str, command: Command) -> None:
         # Waits for a heartbeat under way: it would bring the group back.
         async with self._lock_of(address):
-            await self.tell(address, command)
+            await self.invoke(address, command)
 
-    async def tell(self, address: str, command: Command) -> Command | None:
+    async def invoke(self, address: str, command: Command) -> Command | None:
         """Return a broker's answer that says success, or None after logging another outcome."""
         try:
             answer = await self._network.invoke(address, command, timeout_ms=self._settings.mq_client_api_timeout_ms)
@@ -196,7 +196,7 @@ class HeartbeatSender:
         )
         fingerprint = heartbeat_fingerprint(full) if self._settings.use_heartbeat_v2 else 0
         data = self._memory.body_for(address, full, fingerprint) if fingerprint else full
-        answer = await self.tell(address, request(RequestCode.HEART_BEAT, body=data.to_json()))
+        answer = await self.invoke(address, request(RequestCode.HEART_BEAT, body=data.to_json()))
         if answer is None:
             self._memory.forget(address)
             return False

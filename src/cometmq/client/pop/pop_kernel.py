@@ -29,7 +29,7 @@ from cometmq.client.pop.pop_policy import (
     pop_status,
     popped_times,
 )
-from cometmq.client.pull.pull_kernel import tell_unreadable
+from cometmq.client.pull.pull_kernel import log_unreadable
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, StaleHandle
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import ResponseCode
@@ -161,7 +161,7 @@ class PopKernel:
             queue_id=queue.queue_id,
             namespace=self._namespace,
         )
-        tell_unreadable(queue, pulled)
+        log_unreadable(queue, pulled)
         messages = set_handles(
             pulled.messages,
             times,

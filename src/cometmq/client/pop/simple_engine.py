@@ -123,7 +123,7 @@ class SimpleEngine(GroupFacts):
         self._out: list[Handout] = []
         self._held = HeldMessages()
         self._turn = 0
-        self._told: dict[MessageQueue, asyncio.Task[bool]] = {}
+        self._notices: dict[MessageQueue, asyncio.Task[bool]] = {}
         self._skews_ms: dict[str, int] = {}
         """Broker name to how far its clock is ahead of our steady one."""
         self._pops: set[asyncio.Task[PopResult]] = set()
@@ -250,11 +250,11 @@ class SimpleEngine(GroupFacts):
         self._state = ServiceState.SHUTDOWN_ALREADY
         self._has_closed.set()
         try:
-            tasks = [*self._told.values(), *self._pops]
+            tasks = [*self._notices.values(), *self._pops]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._told.clear()
+            self._notices.clear()
             self._ready.clear()
             await self._settle()
         finally:
@@ -327,7 +327,7 @@ class SimpleEngine(GroupFacts):
                     if disappointments:
                         pause_s = _NOTHING_AFTER_ALL_S[min(disappointments, len(_NOTHING_AFTER_ALL_S)) - 1]
                         await asyncio.sleep(min(left_s, pause_s))
-                    disappointments += await self._told_of_any(queues, end_s - instance.loop.time(), routes_changed)
+                    disappointments += await self._notified_of_any(queues, end_s - instance.loop.time(), routes_changed)
             if messages or instance.loop.time() >= end_s or self._state is not ServiceState.RUNNING:
                 break
         return messages
@@ -486,7 +486,7 @@ class SimpleEngine(GroupFacts):
             self._troubles.fails(queue, trouble)
         return found
 
-    async def _told_of_any(
+    async def _notified_of_any(
         self, queues: Sequence[MessageQueue], longest_s: float, routes_changed: asyncio.Event
     ) -> bool:
         """Wait until a broker has something, or it is time to look again; return whether one said that it has.
@@ -499,9 +499,9 @@ class SimpleEngine(GroupFacts):
         if longest_s <= 0:
             return False
         for queue in queues:
-            if queue not in self._told:
-                self._told[queue] = asyncio.ensure_future(self._until_told(queue))
-        asked = {self._told[queue]: queue for queue in queues}
+            if queue not in self._notices:
+                self._notices[queue] = asyncio.ensure_future(self._until_notified(queue))
+        asked = {self._notices[queue]: queue for queue in queues}
         changed = asyncio.ensure_future(routes_changed.wait())
         try:
             done, _ = await asyncio.wait((*asked, changed), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
@@ -509,10 +509,10 @@ class SimpleEngine(GroupFacts):
             changed.cancel()
         answers = [task for task in asked if task in done]
         for task in answers:
-            self._told.pop(asked[task], None)
+            self._notices.pop(asked[task], None)
         return any(not task.cancelled() and task.result() for task in answers)
 
-    async def _until_told(self, queue: MessageQueue) -> bool:
+    async def _until_notified(self, queue: MessageQueue) -> bool:
         """Return True when there is something to pop; False where a broker has nothing for long, or cannot notify."""
         try:
             is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
@@ -644,7 +644,7 @@ class SimpleEngine(GroupFacts):
             Error: no name server answered, the brokers refused, or the consumer cannot be used.
         """
         instance, settings = self._running(), self.settings
-        tries, told = 0, set[type[Error]]()
+        tries, logged = 0, set[type[Error]]()
         while self._state is ServiceState.RUNNING:
             try:
                 messages = await self._receive(
@@ -657,8 +657,8 @@ class SimpleEngine(GroupFacts):
                 if not may_pass(error) or not (tries or self._known_targets(instance)):
                     raise
                 tries += 1
-                if type(error) not in told:
-                    told.add(type(error))
+                if type(error) not in logged:
+                    logged.add(type(error))
                     _log.warning("group %s receives nothing until this is over: %s", self._group, error)
                 await self._pause(pause_s(tries))
         else:

@@ -37,8 +37,8 @@ class SimpleSettings(ClientSettings):
         group: the consumer group.
         consume_from_where: where a group without progress begins: at each queue's first message, or at its end.
         invisible_time_ms: how long others do not get a message that was received.
-        receive_wait_ms: how long a receive waits for messages when it is not told.
-        receive_max_messages: how many it returns at most when it is not told, and the most that a loop takes at a
+        receive_wait_ms: how long a receive waits for messages by default.
+        receive_max_messages: how many it returns at most by default, and the most that a loop takes at a
             time: it takes as many as it handles in a quarter of a second, slow work one by one.
         extend_for_ms: how long a message being worked on is hidden again and again before it is redelivered.
     """

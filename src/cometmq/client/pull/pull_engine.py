@@ -445,7 +445,7 @@ class PullEngine(ConsumerFacts):
             found = instance.routes.subscribe_queues(wire)
             if found is None:
                 raise
-            _log.info("group %s: the queues of %s as they were last told of: %s", self._group, topic, error)
+            _log.info("group %s: using the last known queues of %s: %s", self._group, topic, error)
         else:
             found = instance.routes.subscribe_queues(wire)
         return [self._plain(queue) for queue in found or ()]

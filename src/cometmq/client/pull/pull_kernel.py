@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Answer: TypeAlias = PullAnswer | Error
 
-__all__ = ["PullKernel", "PullResult", "tell_unreadable"]
+__all__ = ["PullKernel", "PullResult", "log_unreadable"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class PullResult:
     messages: Sequence[ReceivedMessage] = ()
 
 
-def tell_unreadable(queue: MessageQueue, pulled: PulledMessages) -> None:
+def log_unreadable(queue: MessageQueue, pulled: PulledMessages) -> None:
     """Say which messages of an answer were passed over because nobody can read them."""
     if pulled.unreadable:
         offset, why = pulled.unreadable[0]
@@ -266,5 +266,5 @@ class PullKernel:
             min_offset=answer.min_offset,
             max_offset=answer.max_offset,
         )
-        tell_unreadable(queue, pulled)
+        log_unreadable(queue, pulled)
         return pulled.messages

@@ -66,7 +66,7 @@ class ListenerFailures:
         count, _ = self._kinds.get(kind, (-1, ""))
         is_new = count < 0
         if is_new and len(self._kinds) >= _KINDS_MAX:
-            self._tell_again()
+            self._log_again()
         self._kinds[kind] = (0 if is_new else count + len(part), text)
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
@@ -87,16 +87,16 @@ class ListenerFailures:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._tell_again()
+        self._log_again()
         self._kinds.clear()
 
     def _due(self) -> None:
         self._timer = None
-        self._tell_again()
+        self._log_again()
         if self._kinds:
             self._timer = self._loop.call_later(TOLD_AGAIN_S, self._due)
 
-    def _tell_again(self) -> None:
+    def _log_again(self) -> None:
         """Log how often each kind recurred; one that did not is logged in full the next time."""
         for kind, (count, text) in list(self._kinds.items()):
             if not count:

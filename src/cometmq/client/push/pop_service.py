@@ -175,10 +175,10 @@ class PopService:
     def done(self, batch: PopBatch, task_result: TaskResult) -> None:
         """Take what a worker has done of a pop."""
         taken = task_result.succeeded
-        told = len(taken)
+        finished = len(taken)
         late = 0
         for part, handled in task_result.results:
-            told += len(part)
+            finished += len(part)
             failed = failed_messages(part, handled)
             if len(failed) < len(part):
                 gone = {id(message) for message, _ in failed}
@@ -204,12 +204,12 @@ class PopService:
         if in_time:
             self._spawn(self._acknowledge(in_time))
         batch.parts_out -= task_result.parts
-        batch.unaccounted -= told
+        batch.unaccounted -= finished
         if batch.parts_out <= 0 and batch.unaccounted:
-            told += batch.unaccounted  # parts that nobody began in time
+            finished += batch.unaccounted  # parts that nobody began in time
             batch.unaccounted = 0
-        if told:
-            batch.held.done(told)
+        if finished:
+            batch.held.done(finished)
 
     async def _acknowledge(self, messages: list[ReceivedMessage]) -> None:
         if self._extender is not None:

@@ -81,7 +81,7 @@ class ThreadWorkers(TaskPool):
         self._worker_threads: list[_WorkerThread] = []
         self._asleep: list[_WorkerThread] = []
         self._idents: set[int] = set()
-        self._told = False
+        self._is_notified = False
         self._closed = False
         self._typical_s = _TYPICAL_FIRST_S
         self._timer: asyncio.TimerHandle | None = None
@@ -228,13 +228,13 @@ class ThreadWorkers(TaskPool):
             worker_thread.sleep.acquire()
 
     def _do_all(self, worker_thread: _WorkerThread) -> None:
-        told = time.monotonic()
+        reported_s = time.monotonic()
         while (task := self._next_task()) is not None:
-            told = self._do(task, worker_thread, told)
+            reported_s = self._do(task, worker_thread, reported_s)
         if self._done:
-            self._tell()
+            self._notify()
 
-    def _do(self, task: Task, worker_thread: _WorkerThread, told: float) -> float:
+    def _do(self, task: Task, worker_thread: _WorkerThread, reported_s: float) -> float:
         """Do the rest of a task, and return when results were reported to the loop last."""
         call, clock = self._call, time.monotonic
         held, messages, size, is_orderly = task.held, task.messages, task.part_size, task.is_orderly
@@ -263,12 +263,12 @@ class ThreadWorkers(TaskPool):
                 task_result.add(part, handled)
                 if is_orderly and not handled.is_success:
                     break
-            if now - told > _REPORT_S and not is_orderly:
+            if now - reported_s > _REPORT_S and not is_orderly:
                 worker_thread.part = None
                 task_result.parts, task_result.ended_s = parts, now
                 self._report(task_result, worker_thread)
-                self._tell()
-                told = now
+                self._notify()
+                reported_s = now
                 task_result = worker_thread.task_result = TaskResult(task, now)
                 succeeded, parts = task_result.succeeded, 0
         worker_thread.part = None
@@ -281,26 +281,26 @@ class ThreadWorkers(TaskPool):
         if parts:
             task_result.parts, task_result.ended_s = parts, now
             self._report(task_result, worker_thread)
-            if now - told > _REPORT_S:
-                self._tell()
-                told = now
-        return told
+            if now - reported_s > _REPORT_S:
+                self._notify()
+                reported_s = now
+        return reported_s
 
     def _report(self, task_result: TaskResult, worker_thread: _WorkerThread) -> None:
         worker_thread.done += task_result.parts
         self._done.append(task_result)
 
-    def _tell(self) -> None:
-        if self._told:
+    def _notify(self) -> None:
+        if self._is_notified:
             return
-        self._told = True
+        self._is_notified = True
         try:
-            self._loop.call_soon_threadsafe(self._be_told)
+            self._loop.call_soon_threadsafe(self._take_results)
         except RuntimeError:
             # The loop was closed while a listener hung; nobody is left who could commit what it did.
             self._closed = True
 
-    def _be_told(self) -> None:
+    def _take_results(self) -> None:
         # First the flag, then the look: results in between are reported once more.
-        self._told = False
+        self._is_notified = False
         self._hand_back()

@@ -119,21 +119,21 @@ class ExecutorWorkers(TaskPool):
             self._refused = self._loop.call_later(_REFUSED_S, self._try_again)
             return False
         self._calls[future] = tasks, self._loop.time()
-        future.add_done_callback(self._tell)
+        future.add_done_callback(self._notify)
         return True
 
     def _try_again(self) -> None:
         self._refused = None
         self._pump()
 
-    def _tell(self, future: Future[list[Handled]]) -> None:
+    def _notify(self, future: Future[list[Handled]]) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._be_told, future)
+            self._loop.call_soon_threadsafe(self._take_results, future)
         except RuntimeError:
             # The loop was closed while a listener hung; nobody is left who could commit what it did.
             self._closed = True
 
-    def _be_told(self, future: Future[list[Handled]]) -> None:
+    def _take_results(self, future: Future[list[Handled]]) -> None:
         tasks, begun_s = self._calls.pop(future)
         error: BaseException | None = None if not future.cancelled() else asyncio.CancelledError()
         error = error or future.exception()
@@ -166,7 +166,7 @@ class LoopWorkers(TaskPool):
         self._call = call
         self._at_once_max = at_once_max
         self._at_work: dict[asyncio.Task[None], AtWork | None] = {}
-        self._told = False
+        self._is_notified = False
         self._closed = False
 
     @property
@@ -290,12 +290,12 @@ class LoopWorkers(TaskPool):
 
     def _report(self, task_result: TaskResult) -> None:
         self._done.append(task_result)
-        if not self._told:
-            self._told = True
-            self._loop.call_soon(self._be_told)
+        if not self._is_notified:
+            self._is_notified = True
+            self._loop.call_soon(self._take_results)
 
-    def _be_told(self) -> None:
-        self._told = False
+    def _take_results(self) -> None:
+        self._is_notified = False
         self._hand_back()
 
 

@@ -195,9 +195,9 @@ def arrival(send: SendFuture, loop: AbstractEventLoop) -> Future[None]:
     """Return a future of the loop that is done when the send is, well or not."""
     arrived = loop.create_future()
 
-    def tell(_: SendFuture) -> None:
+    def wake(_: SendFuture) -> None:
         if not arrived.done():
             arrived.set_result(None)
 
-    send.add_done_callback(lambda _: loop.call_soon_threadsafe(tell, send))
+    send.add_done_callback(lambda _: loop.call_soon_threadsafe(wake, send))
     return arrived

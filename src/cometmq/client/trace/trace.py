@@ -314,7 +314,7 @@ class TraceDispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self.dropped = 0
 
-    def tell(self, topic: str, record: TraceRecord) -> None:
+    def add(self, topic: str, record: TraceRecord) -> None:
         """Take a record of a message of ``topic``. Any thread."""
         if len(self._waiting) >= _QUEUE_MAX:
             self.dropped += 1
@@ -392,7 +392,7 @@ def send_tracer(dispatcher: TraceDispatcher) -> Interceptor:
                 offset_message_id=part.offset_message_id,
                 is_success=result.status is SendStatus.SEND_OK,
             )
-            dispatcher.tell(context.topic, record)
+            dispatcher.add(context.topic, record)
 
     return Interceptor(after_send=after)
 
@@ -424,7 +424,7 @@ def consume_tracer(dispatcher: TraceDispatcher, *, now_ms: Callable[[], int]) ->
                 retry_times=message.reconsume_times,
                 keys=properties.get("KEYS", ""),
             )
-            dispatcher.tell(context.queue.topic, record)
+            dispatcher.add(context.queue.topic, record)
 
     def after(context: ConsumeContext) -> None:
         cost_ms = int(context.elapsed_ms / max(len(context.messages), 1))
@@ -442,6 +442,6 @@ def consume_tracer(dispatcher: TraceDispatcher, *, now_ms: Callable[[], int]) ->
                 timestamp_ms=now_ms(),
                 group=context.group,
             )
-            dispatcher.tell(context.queue.topic, record)
+            dispatcher.add(context.queue.topic, record)
 
     return Interceptor(before_consume=before, after_consume=after)

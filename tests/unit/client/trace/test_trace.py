@@ -122,7 +122,7 @@ def test_records_are_sent_in_batches_or_after_five_seconds(caplog: pytest.LogCap
         sent = Sent()
         dispatcher = TraceDispatcher(sent, loop, trace_topic="traces", batch=10)
         for _ in range(12):
-            dispatcher.tell("t", PUB)
+            dispatcher.add("t", PUB)
         await wait(loop, 0.01)
         assert [len(body) for body in sent.bodies] == [10]
         await wait(loop, 4.9)
@@ -130,11 +130,11 @@ def test_records_are_sent_in_batches_or_after_five_seconds(caplog: pytest.LogCap
         await wait(loop, 0.2)
         assert [len(body) for body in sent.bodies] == [10, 2]
         sent.error = ConnectionLost("gone")
-        dispatcher.tell("t", PUB)
+        dispatcher.add("t", PUB)
         dispatcher.flush()
         assert "gone" in caplog.text
         for _ in range(3_000):
-            dispatcher.tell("t", PUB)
+            dispatcher.add("t", PUB)
         assert dispatcher.dropped == 3_000 - 2_048
 
     run_virtual(main)
@@ -194,7 +194,7 @@ def consumed_by_polling(servers: str) -> None:
 
 
 @pytest.mark.parametrize("consume", [consumed_by_a_listener, consumed_by_polling])
-def test_producer_and_consumer_tell_of_a_message(consume: Callable[[str], None]) -> None:
+def test_producer_and_consumer_trace_a_message(consume: Callable[[str], None]) -> None:
     with cluster() as running:
         servers = running.name_server_address
         with Producer("p", name_servers=servers, enable_trace=True, trace_topic="traces") as producer:
@@ -207,10 +207,10 @@ def test_producer_and_consumer_tell_of_a_message(consume: Callable[[str], None])
     assert {record.message_id for record in records} == {result.unique_id}
 
 
-def test_consumers_tell_of_messages_from_brokers_that_store_no_region() -> None:
+def test_consumers_trace_messages_without_a_region() -> None:
     """Those of 4.9; a message whose sender wants no trace stays untold."""
-    told: list[TraceRecord] = []
-    dispatcher: Any = SimpleNamespace(tell=lambda topic, record: told.append(record))
+    traced: list[TraceRecord] = []
+    dispatcher: Any = SimpleNamespace(add=lambda topic, record: traced.append(record))
     tracer = consume_tracer(dispatcher, now_ms=lambda: 9)
     quiet, plain = (
         SimpleNamespace(properties=properties, message_id="7F", reconsume_times=1)
@@ -227,7 +227,7 @@ def test_consumers_tell_of_messages_from_brokers_that_store_no_region() -> None:
     assert tracer.after_consume is not None
     tracer.before_consume(context)
     tracer.after_consume(context)
-    before, after = told
+    before, after = traced
     assert isinstance(before, SubBeforeTrace)
     assert (before.region_id, before.message_id, before.keys) == ("DefaultRegion", "AB", "k")
     assert isinstance(after, SubAfterTrace)
