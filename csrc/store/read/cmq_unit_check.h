@@ -3,8 +3,8 @@
  * A unit says place and size, which a damaged or misdirected page of a queue file can say of any record. The record
  * knows topic, queue and offset.
  *
- * Cost:    in bench_scan 2 ns of 38 for the head of a record, and as much again if it were a call; 4 ns for the topic of
- *          a record of 128 B, 13 of 1 KiB where nobody else reads its end.
+ * Cost:    in bench_scan 2 ns of 38 for the head of a record, and as much again if it were a call; 4 ns for the topic
+ *          of a record of 128 B, 13 of 1 KiB where nobody else reads its end.
  * Threads: any; the record is pinned.
  */
 #ifndef CMQ_UNIT_CHECK_H
