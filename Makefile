@@ -197,6 +197,10 @@ typecheck: $(BUILT) ## mypy --strict (the stub of the compiled module is checked
 codes: $(SETUP) ## make C, Python and docs/compatibility.md from the table of request codes, csrc/wire/codes.toml
 	@$(BIN)/python tools/make_codes.py
 
+.PHONY: settings
+settings: $(BUILT) ## make docs/settings.md from the tables of settings, src/cometmq/store_config/
+	@$(BIN)/python tools/make_settings.py
+
 .PHONY: format
 format: $(BUILT) ## let ruff format the Python files
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .

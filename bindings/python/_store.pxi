@@ -900,7 +900,7 @@ cdef int _set_retention(cmq_retention *into, object retention) except -1:
     for hour in retention.delete_hours:
         into.delete_hours |= <uint32_t>1 << <int>hour
     into.max_used_ratio = retention.max_used_ratio
-    into.force_ratio = retention.force_ratio
+    into.force_ratio = 0 if retention.force_ratio is None else retention.force_ratio
     into.warning_ratio = retention.warning_ratio
     into.files_per_round = retention.files_per_round
     return 0

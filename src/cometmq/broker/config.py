@@ -26,14 +26,12 @@ from cometmq.remoting.addresses import (
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.setting_effects import refuse_settings, settings_without_effect
+from cometmq.store_config.setting_names import OPTIONS
 from cometmq.store_config.setting_sources import load_settings
-from cometmq.store_config.settings import BrokerRole, FlushDiskType, StoreType
+from cometmq.store_config.settings import FlushDiskType
 
 __all__ = ["SETTABLE", "BrokerConfig", "load_broker_config"]
-
-_ACCESS_CONTROL = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
-"""Settings that are refused as long as nothing is behind them."""
-_POP_RECORDS = "popConsumerKVServiceEnable"
 
 _LOOPBACK = "127.0.0.1"
 _PORTS_BELOW_FAST = 2
@@ -77,6 +75,7 @@ class BrokerConfig:
         settings: every setting, as it holds: with what was decided here where nobody gave it.
         given: names of the settings that somebody gave.
         unknown: names in a ``broker.properties`` that no broker knows, for a warning.
+        without_effect: one line with the settings that somebody gave and that do nothing here; None without any.
         host: numeric address to listen on.
         port: port to listen on; 0 takes a free one.
         advertised_ip: numeric address that clients connect to, in routes and message ids.
@@ -88,6 +87,7 @@ class BrokerConfig:
     settings: BrokerSettings
     given: frozenset[str]
     unknown: tuple[str, ...] = ()
+    without_effect: str | None = None
     host: str = _LOOPBACK
     port: int = 10911
     advertised_ip: str = _LOOPBACK
@@ -151,7 +151,8 @@ def load_broker_config(
 
     Raises:
         SettingError, UnknownSetting: a setting cannot be used, or does not exist.
-        InvalidArgument: an argument cannot be used, or the address was refused.
+        InvalidArgument: an argument cannot be used, the address was refused, or a setting asks for something that a
+            CometMQ broker does not do (:mod:`cometmq.store_config.setting_effects`).
     """
     file = None if config is None else Path(config)
     is_toml = file is not None and file.suffix == ".toml"
@@ -162,9 +163,8 @@ def load_broker_config(
         overrides=settings,
     )
     values = loaded.settings
-    _refuse_unsupported(values)
-    _refuse_unguarded(loaded.unused)
-    _refuse_records_elsewhere(loaded.unused)
+    given = {OPTIONS[name].upstream_name: getattr(values, name) for name in loaded.given} | dict(loaded.unused)
+    refuse_settings(given)
     root = os.fspath(path) if path is not None else values.store_path_root_dir
     if root is None:
         raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
@@ -185,44 +185,13 @@ def load_broker_config(
         ),
         given=frozenset(loaded.given),
         unknown=loaded.unknown,
+        without_effect=settings_without_effect(given),
         host=host,
         port=port,
         advertised_ip=advertised_ip,
         broker_name=name,
         name_servers=parse_addresses(values.namesrv_addr) if values.namesrv_addr else (),
     )
-
-
-def _refuse_unsupported(settings: BrokerSettings) -> None:
-    if settings.broker_role is BrokerRole.SLAVE or settings.broker_id != 0:
-        raise InvalidArgument(
-            "brokerRole SLAVE and a brokerId other than 0 are not supported yet: a broker is a master"
-        )
-    if settings.store_type is StoreType.ROCKSDB:
-        raise InvalidArgument("storeType is defaultRocksDB: CometMQ keeps consume queues in files")
-    if settings.enable_dleger_commit_log:
-        raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not keep DLedger's log")
-
-
-def _refuse_records_elsewhere(unused: Mapping[str, str]) -> None:
-    """Groups' offsets are behind popped messages: those that only a RocksDB store knows would never be redelivered."""
-    if unused.get(_POP_RECORDS, "").strip().lower() == "true":
-        raise InvalidArgument(
-            f"{_POP_RECORDS} is true: CometMQ keeps what is popped in the log, and cannot read the RocksDB store of a "
-            "broker that has it. Let that broker write its records into the log (mqadmin exportPopRecord), then leave "
-            "the setting out"
-        )
-
-
-def _refuse_unguarded(unused: Mapping[str, str]) -> None:
-    """Refuse settings that ask for access control: the broker has none."""
-    asked = [name for name in _ACCESS_CONTROL if unused.get(name, "").strip().lower() == "true"]
-    if asked:
-        raise InvalidArgument(
-            f"{' and '.join(asked)} {'is' if len(asked) == 1 else 'are'} true: CometMQ does not check credentials yet, "
-            "and would let everybody do everything. Leave the setting out, and keep the broker where only those reach "
-            "it who may"
-        )
 
 
 def _listen_on(listen: str | None, settings: BrokerSettings) -> tuple[str, int]:

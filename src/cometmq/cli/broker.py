@@ -91,6 +91,8 @@ def _loaded(
         raise typer.BadParameter(str(error)) from None
     for name in loaded.unknown:
         fail(f"warning: {config}: unknown RocketMQ broker setting {name}")
+    if loaded.without_effect is not None:
+        fail(f"warning: {loaded.without_effect}")
     return loaded
 
 

@@ -84,7 +84,7 @@ class Retention:
         reserved_hours: a file whose last write is older than this is due.
         delete_hours: local hours of the day in which due files are deleted.
         max_used_ratio: share of the disk in use above which due files go at any hour.
-        force_ratio: share above which the oldest files go even when they are not due.
+        force_ratio: share above which the oldest files go even when they are not due; None: they never do.
         warning_ratio: share above which appends are refused besides.
         files_per_round: most files deleted in one round; a round comes every ten seconds.
     """
@@ -92,7 +92,7 @@ class Retention:
     reserved_hours: float = 72
     delete_hours: tuple[int, ...] = (4,)
     max_used_ratio: float = 0.75
-    force_ratio: float = 0.85
+    force_ratio: float | None = 0.85
     warning_ratio: float = 0.90
     files_per_round: int = 10
 
@@ -102,7 +102,8 @@ class Retention:
             raise InvalidArgument(f"reserved_hours is {self.reserved_hours}; it must be 0 or more")
         if any(not 0 <= hour <= 23 for hour in self.delete_hours):
             raise InvalidArgument(f"delete_hours are hours of the day, 0 to 23, not {self.delete_hours}")
-        if not 0 < self.max_used_ratio <= self.force_ratio <= self.warning_ratio <= 1:
+        force_ratio = self.max_used_ratio if self.force_ratio is None else self.force_ratio
+        if not 0 < self.max_used_ratio <= force_ratio <= self.warning_ratio <= 1:
             raise InvalidArgument("the ratios must rise: 0 < max_used_ratio <= force_ratio <= warning_ratio <= 1")
         if not 1 <= self.files_per_round <= 1_000_000:
             raise InvalidArgument(f"files_per_round is {self.files_per_round}; it must be 1 to 1,000,000")
@@ -115,11 +116,12 @@ class Retention:
     @classmethod
     def from_settings(cls, settings: StoreSettings) -> Retention:
         """Return what a broker with these settings would do."""
+        forced = max(settings.disk_space_clean_forcibly_ratio, settings.disk_max_used_space_ratio)
         return cls(
             reserved_hours=settings.file_reserved_time_hours,
             delete_hours=settings.delete_hours_of_day,
             max_used_ratio=settings.disk_max_used_space_ratio,
-            force_ratio=max(settings.disk_space_clean_forcibly_ratio, settings.disk_max_used_space_ratio),
+            force_ratio=forced if settings.clean_file_forcibly_enable else None,
             warning_ratio=max(
                 settings.disk_space_warning_level_ratio,
                 settings.disk_space_clean_forcibly_ratio,

@@ -1,7 +1,8 @@
 """Names that upstream's brokers know in their ``broker.properties``, most of which CometMQ has no use for.
 
 Read off the setters of the classes that a broker fills from that file (BrokerConfig, MessageStoreConfig, the two Netty
-configurations, AuthConfig) in 4.9.7, 5.3.3 and the development line of September 2025.
+configurations, AuthConfig) in 4.9.7, 5.3.3 and the development line of September 2025; and those of its TLS
+configuration, which Java takes from the command line or a file of their own.
 One that is not a setting of ours is ignored in silence; a name that is not here either is reported.
 """
 
@@ -118,6 +119,9 @@ validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminB
 waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
 waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
 writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
+tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
+tls.config.file tls.enable tls.server.authClient tls.server.certPath tls.server.keyPassword tls.server.keyPath
+tls.server.mode tls.server.need.client.auth tls.server.trustCertPath tls.test.mode.enable
 """
 
 KNOWN_UPSTREAM_NAMES: frozenset[str] = frozenset(_NAMES.split())

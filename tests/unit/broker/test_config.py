@@ -94,8 +94,9 @@ def test_other_addresses_are_refused_unless_meant(host: str) -> None:
         ({"listen": "example.org:1"}, InvalidArgument, "numeric address"),
         ({"settings": {"brokerIP1": "example.org"}}, InvalidArgument, "brokerIP1"),
         ({"settings": {"namesrvAddr": "127.0.0.1"}}, InvalidArgument, "write host:port"),
-        ({"settings": {"brokerRole": "SLAVE"}}, InvalidArgument, "not supported yet"),
-        ({"settings": {"brokerId": 1}}, InvalidArgument, "not supported yet"),
+        ({"settings": {"brokerRole": "SLAVE"}}, InvalidArgument, "is always a master"),
+        ({"settings": {"brokerRole": "SYNC_MASTER"}}, InvalidArgument, "no replicas"),
+        ({"settings": {"brokerId": 1}}, InvalidArgument, "is always a master"),
         ({"settings": {"storeType": "defaultRocksDB"}}, InvalidArgument, "defaultRocksDB"),
         ({"settings": {"enableDLegerCommitLog": True}}, InvalidArgument, "DLedger"),
         ({"settings": {"brokerPermission": 8}}, SettingError, "outside 0 to 7"),
@@ -115,6 +116,24 @@ def test_access_control_that_is_asked_for_is_not_left_out(tmp_path: Path, name: 
         load_broker_config(tmp_path, config=file, environ={})
     file.write_text(f"{name} = false\n")
     load_broker_config(tmp_path, config=file, environ={})
+
+
+def test_settings_without_effect_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text("inSyncReplicas = 2\nsendMessageThreadPoolNums = 16\nbrokerName = a\n")
+    line = load_broker_config(tmp_path, config=file, environ={}).without_effect
+    assert line is not None
+    assert "inSyncReplicas (slaves" in line
+    assert "sendMessageThreadPoolNums (threads" in line
+    assert load_broker_config(tmp_path, environ={}).without_effect is None
+
+
+def test_files_are_deleted_forcibly_only_where_the_setting_allows_it() -> None:
+    forced = load(settings={"cleanFileForciblyEnable": True}).plan(1).retention
+    kept = load(settings={"cleanFileForciblyEnable": False}).plan(1).retention
+    assert forced is not None
+    assert kept is not None
+    assert (forced.force_ratio, kept.force_ratio) == (0.85, None)
 
 
 def test_pops_that_another_store_knows_are_not_left_behind(tmp_path: Path) -> None:

@@ -1,0 +1,328 @@
+"""The effect of each of upstream's settings on a CometMQ broker: as upstream's, refused for some values, or none.
+
+A setting has its effect unless it is in one of the two tables here. Where a value asks for something that this broker
+does not do, and nobody would notice before it matters (a second replica, access control), it is refused. The others
+are harmless: what they tune or switch on is not here, or is fixed; a broker that gets one names it when it starts.
+
+``docs/settings.md`` is made from this module.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from cometmq.errors import InvalidArgument
+
+__all__ = ["HARMLESS", "REFUSALS", "Refusal", "refuse_settings", "settings_without_effect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Values of one setting that are refused.
+
+    Attributes:
+        name: upstream's name.
+        values: the refused values in words, for the docs.
+        is_refused: whether a value, as text, is one of them.
+        reason: what is missing, and what to do.
+        has_effect: other values have their effect; else they are harmless.
+        only_with: another setting and its value, without which no value is refused.
+    """
+
+    name: str
+    values: str
+    is_refused: Callable[[str], bool]
+    reason: str
+    has_effect: bool = False
+    only_with: tuple[str, str] | None = None
+
+
+def _true(value: str) -> bool:
+    return value.lower() == "true"
+
+
+def _one_of(*values: str) -> Callable[[str], bool]:
+    return lambda value: value.lower() in values
+
+
+def _below(limit: int) -> Callable[[str], bool]:
+    return lambda value: value.lstrip("+-").isdecimal() and int(value) < limit
+
+
+def _no_credentials(name: str) -> Refusal:
+    reason = (
+        "CometMQ does not check credentials yet, and would let everybody do everything. Leave the setting out, and "
+        "keep the broker where only those reach it who may"
+    )
+    return Refusal(name=name, values="true", is_refused=_true, reason=reason)
+
+
+_NO_TLS = "CometMQ does not serve TLS. Leave the setting out, and put a TLS proxy in front of the broker"
+_ONE_COPY = "CometMQ has no replicas, so SEND_OK would promise a second copy that does not exist. Use ASYNC_MASTER"
+
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        name="brokerRole",
+        values="SLAVE",
+        is_refused=_one_of("slave"),
+        reason="a CometMQ broker is always a master. Use ASYNC_MASTER",
+    ),
+    Refusal(
+        name="brokerRole",
+        values="SYNC_MASTER",
+        is_refused=_one_of("sync_master"),
+        reason=_ONE_COPY,
+    ),
+    Refusal(
+        name="brokerId",
+        values="other than 0",
+        is_refused=lambda value: value != "0",
+        reason="a CometMQ broker is always a master, whose id is 0",
+        has_effect=True,
+    ),
+    Refusal(
+        name="storeType",
+        values="defaultRocksDB",
+        is_refused=_one_of("defaultrocksdb"),
+        reason="CometMQ keeps consume queues in files. Use default",
+        has_effect=True,
+    ),
+    Refusal(
+        name="enableDLegerCommitLog",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ does not keep DLedger's log",
+        has_effect=True,
+    ),
+    Refusal(
+        name="enableControllerMode",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ has no replicas for a controller to elect. Leave the setting out",
+    ),
+    Refusal(
+        name="rocksdbCQDoubleWriteEnable",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ does not copy consume queues to RocksDB. Leave the setting out",
+    ),
+    Refusal(
+        name="readOnlyCommitLogStorePaths",
+        values="any folder",
+        is_refused=bool,
+        reason="CometMQ puts new files into all folders of storePathCommitLog. Leave both folder lists at one folder",
+    ),
+    Refusal(
+        name="flushIntervalCommitLog",
+        values="below 500",
+        is_refused=_below(500),
+        reason="with ASYNC_FLUSH CometMQ flushes every 500 ms. Use flushDiskType=SYNC_FLUSH to lose less",
+        only_with=("flushDiskType", "ASYNC_FLUSH"),
+    ),
+    Refusal(
+        name="messageStorePlugIn",
+        values="any class",
+        is_refused=bool,
+        reason="CometMQ loads no Java plug-ins. Leave the setting out",
+    ),
+    Refusal(
+        name="metricsExporterType",
+        values="other than DISABLE",
+        is_refused=lambda value: value.lower() not in ("disable", "0", ""),
+        reason="CometMQ exports no OpenTelemetry metrics. Leave it out, and watch `cometmq cluster status --json`",
+    ),
+    Refusal(
+        name="fetchNamesrvAddrByAddressServer",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ asks no address server, and would register nowhere. Give namesrvAddr",
+    ),
+    Refusal(
+        name="fetchNameSrvAddrByDnsLookup",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ takes each name of namesrvAddr for one server. Give all addresses in namesrvAddr",
+    ),
+    _no_credentials("aclEnable"),
+    _no_credentials("authenticationEnabled"),
+    _no_credentials("authorizationEnabled"),
+    Refusal(name="useTLS", values="true", is_refused=_true, reason=_NO_TLS),
+    Refusal(name="tls.enable", values="true", is_refused=_true, reason=_NO_TLS),
+    Refusal(
+        name="tls.server.mode",
+        values="enforcing, permissive",
+        is_refused=_one_of("enforcing", "permissive"),
+        reason=_NO_TLS,
+    ),
+    Refusal(
+        name="popConsumerKVServiceEnable",
+        values="true",
+        is_refused=_true,
+        reason=(
+            "CometMQ keeps what is popped in the log, and cannot read the RocksDB store of a broker that has it. Let "
+            "that broker write its records into the log (mqadmin exportPopRecord), then leave the setting out"
+        ),
+    ),
+)
+"""The first that applies is raised."""
+
+_HARMLESS: Mapping[str, str] = {
+    "threads, queues and buffers of the Java broker; CometMQ's loops need none of them": """
+        ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
+        adminBrokerThreadPoolQueueCapacity asyncSendEnable batchDispatchRequestThreadPoolNums
+        clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+        clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
+        clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+        clientWorkerThreads connectTimeoutMillis consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
+        disableCallbackExecutor disableNettyWorkerGroup dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+        enableDetailStat enableFastChannelEventProcess enableNetWorkFlowControl enableReconnectForGoAway
+        endTransactionPoolQueueCapacity endTransactionThreadPoolNums forwardTimeout heartbeatThreadPoolNums
+        heartbeatThreadPoolQueueCapacity highSpeedMode litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+        loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
+        maxAsyncPutMessageRequests maxReconnectIntervalTimeSeconds processReplyMessageThreadPoolNums
+        pullMessageThreadPoolNums pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums putMessageTimeout
+        putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+        recoverThreadPoolNums replyThreadPoolQueueCapacity scanAvailableNameSrv sendMessageThreadPoolNums
+        sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
+        serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
+        serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads socksProxyConfig
+        spinLockCollisionRetreatOptimalDegree timerGetMessageThreadNum timerPutMessageThreadNum topicQueueLockNum
+        transferMsgByHeap useABSLock useEpollNativeSelector useReentrantLockWhenPutMessage
+        waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
+        waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
+        waitTimeMillsInTransactionQueue writeBufferHighWaterMark writeBufferLowWaterMark brokerFastFailureEnable
+        osPageCacheBusyTimeOutMills enableRegisterProducer""",
+    "how and when files are written, mapped and deleted; CometMQ's engine decides it": """
+        appendAckAsync appendCkAsync autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt checkCRCOnRecover
+        cleanResourceInterval cleanSwapedMapInterval commitCommitLogLeastPages commitCommitLogThoroughInterval
+        commitIntervalCommitLog commitLogForceSwapMapInterval commitLogSwapMapInterval
+        commitLogSwapMapReserveFileNum correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
+        dataReadAheadEnable debugLockEnable deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+        destroyMapedFileIntervalForcibly diskFallRecorded duplicationEnable enableAcceleratedRecovery
+        enableAsyncReput enableBuildConsumeQueueConcurrently enableLogConsumeQueueRepeatedlyBuildWhenRecover
+        enableRunningFlagsInFlush fastFailIfNoBufferInStorePool flushCommitLogLeastPages
+        flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
+        flushConsumeQueueThoroughInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile
+        logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+        logicalDiskSpaceCleanForciblyThreshold mappedFileSwapEnable maxBatchDeleteFilesNum maxChecksumRange
+        maxRecoveryCommitlogFiles messageIndexSafe putConsumeQueueDataByFileChannel putMsgIndexHightWater
+        readUnCommitted recheckReputOffsetFromCq recoverConcurrently redeleteHangedFileInterval
+        searchBcqByCacheEnable storePathBrokerIdentity transientStorePoolEnable transientStorePoolSize
+        travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
+        writeWithoutMmap accessMessageInMemoryHotRatio maxFilterMessageSize
+        flushConsumerOffsetHistoryInterval isolateLogEnable consumerOffsetUpdateVersionStep
+        delayOffsetUpdateVersionStep replicasPerDiskPartition""",
+    "slaves, controllers and broker groups; a CometMQ broker stands alone": """
+        allAckInSyncStateSet asyncLearner brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis
+        channelNotActiveInterval checkSyncStateSetPeriod cleanOfflineBrokerInterval compatibleWithOldNameSrv
+        controllerAddr controllerHeartBeatTimeoutMills dLegerGroup dLegerPeers dLegerSelfId enableAutoInSyncReplicas
+        enableRemoteEscape enableSlaveActingMaster enableSplitMetadata fetchControllerAddrByDnsLookup
+        haFlowControlEnable haHousekeepingInterval haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+        haSendHeartbeatInterval haTransferBatchSize inBrokerContainer inSyncReplicas maxHaTransferByteInSecond
+        maxSlaveResendLength minInSyncReplicas offsetCheckInSlave preferredLeaderId sendHeartbeatTimeoutMillis
+        skipPreOnline slaveReadEnable slaveTimeout splitMetadataSize startAcceptSendRequestTimeStamp
+        storePathDLedgerCommitLog storePathEpochFile syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
+        syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup totalReplicas""",
+    "registration: CometMQ sends all topics, uncompressed, to every address of namesrvAddr": """
+        compressedRegister enableSingleTopicRegister enableSplitRegistration fetchNamesrvAddrInterval
+        rmqAddressServerDomain rmqAddressServerSubGroup splitRegistrationSize updateNameServerAddrPeriod""",
+    "metrics, statistics and logs of the Java broker": """
+        accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats commercialBaseCount commercialBigCount
+        commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount enableConnectionMetrics
+        enableLagAndDlqMetrics enableLmqStats enableMessageStoreMetrics enableNotifyBeforePopCalculateLag enablePopLog
+        enablePopMetrics enableRemotingMetrics enableRequestMetrics enableRocksDBLog enableScheduleMessageStats
+        enableStatsMetrics enableTransactionMetrics estimateAccumulation maxStatsIdleTimeInMinutes
+        metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+        metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+        metricsPromExporterHost metricsPromExporterPort popConsumerKVServiceLog printChannelGroups
+        printChannelGroupsMinNum sampleCountThreshold sampleSteps timerEnableCheckMetrics timerMetricSmallThreshold
+        timerProgressLogIntervalMs transactionMetricFlushInterval""",
+    "access control, which CometMQ does not have": """
+        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationMetadataProvider
+        authenticationProvider authenticationStrategy authenticationWhitelist authorizationMetadataProvider
+        authorizationProvider authorizationStrategy authorizationWhitelist initAuthenticationUser
+        innerClientAuthenticationCredentials migrateAuthFromV1Enabled statefulAuthenticationCacheExpiredSecond
+        statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
+        userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond""",
+    "administration: only a fixed list of settings can change at run time": """
+        configBlackList configManagerVersion configName""",
+    "RocksDB, which CometMQ does not use": """
+        bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
+        combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+        memTableFlushIntervalMs popConsumerFSServiceInit popConsumerKVServiceInit realTimePersistRocksDBConfig
+        rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec""",
+    "SQL92 filters; such subscriptions are refused with code 1": """
+        enableCalcFilterBitMap enablePropertyFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
+        filterServerNums filterSupportRetry maxErrorRateOfBloomFilter""",
+    "transactions and request-reply; such messages are refused": """
+        rejectTransactionMessage storeReplyMessageEnable transactionCheckInterval transactionCheckMax
+        transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut""",
+    "compaction; topics that ask for it are refused": """
+        compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+        enableCompaction maxOffsetMapSize""",
+    "reading old data slowly, which CometMQ does not do": """
+        cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
+        consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly globalColdReadThreshold
+        timerColdDataCheckIntervalMs usePIDColdCtrStrategy""",
+    "POP, timers and delays: pace and batches are fixed, and failures are retried": """
+        enableNotifyAfterPopOrderLockRelease enablePopBatchAck enableScheduleAsyncDeliver enableSkipLongAwaitingAck
+        popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+        popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead reviveAckWaitMs
+        reviveInterval reviveMaxSlow reviveScanTime scheduleAsyncDeliverMaxPendingLimit
+        scheduleAsyncDeliverMaxResendNum2Blocked timerEnableRetryUntilSuccess timerInterceptDelayLevel
+        timerSkipUnknownError timerStopEnqueue maxDelayTime""",
+    "what CometMQ does not do, or always does": """
+        broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond clusterName disappearTimeAfterStart enableBatchPush
+        enableBroadcastOffsetStore enableCleanExpiredOffset enableCreateSysGroup enableMixedMessageType
+        enableMultiDispatch enableShutdownGracefully maxConsumeQueueScan maxTopicLength pullBatchMaxMessageCount
+        rocketmqHome subscriptionExpiredTimeout useStaticSubscription""",
+    "TLS, which CometMQ does not serve": """
+        tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath
+        tls.client.trustCertPath tls.config.file tls.server.authClient tls.server.certPath tls.server.keyPassword
+        tls.server.keyPath tls.server.need.client.auth tls.server.trustCertPath tls.test.mode.enable""",
+}
+
+HARMLESS: Mapping[str, str] = {name: reason for reason, names in _HARMLESS.items() for name in names.split()}
+"""Settings without effect, by upstream's name, with the subject that they belong to."""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in value)
+    return "" if value is None else str(value).strip()
+
+
+def refuse_settings(given: Mapping[str, object]) -> None:
+    """Refuse settings that ask for something that a CometMQ broker does not do.
+
+    Args:
+        given: upstream's names and the values that somebody gave; defaults are never refused.
+
+    Raises:
+        InvalidArgument: the text names the setting, its value and the fix.
+    """
+    for refusal in REFUSALS:
+        if refusal.name not in given:
+            continue
+        if refusal.only_with is not None and _text(given.get(refusal.only_with[0])) != refusal.only_with[1]:
+            continue
+        value = _text(given[refusal.name])
+        if refusal.is_refused(value):
+            raise InvalidArgument(f"{refusal.name} is {value}: {refusal.reason}")
+
+
+def settings_without_effect(names: Iterable[str]) -> str | None:
+    """Return one line that names those settings that have no effect, by subject; None where all have theirs."""
+    subjects: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if name in HARMLESS:
+            subjects.setdefault(HARMLESS[name], []).append(name)
+    if not subjects:
+        return None
+    return "settings without effect: " + "; ".join(f"{', '.join(names)} ({why})" for why, names in subjects.items())
