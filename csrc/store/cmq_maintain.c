@@ -1,11 +1,11 @@
 /* cmq_maintain: flushes, durable points, the background thread and the prewarming helper.
  *
- * The background thread sleeps until the first append after a durable point, then every 100 ms looks at what is due:
+ * The background thread sleeps until the first append after a durable point, then every 100 ms does the due steps:
  * the log (async: every 500 ms), queue tails to files (every second), a durable point (every 10 s or 256 MiB),
  * retention (every 10 s). Then it sleeps again.
  *
  * A durable point is, in this order: log synced; queue units in files, synced; index synced; our point written, so that
- * we recover from here; `checkpoint` written, so that a Java broker does. Each says less than what is already durable.
+ * we recover from here; `checkpoint` written, so that a Java broker does. Each claims less than is durable already.
  * The point names the checkpoint it goes with, and the point before it stays until the checkpoint is written, so that a
  * crash between the two costs nothing.
  *
@@ -160,7 +160,7 @@ cmq_status cmq_store_point_before(cmq_store *store, leaves without, void *contex
     return durable_point(store, false, without != NULL ? QUEUES_NOW_OR_WITHOUT : QUEUES_UNKNOWN, without, context);
 }
 
-/* ---- what is due ---- */
+/* ---- steps that are due ---- */
 
 /* Staged bytes of appends that do not wait must not lie about. */
 static cmq_status commit_unwaited(cmq_store *store)

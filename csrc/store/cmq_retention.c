@@ -65,7 +65,7 @@ static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
     cmq_status status = cmq_log_first_info(store->log, &info);
     if (status != CMQ_OK) return status;
     if (!any_age && now_ms - info.modified_ms < store->options.retention.reserved_ms) return CMQ_END;
-    /* Only what is flushed and dispatched may go; and the last record below the durable point stays, by which recovery
+    /* Only flushed and dispatched records may go; and the last record below the durable point stays, by which recovery
      * knows that the point is true. */
     if (cmq_log_min(store->log) + store->sizes.segment_bytes >= store->durable_end) return CMQ_END;
     pthread_mutex_lock(&store->writer_mutex);   /* the writer makes segments in the same table */

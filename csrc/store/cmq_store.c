@@ -337,7 +337,7 @@ void cmq_store_abandon(cmq_store *store)
 
 void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out) { *opening_out = store->opening; }
 
-/* ---- what is there ---- */
+/* ---- contents ---- */
 
 const cmq_queues *cmq_store_queues(const cmq_store *store) { return store->queues; }
 int64_t cmq_store_confirmed(const cmq_store *store) { return cmq_log_confirmed(store->log); }
@@ -475,7 +475,7 @@ static cmq_status delete_topic(cmq_store *store, cmq_slice topic)
     const bool more = cmq_log_end(store->log) > store->durable_end;
     pthread_mutex_unlock(&store->writer_mutex);
     cmq_watches_notify(store->watches);
-    /* Recovery must not read again what was appended to the topic in between: that would bring it back. */
+    /* Recovery must not replay records appended to the topic in between: that would bring it back. */
     if (status == CMQ_OK && more && !atomic_load_explicit(&store->fenced, memory_order_acquire))
         status = cmq_store_durable_point(store, false);
     return status;

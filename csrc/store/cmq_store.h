@@ -90,8 +90,8 @@ typedef struct cmq_store_options {
 
 cmq_status CMQ_MUST_CHECK cmq_store_open(cmq_store **store_out, const cmq_store_options *options);
 
-/* Flush all, leave a clean store behind, free. The handle is gone whatever is returned; a failure says what was not
- * flushed (the store then recovers at its next opening). */
+/* Flush all, leave a clean store behind, free. The handle is gone whatever is returned; a failure names the part
+ * that was not flushed (the store then recovers at its next opening). */
 cmq_status cmq_store_close(cmq_store *store);
 
 /* Free memory and descriptors without touching a file, as a forked child does. */
@@ -192,7 +192,7 @@ cmq_status CMQ_MUST_CHECK cmq_store_wait(cmq_store *store, int64_t end);
 /* Make all that was appended durable, under either mode. */
 cmq_status CMQ_MUST_CHECK cmq_store_flush(cmq_store *store);
 
-/* ---- what is there ---- */
+/* ---- contents ---- */
 
 typedef struct cmq_store_info {
     bool read_only;
@@ -221,7 +221,7 @@ cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *in
 const cmq_queues *cmq_store_queues(const cmq_store *store);
 int64_t cmq_store_confirmed(const cmq_store *store);
 
-/* Where the store lies, and through what it reaches its files: for those who keep files of their own beside it. Live as
+/* The store's folder and its file system: for callers that keep files of their own beside it. Live as
  * long as it. */
 const char *cmq_store_root(const cmq_store *store);
 cmq_fs *cmq_store_fs(const cmq_store *store);

@@ -1,6 +1,6 @@
 /* cmq_store_internal: the struct behind cmq_store, for the files that together are the store:
  *
- *   cmq_store.c      open, close, settings, what is there
+ *   cmq_store.c      open, close, settings, contents
  *   cmq_append.c     messages in, under the writer lock
  *   cmq_append_run.c many that are alike, as one claim
  *   cmq_commit.c     group commit, confirming, fencing
@@ -10,7 +10,7 @@
  *   cmq_stale_record.c      records that are older than one before them
  *   cmq_maintain.c   flushes, durable points, the background thread
  *   cmq_retention.c  old segments, dead queues
- *   cmq_watch.c      who waits for units of a queue
+ *   cmq_watch.c      waiters for units of a queue
  *   cmq_reader.c     iteration
  *   cmq_lookup.c     by offset and time
  *   cmq_key_search.c  by key
@@ -57,7 +57,7 @@ typedef struct cmq_pending_keys {
 typedef enum cmq_follow_source {
     CMQ_FOLLOW_SOURCE_STATIC,    /* nobody writes: the end was found by walking */
     CMQ_FOLLOW_SOURCE_PAGE,      /* a writer of ours publishes it */
-    CMQ_FOLLOW_SOURCE_FOREIGN,   /* a Java broker writes: queue units say what is confirmed */
+    CMQ_FOLLOW_SOURCE_FOREIGN,   /* a Java broker writes: queue units show the confirmed end */
     CMQ_FOLLOW_SOURCE_OPENING    /* a writer of ours is opening: nothing is confirmed until its page says so */
 } cmq_follow_source;
 
@@ -191,7 +191,7 @@ typedef struct cmq_dispatch_facts {
     bool in_index;            /* any type but rollback */
 } cmq_dispatch_facts;
 
-/* What a record's queue is given. */
+/* A record's unit, for its queue. */
 typedef struct cmq_dispatch_unit {
     int64_t phy;
     int64_t queue_offset;     /* in a queue of single messages */
@@ -288,7 +288,7 @@ void cmq_stale_record_begin(cmq_store *store, int64_t newest_segment);
 /* Is the whole record at `phy`, which is older than one before it, the log's own? */
 bool cmq_stale_record_is_live(cmq_store *store, int64_t phy, int64_t limit);
 
-/* Foreign: before walking on, learn from what changed behind the view's end; after it, remember what is there. */
+/* Foreign: before walking on, learn from changes behind the view's end; after it, remember the files. */
 void cmq_stale_record_look(cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_stale_record_watch(cmq_store *store);
 
@@ -311,7 +311,7 @@ int64_t cmq_store_page_generation(const cmq_store *store);
 /* CMQ_ERR_CLOSED for a view that has found out that it cannot go on. */
 cmq_status CMQ_MUST_CHECK cmq_store_check_view(cmq_store *store);
 
-/* Who writes, and how far may be read: sets store->source. refresh_mutex held, or opening. */
+/* The writer, and the end for readers: sets store->source. refresh_mutex held, or opening. */
 cmq_status CMQ_MUST_CHECK cmq_store_find_source(cmq_store *store);
 
 /* cmq_store_refresh of a view, with refresh_mutex held. */
@@ -369,7 +369,7 @@ void cmq_store_wake_thread(cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_store_durable_point(cmq_store *store, bool clean);
 
 /* The same right before some queues are deleted: true with and without them, so that a crash in between makes nobody
- * read the whole log, which would bring back what was deleted before. `without` NULL: they go in many steps, and until
+ * read the whole log, which would bring back deleted queues. `without` NULL: they go in many steps, and until
  * the next point nobody asks which queues there are. */
 cmq_status CMQ_MUST_CHECK cmq_store_point_before(cmq_store *store,
                                                  bool (*without)(void *context, const cmq_queue *queue), void *context);

@@ -71,7 +71,7 @@ static bool grow_table(cmq_hold_tags *tags, uint32_t count)
     return true;
 }
 
-/* Whatever so many tags may need. */
+/* Room for so many tags. */
 static bool require_room(cmq_hold_tags *tags, uint32_t count)
 {
     return grow((void **)&tags->links, &tags->link_slots, tags->link_count, count, sizeof *tags->links) &&

@@ -73,7 +73,7 @@ void cmq_pop_service_destroy(cmq_pop_service *pops);   /* loses the state in mem
 /* Manual: one step of both threads. The next step returns a status other than CMQ_OK, too. */
 cmq_status CMQ_MUST_CHECK cmq_pop_service_step(cmq_pop_service *pops);
 
-/* Whom to tell that a group may pop messages of a topic, which were revived. Called by the revive's thread; set before
+/* Set the function to call when messages that a group may pop were revived. Called by the revive's thread; set before
  * the start, cleared by NULL after the stop. */
 typedef void (*cmq_pop_service_revived)(void *context, cmq_slice topic, cmq_slice group);
 void cmq_pop_service_on_revived(cmq_pop_service *pops, cmq_pop_service_revived call, void *context);

@@ -1,8 +1,8 @@
 /* cmq_offset_makers: how many entries of the offset table the clients of each network made lately, so that no client
  * takes what all share by making groups.
  *
- * Counted by a hash of the network, which is as good as by network: those that make many are few. What was made counts
- * for half after each CMQ_OFFSETS_MADE_NS, and is not given back: a client that makes and removes has made.
+ * Counted by a hash of the network, which is as good as by network: those that make many are few. A created entry
+ * counts for half after each CMQ_OFFSETS_MADE_NS, and is not given back: a client that makes and removes has made.
  *
  * Threads: one at a time; the owner's mutex.
  * Way:     cmq_offsets makes an entry -> [cmq_offset_makers_find] -> is its share used up? -> counted

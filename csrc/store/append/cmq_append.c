@@ -122,7 +122,7 @@ static void drop_property(append_context *c, cmq_slice name)
     const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more};
     /* too long for a record */
     if (parts[0].bytes >= sizeof c->scratch[0] || parts[1].bytes >= sizeof c->scratch[0] - parts[0].bytes) return;
-    uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
+    uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be the source */
     size_t used = cmq_property_copy_without(into, parts[0], name);
     if (used > 0 && parts[1].bytes > 0 && into[used - 1] != CMQ_PROPERTY_PAIR_END) into[used++] = CMQ_PROPERTY_PAIR_END;
     used += cmq_property_copy_without(into + used, parts[1], name);
@@ -268,7 +268,7 @@ static cmq_status copy_properties_without(append_context *c, uint8_t *into, cmq_
 static cmq_status replace_property(append_context *c, const char *name, cmq_slice value)
 {
     size_t used = 0;
-    uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
+    uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be the source */
     cmq_status status = copy_properties_without(c, into, cmq_slice_of_text(name), &used);
     if (status == CMQ_OK)
         status = cmq_property_append(into, sizeof c->scratch[0], &used, cmq_slice_of_text(name), value);

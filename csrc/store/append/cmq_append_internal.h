@@ -79,7 +79,7 @@ void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy);
 bool cmq_append_run_begin(append_context *c);
 
 /* Append messages [from, from + left) or the first of them, as one claim of the log; returns how many. 0: nothing was
- * changed, and message `from` needs the way of one, which also says what is wrong with it. */
+ * changed, and message `from` needs the way of one, which also names its fault. */
 uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left);
 
 #endif

@@ -104,7 +104,7 @@ static bool grant(append_context *c, uint32_t from, append_run *run, bool indexe
 {
     cmq_store *store = c->store;
     CMQ_ASSERT(run->count > 0 && run->count <= RUN_MESSAGES);
-    c->queue_room = 0;   /* what was granted for messages one by one is used up here */
+    c->queue_room = 0;   /* room granted for single messages is used up here */
     for (uint32_t i = 0; i < run->count; i++) {
         run->queues[i] = i > 0 && c->append->queue_ids == NULL ? run->queues[0] : queue_for(c, from + i, run->count);
         if (run->queues[i] == NULL) return false;

@@ -3,7 +3,7 @@
  * An appender that must wait becomes the leader when there is none: it takes the staged records, writes, syncs and
  * confirms them and wakes the others, of whom the next becomes leader of the records that came meanwhile. No thread is
  * handed anything, so a lone appender pays one pwrite and one fdatasync and no wake-up; with many, a group is all that
- * arrives during one sync. Those whose group is written are woken, and before them one of those who wait for the next,
+ * arrives during one sync. Waiters of the written group are woken, and before them one of the next group,
  * so that the disk does not wait until the others have run.
  *
  * Invariant: keys and confirmation follow the sync; a failed write or sync fences the store and is never retried.
@@ -72,7 +72,7 @@ static int64_t taken_group(const cmq_store *store)
 }
 
 /* Wait for the group that the record ending at `end` is in: the one that the leader has taken, or the one that is taken
- * next, by this leader, who may be about to, or by another. commit_mutex. */
+ * next, by this leader, if it is about to, or by another. commit_mutex. */
 static void wait_for_group(cmq_store *store, int64_t end)
 {
     CMQ_ASSERT(store->leader);

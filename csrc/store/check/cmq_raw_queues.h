@@ -1,7 +1,7 @@
 /* cmq_raw_queues: the consume queues of a directory exactly as their files have them: nothing is recovered, cut or
  * completed.
  *
- * For those who check and mend: verify holds these units against the log; repair learns from them which queues there
+ * For verify and repair: verify holds these units against the log; repair learns from them which queues there
  * were.
  *
  * Owns:    names and places of files, in memory; one descriptor, of the file that was read last.

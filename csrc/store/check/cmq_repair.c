@@ -103,7 +103,7 @@ static void free_store(cmq_store *store)
 
 /* ---- looking ---- */
 
-/* Light queues say that the store has multi-dispatch, whoever asks for the repair. */
+/* Light queues say that the store has multi-dispatch, whatever the settings. */
 static bool has_light_queues(const cmq_raw_queues *raw)
 {
     for (uint32_t i = 0; i < cmq_raw_queues_count(raw); i++)
@@ -307,7 +307,7 @@ static cmq_status CMQ_MUST_CHECK decide(cmq_repair *repair)
     return cmq_repair_write_journal(repair->fs, repair->root, &repair->journal);
 }
 
-/* Take back what was built and kept; the store is as it was. Its own failures are of no interest beside the one that
+/* Remove the built and the kept files; the store is as it was. Its own failures are of no interest beside the one that
  * led here. */
 static void give_up(cmq_repair *repair)
 {
@@ -337,7 +337,7 @@ static cmq_status CMQ_MUST_CHECK build_and_swap(cmq_repair *repair)
     if (status == CMQ_OK && !repair->stopped) {
         learn_tail(repair);
         status = decide(repair);
-        /* A journal that may have been written is not taken back: it is carried out now, or by whoever comes next. */
+        /* A journal that may have been written is not taken back: it is carried out now, or by the next opening. */
         if (status != CMQ_OK && (cmq_repair_pending(repair->fs, repair->root, &pending) != CMQ_OK || pending))
             return status;
     }

@@ -50,7 +50,7 @@ typedef struct cmq_repair_report {
     bool finished_earlier;           /* an earlier repair had been interrupted while it swapped: that was completed
                                       * first (dry run: would be) */
     bool was_unclean;                /* `abort` was there */
-    cmq_layout_sizes sizes;          /* used for what is built */
+    cmq_layout_sizes sizes;          /* used for the built files */
     int64_t log_min, log_end;        /* of the repaired log */
     int64_t records, messages;       /* whole ones in it */
     int64_t keys;                    /* in the index */
@@ -64,9 +64,9 @@ typedef struct cmq_repair_report {
     int64_t tail_at, tail_bytes;     /* the bytes behind the last whole record; 0: only zeros */
     int64_t cut_at;                  /* where the log was cut, -1: nowhere */
     int64_t cut_messages;            /* whole messages behind that place */
-    int64_t cut_bytes;               /* bytes kept of what was cut, and files moved away */
+    int64_t cut_bytes;               /* bytes kept of cut ranges, and files moved away */
     int64_t cut_files;
-    char kept[CMQ_PATH_BYTES];       /* the folder that has what was removed and overwritten; empty: nothing was */
+    char kept[CMQ_PATH_BYTES];       /* the folder of removed and overwritten bytes; empty: there are none */
 } cmq_repair_report;
 
 /* CMQ_ERR_LOCKED names the process that has the store open; CMQ_ERR_NOT_FOUND, CMQ_ERR_NOT_STORE: there is no store.

@@ -1,4 +1,4 @@
-/* cmq_repair_fill: puts records without a message in the place of damage in the log, so that whoever reads it, a
+/* cmq_repair_fill: puts records without a message in the place of damage in the log, so that every reader, a
  * RocketMQ broker too, goes on behind.
  *
  * A filler is an ordinary record of the topic CMQ_FILLER that says of itself to be a rolled back transaction: no queue
@@ -65,7 +65,7 @@ cmq_status cmq_repair_note_fill(cmq_repair *repair, int64_t from, int64_t end, i
     return CMQ_OK;
 }
 
-/* ---- keeping what is there ---- */
+/* ---- keeping the old bytes ---- */
 
 static cmq_status CMQ_MUST_CHECK keep_one(cmq_repair *repair, const cmq_repair_fill *fill, const char *folder)
 {

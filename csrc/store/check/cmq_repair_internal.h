@@ -3,7 +3,7 @@
  *   cmq_repair.c         lock, sizes, the order of it all
  *   cmq_repair_build.c   the walk over the log; queues and index beside the old ones
  *   cmq_repair_sizes.c   which sizes the derived files get
- *   cmq_repair_swap.c    what is written down before the swap, and carrying it out
+ *   cmq_repair_swap.c    the journal of the swap, and carrying it out
  *   cmq_repair_fill.c    records without a message in the place of damage
  *   cmq_repair_files.c   copies, moves, folders
  */

@@ -11,10 +11,10 @@
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
  *   320  announced i64, completed i64                      deletions
- *   384  who writes: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms
+ *   384  the writer: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms
  *        since the boot i64, flags u32 (1: synced, 2: confirmed_end stands there three times), crc32 of magic, all of
  *        it but the beat, and the generation
- *   448  what was acknowledged when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it;
+ *   448  the acknowledged end when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it;
  *        496: the last generation i64
  *  1024  96 deletions in turn: at i64, expired_below i64, topic u64, 0
  *
@@ -127,7 +127,7 @@ static uint32_t head_crc(const page_head *head)
     return cmq_crc32(words, sizeof words);
 }
 
-/* ---- who writes, and what was acknowledged ---- */
+/* ---- the writer, and the acknowledged end ---- */
 
 /* With the generation: an older version that begins one leaves the writer before it in its place. */
 static uint32_t writer_crc(const page_writer *writer, int64_t generation)
@@ -414,7 +414,7 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
 }
 
 /* Move the sequence and take the waiting bit away in one step. The bit and the sequence must be one word: were the bit
- * a word of its own, a waiter who sets it after the sequence moved, and sleeps after our wake-up, would have lost it
+ * a word of its own, a waiter that sets it after the sequence moved, and sleeps after our wake-up, would have lost it
  * (the test found that). */
 static void signal_change(follow_page *page)
 {

@@ -10,7 +10,7 @@
  * Queues that the writer deletes are announced there too, with the log's end at that moment: a follower that has come
  * so far forgets them, and takes later records of the same topic as a new life of it.
  *
- * The page also proves things to those who come later. It names its writer: the boot, the namespace and the process.
+ * The page also proves things to later openings. It names its writer: the boot, the namespace and the process.
  * And it remembers, over the death of that writer, how far the log was acknowledged: bytes that a writer confirmed
  * under sync flush are on disk, and those that one of this boot confirmed are at least in the page cache. A copy of the
  * page proves nothing, since it is another file.
@@ -66,7 +66,7 @@ typedef struct cmq_follow_values {
     int64_t confirmed_end;
     int64_t files_end;
     int64_t log_min;
-    bool synced;               /* confirmed_end never passes what was synced */
+    bool synced;               /* confirmed_end never passes the synced end */
 } cmq_follow_values;
 
 /* writer, right behind its lock: make or take over the page, and invalidate it: followers of an earlier writer wait
@@ -110,10 +110,10 @@ void cmq_follow_destroy(cmq_follow *follow);
 
 cmq_follow_mode cmq_follow_mode_of(const cmq_follow *follow);
 
-/* writer, hot: these records are confirmed; wakes those who wait. */
+/* writer, hot: these records are confirmed; wakes the waiters. */
 void cmq_follow_publish(cmq_follow *follow, int64_t confirmed_end, int64_t store_ms);
 
-/* writer: queue files are complete up to here. No wake-up: it concerns nobody who waits. */
+/* writer: queue files are complete up to here. No wake-up: it concerns no waiter. */
 void cmq_follow_set_files_end(cmq_follow *follow, int64_t files_end);
 
 /* writer: the log begins here now. */

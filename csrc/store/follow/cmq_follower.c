@@ -32,7 +32,7 @@
 #define POLL_MS_MAX 10
 #define LOOK_FOR_WRITER_MS 100
 
-/* ---- who writes ---- */
+/* ---- the writer ---- */
 
 static cmq_status find_holder(cmq_store *store, int64_t *holder_out, bool *ours_out)
 {
@@ -268,7 +268,7 @@ static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int
     store->walked = point != NULL ? point->log_end : newest;
     store->walked_phy = point != NULL && point->last_bytes > 0 ? point->last_phy : -1;
     store->walked_ms = store->newest_ms = point != NULL ? point->store_ms : 0;
-    /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds
+    /* Units are asked for only behind the known end, not of every record of the newest segment: this walk finds
      * whole records. */
     const int source = store->source;
     store->source = CMQ_FOLLOW_SOURCE_STATIC;
@@ -466,7 +466,7 @@ static cmq_status grow_by_walking(cmq_store *store)
     int64_t end = cmq_log_last_file_end(store->log);
     if (store->source != CMQ_FOLLOW_SOURCE_STATIC) return grow(store, end, NULL);
     /* Nobody wrote when we looked. A writer that came since may append by now, and half a record of its may look whole:
-     * the end counts only if there is still nobody, and what was whole until then stays. */
+     * the end counts only if there is still no writer, and records that were whole until then stay. */
     cmq_status status = look_for_end(store, &end);
     bool reopened = false;
     if (status == CMQ_OK && end == store->walked && end % cmq_log_segment_bytes(store->log) == 0)

@@ -1,6 +1,6 @@
 /* cmq_watch: tell a loop which of the queues that it waits for got something, with one wake-up per batch of appends.
  *
- *   loop                                     whoever appends, on any thread
+ *   loop                                     appends, on any thread
  *   ----                                     ------------------------------
  *   cmq_watcher_add(queue)                   unit into the queue
  *   look at the queue's max once more        end of the batch: queue watched? -> listed

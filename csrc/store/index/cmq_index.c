@@ -306,8 +306,8 @@ static bool is_listed(cmq_index *index, int64_t name)
     return listed;
 }
 
-/* Open one name of the folder and add it. Directories and what is no 17 digits are skipped, as is a file that is gone
- * or still of length 0. */
+/* Open one name of the folder and add it. Directories and names other than 17 digits are skipped, as is a file that is
+ * gone or still of length 0. */
 static cmq_status load_name(cmq_index *index, const char *text)
 {
     int64_t name;
@@ -376,7 +376,7 @@ static cmq_status remove_file(cmq_index *index, cmq_index_file *file)
     return CMQ_OK;
 }
 
-/* Remove every file from place `keep` on, the newest first, so that what is left is always a beginning. */
+/* Remove every file from place `keep` on, the newest first, so that the rest is always a beginning. */
 static cmq_status remove_from(cmq_index *index, uint32_t keep)
 {
     CMQ_ASSERT(!index->read_only);

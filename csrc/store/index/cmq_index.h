@@ -77,7 +77,7 @@ cmq_status CMQ_MUST_CHECK cmq_index_rewind(cmq_index *index, const cmq_index_pos
 cmq_status CMQ_MUST_CHECK cmq_index_cut(cmq_index *index, int64_t log_end);
 
 /* writer: make sure that `keys` more can be put without failing (creates and reserves files; the first file costs its
- * slots' space). On failure what was made is kept for the next call. */
+ * slots' space). On failure files made so far are kept for the next call. */
 cmq_status CMQ_MUST_CHECK cmq_index_make_room(cmq_index *index, uint32_t keys);
 
 /* writer: put keys in order of their records. Hashes ahead are prefetched, so give whole batches. Room was made. */

@@ -117,7 +117,7 @@ int64_t cmq_log_last_file_end(const cmq_log *log);   /* end of the newest segmen
 
 /* ---- flush ---- */
 
-/* Staged: hand over what was encoded since the last take. Called with the writer lock held and the buffer taken before
+/* Staged: hand over the bytes encoded since the last take. Called with the writer lock held and the buffer taken before
  * written. */
 typedef struct cmq_staged cmq_staged;   /* lives in the log */
 cmq_staged *cmq_log_take_staged(cmq_log *log);   /* NULL: nothing was encoded since the last take */

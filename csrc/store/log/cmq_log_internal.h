@@ -73,7 +73,7 @@ cmq_segment *cmq_log_segment_at(const cmq_log *log, int64_t phy);
 /* The segment that starts at `start`, made when it is missing; any of writer and helper. */
 cmq_status CMQ_MUST_CHECK cmq_log_make_segment(cmq_log *log, int64_t start, cmq_segment **segment_out);
 
-/* Forget what was staged and unpin its segments. */
+/* Forget the staged bytes and unpin their segments. */
 void cmq_staged_discard(struct cmq_staged *staged);
 
 #endif

@@ -40,7 +40,7 @@ int64_t cmq_segment_start(const cmq_segment *segment);
 const char *cmq_segment_path(const cmq_segment *segment);
 
 /* The file of a segment opened with any access but READ, until close_file; NULL for the others. The mapping was made
- * from this descriptor: on overlayfs an older one that was opened for reading never shows what is written. */
+ * from this descriptor: on overlayfs an older one that was opened for reading never shows later writes. */
 cmq_file *cmq_segment_file(const cmq_segment *segment);
 void cmq_segment_close_file(cmq_segment *segment);
 

@@ -1,7 +1,7 @@
 /* cmq_fence: after a write or sync failed, nothing that is read back counts as being on disk.
  *
  * When write-back of a page fails, Linux marks it clean and keeps it: a later fdatasync answers "done", and the bytes
- * are in memory alone. So the store is fenced; and who opens it next in the same boot finds whole records that no disk
+ * are in memory alone. So the store is fenced; and its next opening in the same boot finds whole records that no disk
  * has. The fence leaves a mark, and that opening writes everything behind the last durable point anew, the same bytes,
  * before it counts them as durable.
  *

@@ -226,7 +226,7 @@ cmq_status cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group, c
     return status;
 }
 
-/* As the one who waits for the disk, for all that was appended so far. mutex held, but not during the sync. */
+/* As the leader, which waits for the disk on behalf of all appends so far. mutex held, but not during the sync. */
 static cmq_status CMQ_MUST_CHECK sync_all(cmq_offset_journal *log)
 {
     const uint64_t target = log->appended;

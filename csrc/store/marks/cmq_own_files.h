@@ -3,7 +3,7 @@
  * Everything in it is versioned, checksummed and disposable: absent, damaged, stale or from a newer version means "not
  * known", and the store does without it.
  *   cometmq/point        how far log, queues and index are known to be complete and durable (cmq_durable_point)
- *   cometmq/follow       the page through which followers in other processes see what is confirmed (cmq_follow)
+ *   cometmq/follow       the page through which followers in other processes see the confirmed end (cmq_follow)
  *   cometmq/fenced       a write or sync failed (cmq_fence)
  *   cometmq/sums         checksums of queue files (cmq_queue_sums)
  *   cometmq/deleted      queues that were deleted and whose files are still to be removed

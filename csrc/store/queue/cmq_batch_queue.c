@@ -23,7 +23,7 @@ void cmq_batch_queue_encode(uint8_t image[CMQ_BATCH_UNIT_BYTES], const cmq_unit 
     cmq_store_i32(image + 42, 0);
 }
 
-/* Damaged files may say anything; offset + count must not overflow, whoever computes it. */
+/* Damaged files may say anything; offset + count must not overflow anywhere. */
 static int64_t plausible_offset(int64_t offset)
 {
     if (offset < 0) return 0;

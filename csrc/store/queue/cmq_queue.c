@@ -288,7 +288,7 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
             /* the ring was replaced just now: look again */
             continue;
         }
-        /* Not across files: what is in one comes before the failure of the next. */
+        /* Not across files: the units of one come before the failure of the next. */
         const int64_t in_files = flushed - from, file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
         const int64_t in_file = file_units - from % file_units, left_there = in_files < in_file ? in_files : in_file;
         uint32_t count = wanted < FETCH_UNITS ? wanted : FETCH_UNITS;
@@ -385,7 +385,7 @@ static bool is_file_gone(const cmq_queue *queue, int64_t position)
 static void raise_min(const cmq_queue *queue, int64_t missed)
 {
     _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
-    const bool moved = has_log_moved(queue->set);   /* before min is read: who corrects it says so afterwards */
+    const bool moved = has_log_moved(queue->set);   /* before min is read: it is corrected first, then marked */
     int64_t min = atomic_load_explicit(at, memory_order_acquire);
     int64_t behind = (missed + cmq_queue_file_bytes(queue)) / cmq_queue_unit_bytes(queue);
     const int64_t flushed = cmq_queue_tail_flushed(&queue->tail);
@@ -517,7 +517,7 @@ cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end,
         *next_out = into[count - 1].offset + into[count - 1].count;
         *count_out += drop_fillers(into, count);
     }
-    /* a failure behind what was read is met again by the next call */
+    /* the next call returns a failure behind these units */
     return *count_out > 0 ? CMQ_OK : cmq_queue_told(status);
 }
 

@@ -197,7 +197,7 @@ bool cmq_queues_flush_wanted(const cmq_queues *queues);
 
 /* Write every tail's units that end at or before confirmed_end to the files; with `durable` also sync every file
  * written since the last durable flush, and the directories of new files (sync_all when they are many). On failure
- * nothing is lost: the tails keep what is not written. `covered_out`: every record that ends at or before it has its
+ * nothing is lost: the tails keep the unwritten units. `covered_out`: every record that ends at or before it has its
  * units in the files (and durably with `durable`); after a failure what an earlier flush reached. Units must have been
  * put before the caller learnt confirmed_end. After a failed fsync every durable flush is CMQ_ERR_FENCED. */
 cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool durable,

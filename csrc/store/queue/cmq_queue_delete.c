@@ -215,7 +215,7 @@ static cmq_status CMQ_MUST_CHECK add(deletion *of, cmq_queue *queue)
     return CMQ_OK;
 }
 
-/* Delete what was added. A failure part way leaves some of it deleted, and the rest forgotten: their files come back
+/* Delete the added queues. A failure part way leaves some of it deleted, and the rest forgotten: their files come back
  * with the next opening. */
 static cmq_status CMQ_MUST_CHECK carry_out(deletion *of)
 {

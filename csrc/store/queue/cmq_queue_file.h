@@ -5,7 +5,7 @@
  *
  * Owns:       nothing of its own: descriptors and mappings are the set's caches'.
  * Invariant:  files are made at full length, sparse; they are contiguous; bytes that were never written read as zero.
- * Durability: writing notes what is unsynced; cmq_queue_flush syncs it.
+ * Durability: writing notes unsynced ranges; cmq_queue_flush syncs them.
  * Threads:    read and map: any. The others: with the queue's lock, or before readers exist.
  */
 #ifndef CMQ_QUEUE_FILE_H

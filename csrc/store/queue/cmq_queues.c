@@ -220,7 +220,7 @@ cmq_status cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
                          .files = CMQ_QUEUEFILES_NONE};
     status = make_more(queues, kind, name, &queue->more);
     if (status != CMQ_OK) return status;
-    /* Counted before it can be found, so that its index is valid for whoever finds it. */
+    /* Counted before it can be found, so that its index is valid for every finder. */
     atomic_store_explicit(&queues->count, index + 1, memory_order_release);
     status = cmq_queue_table_put(&queues->table, queue);
     if (status != CMQ_OK) {

@@ -31,7 +31,7 @@ cmq_status CMQ_MUST_CHECK cmq_watches_expect(cmq_watches *watches, cmq_queue *qu
 /* A unit was just put into the queue. */
 void cmq_watches_note(cmq_watches *watches, cmq_queue *queue);
 
-/* The end of a hold of the writer lock that noted something: list the watched ones among what was noted. */
+/* The end of a hold of the writer lock that noted something: list the watched ones among the noted queues. */
 void cmq_watches_list(cmq_watches *watches);
 
 /* A watched queue was deleted. */

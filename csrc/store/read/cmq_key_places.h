@@ -34,7 +34,7 @@ typedef struct cmq_gap {
 
 /* The parts of the log below `confirmed` that the index may not cover, which may overlap: below its first file, between
  * files, behind its end over a store that another process wrote or that was not closed, and what recovery found lost
- * with a file. Call it before cmq_store_key_places, so that what is indexed meanwhile is found twice rather than never.
+ * with a file. Call it before cmq_store_key_places, so that records indexed meanwhile are found twice, not never.
  * *gaps_out: free(). */
 cmq_status CMQ_MUST_CHECK cmq_store_index_gaps(cmq_store *store, int64_t confirmed, cmq_gap **gaps_out,
                                                uint32_t *count_out);

@@ -6,7 +6,7 @@
  * goes on, and what it takes is passed over.
  *
  * A record may stand in the index twice for one key: the same key twice, or indexed again by a recovery, which puts the
- * last records' keys anew. Such entries are near each other, so a window of what was given last is enough to give each
+ * last records' keys anew. Such entries are near each other, so a window of the last results is enough to return each
  * record once.
  *
  * A view whose writer was killed has keys up to the durable point for certain: behind it the log is read. After a power
@@ -132,7 +132,7 @@ static int64_t index_end(cmq_store *store, int64_t generation)
 {
     const int source = store->source;
     if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
-    /* else the page is a new writer's, who recovers */
+    /* else the page is a new writer's, which recovers */
     if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;
     const int64_t from = point_of(store);
     return may_be_torn(store, generation) ? file_begin(store, from) : from;
@@ -279,7 +279,7 @@ cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
         else if (batch->count > 0 || search->checked_end) break;
         else status = check_end(search);
     }
-    /* The rest, and a failure behind what was found, come with the next batch. */
+    /* The rest, and a failure behind these messages, come with the next batch. */
     return status == CMQ_AGAIN || (status == CMQ_ERR_CORRUPT && batch->count > 0) ? CMQ_OK : status;
 }
 
@@ -321,7 +321,7 @@ cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *o
     cmq_status status = begin(store, search, options);
     search->topic = copy(search->bytes, options->topic);
     search->key = copy(search->bytes + options->topic.bytes, options->key);
-    /* Now, so that what is appended later lies behind the place to go on from. */
+    /* Now, so that later appends lie behind the place to go on from. */
     while (status == CMQ_OK && search->lot_count == 0 && !search->cursor.done) status = fill_lot(search);
     if (status != CMQ_OK) {
         cmq_key_search_close(search);

@@ -29,7 +29,7 @@
 #define AHEAD_BYTES_MIN (INT64_C(128) << 10)
 #define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 
-/* ---- what was asked for ---- */
+/* ---- the question ---- */
 
 static cmq_status copy_slices(const cmq_slice *from, uint32_t count, char ***into_out, const char *what)
 {
@@ -425,7 +425,7 @@ static bool batch_has_tag(const cmq_reader *reader, const cmq_record_view *view)
     cmq_status status = cmq_wire_batch_next(&rest, &element);
     for (; status == CMQ_OK; status = cmq_wire_batch_next(&rest, &element))
         if (has_tag(reader, element.properties)) return true;
-    return status != CMQ_END;   /* damage is reported by who unfolds it */
+    return status != CMQ_END;   /* unfolding it reports damage */
 }
 
 bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)

@@ -179,7 +179,7 @@ static cmq_status add_mark(cmq_reader *reader, int64_t phy)
 }
 
 /* Walk [from, limit) of one segment; gives each record to marks (every BLOCK_RECORDS-th) or to the block (all). Damage
- * is passed over: reading backwards gives what is sound, `cometmq verify` says what is not. */
+ * is passed over: reading backwards returns sound records, `cometmq verify` lists damage. */
 static cmq_status walk_segment(cmq_reader *reader, int64_t from, int64_t limit, bool marks)
 {
     uint32_t count = 0;

@@ -1,7 +1,7 @@
 /* cmq_record: one record of the commit log: its layout, how it is written and how it is read.
  *
  * Invariant: cmq_record_parse accepts every record that cmq_record_encode writes; parse never reads outside `available`
- *            and never trusts a length before it was compared with what is there.
+ *            and never trusts a length before it was compared with the bytes there.
  * Way:       append -> [cmq_record_measure, cmq_record_encode] -> log -> [cmq_record_peek, cmq_record_parse] ->
  *            dispatch, reads
  * Threads:   any; pure functions over memory of the caller.

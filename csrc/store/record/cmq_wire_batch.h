@@ -22,7 +22,7 @@ typedef struct cmq_wire_batch_element {
     cmq_slice properties;
 } cmq_wire_batch_element;
 
-/* Take the next element off the front of *rest. CMQ_END when nothing is left; CMQ_ERR_CORRUPT when what is left is no
+/* Take the next element off the front of *rest. CMQ_END when nothing is left; CMQ_ERR_CORRUPT when the rest is no
  * whole element (*rest stays). Slices are borrowed from *rest. */
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out);
 

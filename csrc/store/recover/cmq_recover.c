@@ -329,7 +329,7 @@ cmq_status cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end)
 
 /* May the durable point wait until the store is open? Recovery then changed nothing that a later one would not do
  * again: it began at the last durable point, found whole records up to zeros, and put units and keys where they belong.
- * Under sync flush messages that are acknowledged from now on lie behind what was found, which has to be on disk
+ * Under sync flush messages that are acknowledged from now on lie behind the found records, which have to be on disk
  * first. */
 static bool may_wait(const cmq_store *store, const walk *w)
 {

@@ -39,7 +39,7 @@ typedef struct cmq_restored {
 
 typedef struct cmq_restore_options {
     const char *name;           /* of the folder under cometmq/removed */
-    bool again;                 /* also what was restored before */
+    bool again;                 /* restored records, too */
     /* Called before the first message of a topic and queue that follow another one's; false leaves the message out.
      * NULL: all. */
     bool (*wanted)(void *context, cmq_slice topic, int32_t queue_id);

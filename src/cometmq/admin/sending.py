@@ -407,7 +407,7 @@ class SendState:
             known.first, known.last = min(known.first, first), max(known.last, last)
             known.messages += messages
 
-    # --- What was done ------------------------------------------------------------------------------------------------
+    # --- Results ------------------------------------------------------------------------------------------------------
 
     @property
     def messages(self) -> int:

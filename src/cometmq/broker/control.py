@@ -448,7 +448,7 @@ class ControlPlane:
             # Deleting what is not there is fine.
             return
 
-    # --- What the store's own side did: any thread
+    # --- Changes by the store's own handle: any thread
 
     def _topic_changed(self, name: str) -> None:
         found = self.topics.changed_elsewhere(name)

@@ -313,7 +313,7 @@ class Broker:
         """Stop."""
         self.stop()
 
-    # --- What it is
+    # --- Properties
 
     @property
     def name(self) -> str:

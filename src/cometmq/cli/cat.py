@@ -135,7 +135,7 @@ def cat(
         raise typer.Exit(ExitCode.DAMAGED)
 
 
-# --- What to read
+# --- The range to read
 
 
 def _query(

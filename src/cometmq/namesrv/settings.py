@@ -47,7 +47,7 @@ class NamesrvSettings:
     # --- Where things are
     kv_config_path: str | None = text_option("kvConfigPath", None, "kvConfig.json; without, keys are in memory alone")
 
-    # --- What is answered
+    # --- Answers
     order_message_enable: bool = option("orderMessageEnable", False, "routes name the order configuration")
     return_order_topic_config_to_broker: bool = option(
         "returnOrderTopicConfigToBroker", True, "brokers learn the order configuration when they register"

@@ -237,7 +237,7 @@ class StoreRows:
         self.close()
 
 
-# --- What the engine is asked for
+# --- Questions to the engine
 
 
 _FORMS = {"string": "plain", "binary": "plain", "timestamp": "us"}

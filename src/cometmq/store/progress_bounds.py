@@ -67,7 +67,7 @@ def bound_progress(offsets: ConsumerOffsets, end_of: QueueEnd) -> int:
     return bounded
 
 
-# --- What a broker keeps besides
+# --- Other offsets of a broker
 
 _TIMER_TOPIC = "rmq_sys_wheel_timer"
 _TIMER_OFFSETS = struct.Struct(">qq")

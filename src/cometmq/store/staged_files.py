@@ -252,7 +252,7 @@ class StagedFolder:
             return False  # another user's, swept by that user's processes
         return newest < time.time() - STALE_S
 
-    # --- What was applied
+    # --- Applied work
 
     def is_done(self, work: StagedWork) -> bool:
         """Return whether work was applied before, under its key."""

@@ -42,7 +42,7 @@ class BrokerSettings(StoreSettings):
     )
     shutdown_wait_time_seconds: int = option("shutdownWaitTimeSeconds", 30, "longest wait for a clean stop")
 
-    # --- What is allowed
+    # --- Permissions
     broker_permission: int = option("brokerPermission", _READ_WRITE, "4 read, 2 write", maximum=7)
     recall_message_enable: bool = option("recallMessageEnable", False, "recall of timer messages")
     allow_recall_when_broker_not_writeable: bool = option(

@@ -48,7 +48,7 @@ class NamedTable(VersionedFile, Generic[E]):
         self._light_queues = light_queues
         super().__init__(folder, file_ops=file_ops, now_ms=now_ms)
 
-    # --- What an entry is
+    # --- Entries
 
     @staticmethod
     @abstractmethod

@@ -34,7 +34,7 @@ class NestedTable(ManagedFile, Generic[K, E]):
         super().__init__(folder, file_ops=file_ops)
         self._reset()
 
-    # --- What an entry is
+    # --- Entries
 
     @staticmethod
     @abstractmethod

@@ -100,7 +100,7 @@ class StoreSettings:
         "compactionCqMappedFileSize", 10 * _MIB, "a compaction queue file", minimum=1
     )
 
-    # --- What is written
+    # --- Files written
     message_index_enable: bool = option("messageIndexEnable", True, "build the index")
     enable_consume_queue_ext: bool = option("enableConsumeQueueExt", False, "write consumequeue_ext")
     bit_map_length_consume_queue_ext_bits: int = option(

@@ -100,7 +100,7 @@ class ProcessQueue(MessageTable):
             f"count={self.count}, span={self.max_span})"
         )
 
-    # --- What comes in ------------------------------------------------------------------------------------------------
+    # --- Messages that arrive -----------------------------------------------------------------------------------------
 
     def put(self, messages: Sequence[HeldMessage]) -> bool:
         """Take messages of one pull; True when a chain of orderly listener calls has to begin.
@@ -118,14 +118,14 @@ class ProcessQueue(MessageTable):
             return True
         return False
 
-    # --- What a concurrent listener finished --------------------------------------------------------------------------
+    # --- A concurrent listener's messages -----------------------------------------------------------------------------
 
     def remove(self, messages: Sequence[HeldMessage], *, now_ms: int) -> int:
         """Take out what is finished; return the offset from which all is to do, or NOTHING when nothing was held."""
         self.last_consume_ms = now_ms
         return self.remove_all(messages)
 
-    # --- What an orderly listener is given, and gives back ------------------------------------------------------------
+    # --- An orderly listener's messages -------------------------------------------------------------------------------
 
     def take(self, count: int, *, now_ms: int) -> list[HeldMessage]:
         """Give up to ``count`` of the first messages to a listener; without any, the chain ends."""
@@ -144,7 +144,7 @@ class ProcessQueue(MessageTable):
         """Put back all that a listener has."""
         self.put_back()
 
-    # --- What the gates and the timers ask ----------------------------------------------------------------------------
+    # --- For gates and timers -----------------------------------------------------------------------------------------
 
     def lock_expired(self, now_ms: int) -> bool:
         """Whether the broker may have given the lock to another member."""

@@ -662,7 +662,7 @@ class ClientInstance:
             )
         return Members(answer.fields).required_int64(member)
 
-    # --- What consumers put back --------------------------------------------------------------------------------------
+    # --- Messages sent back -------------------------------------------------------------------------------------------
 
     async def send_inner(
         self, topic: str, body: bytes, *, properties: Mapping[str, str], flag: int = 0, timeout_ms: int = 5_000

@@ -187,7 +187,7 @@ def _handle_number(handle: str, text: str, maximum: int) -> int:
     return number
 
 
-# --- What an answer says of its messages ------------------------------------------------------------------------------
+# --- Fields of an answer ----------------------------------------------------------------------------------------------
 
 
 def read_starts(text: str) -> dict[QueueKey, int]:

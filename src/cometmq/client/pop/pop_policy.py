@@ -215,7 +215,7 @@ def batch_ack_requests(handles: Iterable[tuple[PopHandle, str]], *, group: str, 
         yield request(RequestCode.BATCH_ACK_MESSAGE, body=body.to_json())
 
 
-# --- What failed ------------------------------------------------------------------------------------------------------
+# --- Failures ---------------------------------------------------------------------------------------------------------
 
 
 def invisible_after_failure_ms(delay_level: int, reconsume_times: int) -> int:

@@ -136,7 +136,7 @@ class SimpleEngine(GroupFacts):
         self._closing = Closing()
         self._started_ms = 0
 
-    # --- What a client instance asks ----------------------------------------------------------------------------------
+    # --- For the client instance --------------------------------------------------------------------------------------
 
     @property
     def group(self) -> str:

@@ -375,7 +375,7 @@ class PullAhead:
             sub_version=0 if subscription.expression_type == TAG else subscription.sub_version,
         )
 
-    # --- What is handed out -------------------------------------------------------------------------------------------
+    # --- Handing out --------------------------------------------------------------------------------------------------
 
     def take(self, *, reader: Reader | None = None, thread: int | None = None) -> Batch | None:
         """Hand out the messages of one pull to a loop or a poll; None without any."""

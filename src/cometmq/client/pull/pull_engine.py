@@ -139,7 +139,7 @@ class PullEngine(ConsumerFacts):
         self._tracing: Tracing | None = None
         self._closing = Closing()
 
-    # --- What a client instance and the rebalance ask -----------------------------------------------------------------
+    # --- For the client instance and the rebalance --------------------------------------------------------------------
 
     @property
     def group(self) -> str:
@@ -521,7 +521,7 @@ class PullEngine(ConsumerFacts):
             timeout_ms=timeout_ms,
         )
 
-    # --- What is handed out -------------------------------------------------------------------------------------------
+    # --- Handing out --------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int | None) -> list[ReceivedMessage]:
         """Hand out the messages of one pull; see :meth:`PullConsumer.poll`."""

@@ -165,7 +165,7 @@ class FlowCounters:
         return f"FlowCounters(by_count={self.by_count}, by_size={self.by_size}, by_span={self.by_span})"
 
 
-# --- What a pull asks for ---------------------------------------------------------------------------------------------
+# --- Fields of a pull -------------------------------------------------------------------------------------------------
 
 
 class PullFlag(enum.IntFlag):
@@ -215,7 +215,7 @@ def commit_to_send(model: MessageModel, memory_offset: int, *, from_slave: bool)
     return memory_offset, memory_offset > 0 and not from_slave
 
 
-# --- What an answer means ---------------------------------------------------------------------------------------------
+# --- Meaning of an answer ---------------------------------------------------------------------------------------------
 
 
 class PullStatus(enum.Enum):

@@ -160,7 +160,7 @@ class PushEngine(ConsumerFacts):
     def _now_ms(self) -> int:
         return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
 
-    # --- What instance and rebalance ask ------------------------------------------------------------------------------
+    # --- For the instance and the rebalance ---------------------------------------------------------------------------
 
     @property
     def is_orderly(self) -> bool:
@@ -503,7 +503,7 @@ class PushEngine(ConsumerFacts):
         self._timers.add(task)
         task.add_done_callback(self._timers.discard)
 
-    # --- What the user changes while it runs --------------------------------------------------------------------------
+    # --- Changes while it runs ----------------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, expression: str | None, *, expression_type: str = TAG) -> None:
         """Subscribe to a topic, or to other tags of it; brokers hear of it at once where it runs."""
@@ -676,7 +676,7 @@ class PushEngine(ConsumerFacts):
         if self.is_running and not self.is_suspended:
             await self.do_rebalance()
 
-    # --- What administrators ask --------------------------------------------------------------------------------------
+    # --- For administrators -------------------------------------------------------------------------------------------
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return what an administrator may see of this consumer."""

@@ -269,7 +269,7 @@ class PushPulls:
     def _exception_ms(self) -> int:
         return self._settings.pull_time_delay_when_exception_ms
 
-    # --- What is asked ------------------------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------------
 
     def _send(self, pull: _Pull) -> None:
         queue = pull.held.queue
@@ -333,7 +333,7 @@ class PushPulls:
         else:
             self._now(pull)
 
-    # --- What is answered ---------------------------------------------------------------------------------------------
+    # --- Answers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, pull: _Pull, subscription: SubscriptionData, address: str, answer: PullAnswer | Error) -> None:
         held = pull.held

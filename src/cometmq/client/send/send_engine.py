@@ -252,7 +252,7 @@ class SendEngine:
         self.attempts.require_own_process()
         require_running(f"producer group {self.settings.group}", self._state)
 
-    # --- What the instance asks ---------------------------------------------------------------------------------------
+    # --- For the instance ---------------------------------------------------------------------------------------------
 
     def publish_topics(self) -> Collection[str]:
         """Return the topics that were sent to."""
