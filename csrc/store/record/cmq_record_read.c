@@ -115,15 +115,6 @@ static uint32_t read_crc_digits(cmq_slice digits)
     return value;
 }
 
-/* Whether the property CRC is right; without one, whether it may be absent. */
-static bool property_crc_holds(const uint8_t *at, const cmq_record_view *view, bool may_be_absent)
-{
-    cmq_slice digits;
-    if (!cmq_property_find(view->properties, cmq_slice_of_text(PROPERTY_CRC_NAME), &digits)) return may_be_absent;
-    const uint32_t expected = read_crc_digits(digits);
-    return expected == cmq_crc31(at, view->record_bytes - CMQ_RECORD_PROPERTY_CRC_BYTES);
-}
-
 cmq_record_proof cmq_record_prove(const cmq_record_view *view)
 {
     static const char name[] = PROPERTY_CRC_NAME "\x01";
@@ -140,6 +131,17 @@ cmq_record_proof cmq_record_prove(const cmq_record_view *view)
     /* Upstream's batches put it behind a pair that is not closed, which makes it part of that pair's value; so can any
      * producer. */
     return at == 0 || pair[-1] == CMQ_PROPERTY_PAIR_END ? CMQ_RECORD_CONTRADICTED : CMQ_RECORD_UNPROVEN;
+}
+
+/* Whether the property CRC is right; without one, whether it may be absent. */
+static bool property_crc_holds(const uint8_t *at, const cmq_record_view *view, bool may_be_absent)
+{
+    cmq_slice digits;
+    const cmq_record_proof proof = cmq_record_prove(view);
+    if (proof != CMQ_RECORD_UNPROVEN) return proof == CMQ_RECORD_PROVEN;
+    if (!cmq_property_find(view->properties, cmq_slice_of_text(PROPERTY_CRC_NAME), &digits)) return may_be_absent;
+    const uint32_t expected = read_crc_digits(digits);
+    return expected == cmq_crc31(at, view->record_bytes - CMQ_RECORD_PROPERTY_CRC_BYTES);
 }
 
 /* No program writes a negative length of a body: a bit of it flipped. */

@@ -249,6 +249,31 @@ static void property_crc_is_kept(void)
     kit_close(store);
 }
 
+/* Upstream's batches put the property CRC behind a pair that is not closed, whose value it becomes a part of. It proves
+ * the record all the same, where that is demanded. */
+static void property_crc_behind_an_open_pair_is_a_proof(void)
+{
+    cmq_store *store = open_with((cmq_store_options){.property_crc = true, .check_property_crc = true});
+    kit_found *found = kit_found_make(1);
+    cmq_append append = append_of("T", 2, one("body"));
+    cmq_appended appended;
+    append.one_segment = true;
+    append.properties = one("a\001b");
+    CHECK_OK(cmq_store_append(store, &append, &appended));
+    kit_append(store, "T", 0, "last", "tag", "key");
+    char path[CMQ_PATH_BYTES];
+    strcpy(path, store_root());
+    for (int i = 0; i < 3; i++) read_one(store, found, "T", 0, i);
+    cmq_store_abandon(store);
+    cmq_store_options options = kit_options(path);
+    options.check_property_crc = true;
+    store = kit_open(&options);
+    CHECK_INT(kit_max(store, "T", 0), 3);
+    for (int i = 0; i < 3; i++) read_one(store, found, "T", 0, i);
+    kit_found_free(found);
+    kit_close(store);
+}
+
 /* Prepared and rolled-back messages are in no queue; prepared ones are found by their keys. */
 static void transactions(void)
 {
@@ -665,6 +690,7 @@ static void never_wait_is_obeyed(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(never_wait_is_obeyed), CMQ_TEST(every_kind_of_column), CMQ_TEST(arrow_offsets_from_outside),
               CMQ_TEST(fields_arrive), CMQ_TEST(born_when_stored), CMQ_TEST(property_crc_is_kept),
+              CMQ_TEST(property_crc_behind_an_open_pair_is_a_proof),
               CMQ_TEST(transactions), CMQ_TEST(topics_that_are_refused), CMQ_TEST(values_that_are_refused),
               CMQ_TEST(failure_part_way), CMQ_TEST(batch_in_one_segment), CMQ_TEST(large_batch_in_one_segment),
               CMQ_TEST(many_messages_in_one_call), CMQ_TEST(light_queues), CMQ_TEST(inner_batches),
