@@ -245,8 +245,10 @@ static bool is_refused(cmq_timer *timer, int64_t number)
     if (limit == INT32_MAX) return false;
     pthread_mutex_lock(&timer->mutex);
     cmq_timer_wheel_get(timer->wheel, number, &slot);
+    /* One that was delivered, or parked again, keeps its count, and the clock may be set back into it. */
+    const bool pending = cmq_timer_wheel_is_pending(timer->wheel, number);
     pthread_mutex_unlock(&timer->mutex);
-    if (slot.count <= limit) return false;
+    if (!pending || slot.count <= limit) return false;
     if (slot.count >= limit * 2) return true;
     const uint64_t dice =
         atomic_fetch_add_explicit(&timer->admissions, 1, memory_order_relaxed) * CMQ_NAMEHASH_MULTIPLIER;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -757,6 +758,40 @@ static void a_slot_that_the_clock_is_set_back_into(void)
     finish(timer, store);
 }
 
+/* A slot that was delivered, or whose messages were parked again, is congested no more when the clock is set back. */
+static void a_slot_that_the_clock_is_set_back_into_has_room(void)
+{
+    for (int parked_again = 0; parked_again < 2; parked_again++) {
+        cmq_store *store = open_store();
+        cmq_timer_options options = timer_options(store);
+        options.slot_messages = 10;
+        options.delay_ms_max = 30 * DAY_MS;
+        cmq_timer *timer = make_timer_with(&options);
+        atomic_store(&kit_now_ms, now() / 1000 * 1000);
+        const int64_t ahead_ms = parked_again ? 21 * DAY_MS : 0, due_ms = now() + ahead_ms + 5000;
+        char due[32];
+        snprintf(due, sizeof due, "%" PRId64, due_ms);
+        const cmq_timer_asked asked = {.deliver_ms = kit_slice(due)};
+        cmq_timer_parked parked;
+        pass(ahead_ms);
+        for (int i = 0; i < 20; i++) send_at(store, due_ms, "x");
+        step(timer);
+        CHECK_STATUS(cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked), CMQ_ERR_LIMIT);
+        if (parked_again) {
+            pass(-ahead_ms);
+            step(timer);
+        } else {
+            pass(6000);
+            step(timer);
+            CHECK_INT(kit_max(store, "T", 2), 20);
+            pass(-5000);
+        }
+        CHECK_OK(cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked));
+        finish(timer, store);
+        kit_remove_tree(root);
+    }
+}
+
 static void old_log_files_go(void)
 {
     cmq_store *store = open_store();
@@ -944,6 +979,7 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(delivered_when_its_slot_is_over), CMQ_TEST(everything_of_the_record_is_kept),
               CMQ_TEST(a_slot_keeps_the_order_of_parking), CMQ_TEST(late_messages_go_at_once),
               CMQ_TEST(late_messages_overtake_nothing), CMQ_TEST(a_slot_that_the_clock_is_set_back_into),
+              CMQ_TEST(a_slot_that_the_clock_is_set_back_into_has_room),
               CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it),
               CMQ_TEST(timers_outlive_everything), CMQ_TEST(down_for_a_month),
