@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from cometmq._engine import KeySearch, Message, Reader
 
 __all__ = ["BatchKeySearch"]
 
 
+_TRANSACTION_BITS: Final = 0xC
+_HALF: Final = 0x4
+
+
+def _is_no_message_of_queues(record: Message) -> bool:
+    return record.is_inner_batch or record.sys_flag & _TRANSACTION_BITS == _HALF
+
+
 class BatchKeySearch(Iterator[Message]):
     """An iterator over the messages of a topic that have a key, or that unique id, newest first. One thread at a time.
 
-    Messages inside batches are found by their own keys. A batch whose record has the key, as a whole, comes as its
-    record, as the index finds it.
+    Messages inside batches are found by their own keys. A batch whose record has the key, as a whole, is returned as
+    its record, and a half message, which no queue has, as well: the index finds both.
     """
 
     def __init__(self, key: str, limit: int | None, messages: Reader, records: KeySearch) -> None:
@@ -37,7 +46,7 @@ class BatchKeySearch(Iterator[Message]):
         if self._message is None:
             self._message = self._next_message()
         if self._record is None:
-            self._record = next((record for record in self._records if record.is_inner_batch), None)
+            self._record = next(filter(_is_no_message_of_queues, self._records), None)
         message, record = self._message, self._record
         if record is not None and (message is None or record.physical_offset > message.physical_offset):
             found, self._record = record, None

@@ -9,9 +9,14 @@ import pytest
 import cometmq
 import cometmq.testing
 from cometmq.admin import connect
+from cometmq.broker.plane import OutgoingMessage as StoredMessage
 from cometmq.client import OutgoingMessage, Producer
 
 EVERYTHING = [(b"%d" % n, "AB"[n % 2], f"k{n}") for n in range(6)] + [(b"single", "A", "s"), (b"plain", None, None)]
+
+
+HALF = 4
+"""The system flag of a half message: queues do not have it, the index has."""
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +30,18 @@ def store() -> Iterator[cometmq.Store]:
             producer.send_batch(batch, topic="b")
             producer.send("b", b"single", tags="A", keys="s")
             producer.send_batch([OutgoingMessage(b"plain")], topic="b")
+        half = StoredMessage(
+            topic="b",
+            queue_id=0,
+            body=b"half",
+            properties={"KEYS": "h half", "UNIQ_KEY": "H"},
+            flag=0,
+            sys_flag=HALF,
+            born_timestamp_ms=1_700_000_000_000,
+            born_host=("127.0.0.1", 1),
+            reconsume_times=0,
+        )
+        running.brokers[0]._plane.put(half)
         path = running.path / running.brokers[0].config.settings.broker_name
         with cometmq.open(path, mode="r") as opened:
             yield opened
@@ -50,6 +67,14 @@ def test_find_returns_messages_inside_batches(store: cometmq.Store, key: str) ->
     newest = max(message.store_timestamp_ms for message in store.read("b"))
     assert len(list(store.find("b", key, end_time=newest))) == len(wanted)
     assert list(store.find("b", key, start_time=newest + 1)) == []
+
+
+def test_find_returns_half_messages_of_a_topic_with_batches(store: cometmq.Store) -> None:
+    assert [bytes(message) for message in store.find("b", "h")] == [b"half"]
+    assert [bytes(message) for message in store.find("b", "half")] == [b"half"]
+    found = store.find_unique("b", "H")
+    assert found is not None
+    assert bytes(found) == b"half"
 
 
 def test_find_unique_returns_messages_inside_batches(store: cometmq.Store) -> None:
