@@ -252,8 +252,10 @@ def content(message: Message, *, is_4_9: bool) -> tuple[object, ...]:
 
 
 def not_yet(one: Replayed) -> bool:
-    """Transactions and SQL92 are refused."""
+    """Transactions, SQL92 and topics that are to be compacted are refused."""
     properties = one.request.fields.get("i", "")
+    if "cleanup.policy=COMPACTION" in one.request.fields.get("attributes", ""):
+        return one.ours.code == ResponseCode.SYSTEM_ERROR
     if "TRAN_MSG\x01true" in properties:
         return one.ours.code == ResponseCode.NO_PERMISSION
     is_check = one.request.code == RequestCode.CHECK_CLIENT_CONFIG

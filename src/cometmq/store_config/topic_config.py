@@ -176,7 +176,7 @@ def alter_attributes(current: Mapping[str, str] | None, changes: Mapping[str, st
 
     Raises:
         InvalidArgument: no or a wrong prefix, an unknown name, a name given twice, a fixed attribute changed, a value
-            outside the attribute's range, or a deletion of what is not there.
+            outside the attribute's range, a deletion of what is not there, or compaction, which is not supported.
     """
     result = dict(current or {})
     seen: set[str] = set()
@@ -212,6 +212,8 @@ def _check_value(name: str, value: str) -> None:
     if kind is not None:
         if value not in {choice.value for choice in kind}:
             raise InvalidArgument(f"the attribute {name} is one of {_choices(kind)}, not {value!r}")
+        if value == CleanupPolicy.COMPACTION.value:
+            raise InvalidArgument(f"{name}={value} is not supported: every version of a key would stay. Use DELETE")
         return
     digits = value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -1 <= int(value) <= INT64_MAX):

@@ -293,6 +293,7 @@ def test_alter_attributes() -> None:
         (None, {"+nothing": "x"}),
         (None, {"+queue.type": "batch"}),
         (None, {"+": "x"}),
+        (None, {"+cleanup.policy": "COMPACTION"}),
         ({}, {"+queue.type": "BatchCQ"}),
         ({}, {"-message.type": ""}),
         ({}, {"+message.type": "FIFO", "-message.type": ""}),

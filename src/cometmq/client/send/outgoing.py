@@ -55,7 +55,7 @@ _PROPERTY_BYTES_MAX = 32_767
 _PROPERTY_ROOM_BYTES = 512  # the broker adds some of its own
 _HEAD = struct.Struct(">iiiii")
 _LENGTH = struct.Struct(">H")
-_DELAY_LEVEL_MAX = 1_000  # how many there are is the broker's setting
+_DELAY_LEVEL_MAX = 18  # upstream's default; a broker takes a higher level for its highest
 _DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
@@ -183,8 +183,9 @@ def _delay_property(delay_level: Any, delay_ms: int | None, deliver_at_ms: int |
     if delay_level:
         if not isinstance(delay_level, int) or not 0 < delay_level <= _DELAY_LEVEL_MAX:
             raise InvalidArgument(
-                f"delay_level is {delay_level!r}: brokers have 18 levels by default, 1 for 1 s to 18 for 2 h, and none "
-                f"has more than {_DELAY_LEVEL_MAX:,}"
+                f"delay_level is {delay_level!r}; expected 1 (1 s) to {_DELAY_LEVEL_MAX} (2 h): a broker takes a "
+                "higher level for its highest. Give delay_ms for any other time, or properties={'DELAY': ...} where "
+                "the broker's messageDelayLevel has more levels"
             )
         return f"DELAY\x01{delay_level}\x02"
     if delay_ms is not None:

@@ -39,7 +39,7 @@ from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
         OutgoingMessage(b"", sharding_key=b"a"),
         OutgoingMessage(b"", properties={"a": "b\x02"}),
         OutgoingMessage(b"", properties={"TAGS": "t"}),
-        OutgoingMessage(b"", delay_level=1001),
+        OutgoingMessage(b"", delay_level=19),
         OutgoingMessage(b"", delay_level=1, delay_ms=5),
         OutgoingMessage(b"", delay_ms=5, deliver_at_ms=7),
         OutgoingMessage(b"", delay_ms=-1),
@@ -49,6 +49,11 @@ from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
 def test_texts_that_no_property_can_hold(message: OutgoingMessage) -> None:
     with pytest.raises(InvalidArgument):
         encode_message(message)
+
+
+def test_delay_level_beyond_the_default_ones_is_a_property() -> None:
+    stored, is_delayed = stored_properties(OutgoingMessage(b"", properties={"DELAY": "19"}))
+    assert (stored, is_delayed) == (b"DELAY\x0119\x02", True)
 
 
 def test_properties_have_a_limit() -> None:
