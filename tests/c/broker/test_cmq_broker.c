@@ -629,6 +629,24 @@ static void more_holds_than_allowed_are_answered_at_once(void)
     kit_broker_stop(&kit);
 }
 
+static void lite_pulls_may_be_forbidden(void)
+{
+    const kit_field fields[] = {
+        {"consumerGroup", "G"}, {"topic", "T"},   {"queueId", "0"},      {"queueOffset", "0"},
+        {"maxMsgNums", "32"},   {"sysFlag", "4"}, {"commitOffset", "0"}, {"suspendTimeoutMillis", "0"},
+        {"subVersion", "1"},    {"subscription", "*"}, {NULL, NULL}};
+    for (int off = 0; off < 2; off++) {
+        kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.lite_pull_off = off == 1});
+        const int client = kit_client(&kit);
+        kit_request(client, 361, 1, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+        expect(client, 1, off == 1 ? 16 : NOT_FOUND);
+        kit_pull(client, 2, "T", 0, 0, 0, "");
+        expect(client, 2, NOT_FOUND);
+        close(client);
+        kit_broker_stop(&kit);
+    }
+}
+
 static void short_polling_waits_a_second(void)
 {
     kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.long_polling_off = true});
@@ -696,6 +714,24 @@ static void the_next_pull_is_answered_with_a_reset(void)
     kit_broker_stop(&kit);
 }
 
+static void a_reset_is_answered_without_the_messages_found(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    for (int i = 0; i < 4; i++) kit_send_message(client, 10 + i, "T", "a", "x");
+    for (int i = 0; i < 4; i++) expect(client, 10 + i, FOUND);
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2, (cmq_offset_asker){0}));
+    kit_pull(client, 1, "T", 0, 2, 0, "");
+    const kit_answer *answer = expect(client, 1, MOVED);
+    CHECK_INT(kit_number(answer, "nextBeginOffset"), 2);
+    CHECK_INT(answer->body.bytes, 0);
+    kit_pull(client, 2, "T", 2, 2, 0, "");
+    CHECK_INT(kit_number(expect(client, 2, FOUND), "nextBeginOffset"), 4);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* A held pull is answered with the reset, and its client leaves without starting there; the next member starts there,
  * and the first one commits late. */
 static void reset_outlives_a_client_that_did_not_act_on_it(void)
@@ -751,7 +787,9 @@ static void a_pull_commits_once(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order),
-              CMQ_TEST(sync_flush_answers_when_the_disk_has_it), CMQ_TEST(forbidden_sends_are_refused),
+              CMQ_TEST(sync_flush_answers_when_the_disk_has_it),
+              CMQ_TEST(lite_pulls_may_be_forbidden), CMQ_TEST(a_reset_is_answered_without_the_messages_found),
+              CMQ_TEST(forbidden_sends_are_refused),
               CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
               CMQ_TEST(delayed_messages_are_parked), CMQ_TEST(broker_properties_of_a_sender_are_replaced),
               CMQ_TEST(sends_that_are_not_alike_keep_their_properties), CMQ_TEST(an_illegal_send_harms_no_other),

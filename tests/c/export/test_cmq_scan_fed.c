@@ -194,6 +194,16 @@ static void damage(void)
     free((void *)(uintptr_t)pieces[1].data);
 }
 
+/* A record of known size whose properties end beside it: the next one is read. */
+static void a_tail_that_does_not_fit_is_damage(void)
+{
+    add(0, "a", "");
+    add(1, "b", "");
+    log_bytes[log_used - 1] = 5;   /* the length of its properties, of which there are none */
+    add(2, "c", "");
+    CHECK_TEXT(fed((cmq_scan_options){0}, piece(0, 9)), "0:a | ! 2:c |");
+}
+
 /* Every byte of a record changed, and every length of an answer: rows or an error, and nothing is read outside. */
 static void hostile_pieces(void)
 {
@@ -242,4 +252,5 @@ static void refused_feeds(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(ranges), CMQ_TEST(inner_batches), CMQ_TEST(keys_and_batches), CMQ_TEST(damage),
+              CMQ_TEST(a_tail_that_does_not_fit_is_damage),
               CMQ_TEST(hostile_pieces), CMQ_TEST(refused_feeds))

@@ -393,7 +393,7 @@ class Rebalance:
                 held.locked = False
         return ours
 
-    async def unlock(self, queue: MessageQueue, *, oneway: bool = True) -> None:
+    async def unlock(self, queue: MessageQueue, *, oneway: bool) -> None:
         """Give a queue's lock back; failures are only logged, since locks expire.
 
         Args:

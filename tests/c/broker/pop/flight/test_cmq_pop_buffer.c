@@ -474,6 +474,34 @@ static void after_a_reset_old_batches_move_nothing(void)
     stop();
 }
 
+static void a_reset_drops_finished_batches_at_once(void)
+{
+    cmq_pop_buffer_counters counters;
+    start(true, NULL);
+    pop_run(0, 10, 2);
+    world.now_ms++;
+    pop_run(0, 12, 2);
+    CHECK_OK(ack(0, 12, world.now_ms, 12));
+    CHECK_OK(ack(0, 12, world.now_ms, 13));
+    cmq_pop_buffer_count(world.buffer, &counters);
+    CHECK_INT(counters.checkpoints_now, 2);   /* the second waits for its turn behind the first */
+    cmq_pop_lane *lane = enter(0);
+    cmq_pop_lane_reset(world.buffer, lane);
+    cmq_pop_lane_leave(world.buffer, lane);
+    cmq_pop_buffer_count(world.buffer, &counters);
+    CHECK_INT(counters.checkpoints_now, 1);
+    stop();
+}
+
+static void a_refused_key_leaves_its_shard_open(void)
+{
+    start(true, NULL);
+    const cmq_pop_key key = {.topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .queue_id = -1};
+    cmq_pop_lane *lane;
+    for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_pop_lane_enter(world.buffer, &key, &lane), CMQ_ERR_ARGUMENT);
+    stop();
+}
+
 static void deleted_topics_and_groups_are_forgotten(void)
 {
     start(true, NULL);
@@ -920,7 +948,9 @@ CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once),
               CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_final_refusal_holds_up_no_others),
               CMQ_TEST(refused_checkpoints_may_be_finished), CMQ_TEST(a_clean_stop_writes_everything_out),
               CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places),
-              CMQ_TEST(after_a_reset_old_batches_move_nothing), CMQ_TEST(deleted_topics_and_groups_are_forgotten),
+              CMQ_TEST(after_a_reset_old_batches_move_nothing),
+              CMQ_TEST(a_reset_drops_finished_batches_at_once), CMQ_TEST(a_refused_key_leaves_its_shard_open),
+              CMQ_TEST(deleted_topics_and_groups_are_forgotten),
               CMQ_TEST(in_flight_counts_pops_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
               CMQ_TEST(a_message_in_flight_takes_four_bytes), CMQ_TEST(no_history_loses_a_message),
               CMQ_TEST(threads_pop_while_another_stores))

@@ -172,6 +172,36 @@ static void unacknowledged_messages_are_revived(void)
     end();
 }
 
+static void acks_of_one_broker_name_are_not_of_another(void)
+{
+    begin();
+    kit_append_many(store, "T", "m", 2);
+    cmq_pop_revive *revive = make(true);
+    const int64_t pop_ms = now() - 5000;
+    cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, pop_ms);
+    cmq_pop_ack ack = {.topic = kit_slice("T"),
+                       .group = kit_slice("g"),
+                       .broker = kit_slice("other"),
+                       .start_offset = 0,
+                       .offset = 0,
+                       .pop_ms = pop_ms,
+                       .invisible_ms = 5000};
+    cmq_append append;
+    checkpoint.broker = ack.broker;
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, pop_ms + 5000, &room, &append));
+    deliver(&append);
+    CHECK_OK(cmq_pop_ack_append(&due_log, 0, &ack, pop_ms + 5000, &room, &append));
+    deliver(&append);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).acks_late, 0);
+    deliver_ack(0, 1, pop_ms, 0);   /* of no broker name: of this broker's */
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).acks, 2);
+    CHECK_INT(counters_of(revive).acks_late, 1);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 /* Without waiting for quiet: the records that finish it were due before those that have been read since. */
 static void checkpoints_two_seconds_behind_the_latest_are_complete(void)
 {
@@ -201,8 +231,10 @@ static void a_timer_that_is_behind_is_waited_for(void)
     cmq_pop_revive *revive = make(true);
     deliver_checkpoint(0, 1, now() - 5000, 0);
     timer_is_behind = true;
+    pass(3001);
+    CHECK_INT(step(revive), now() + 100);
     pass(60000);
-    (void)step(revive);
+    CHECK_INT(step(revive), now() + 100);
     CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);   /* its acks may be on their way */
     timer_is_behind = false;
     (void)step(revive);
@@ -839,7 +871,8 @@ static void the_thread_starts_and_stops(void)
 }
 
 CMQ_TEST_MAIN(
-    CMQ_TEST(unacknowledged_messages_are_revived), CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
+    CMQ_TEST(unacknowledged_messages_are_revived),
+    CMQ_TEST(acks_of_one_broker_name_are_not_of_another), CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
     CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(messages_that_cannot_be_put_wait_longer_each_time),
     CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields),
     CMQ_TEST(a_retry_topic_is_waited_for), CMQ_TEST(a_retry_topic_that_is_not_made_puts_again),
