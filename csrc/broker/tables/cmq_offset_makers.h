@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
 #include "broker/tables/cmq_offsets.h"
 
@@ -34,6 +35,7 @@ typedef struct cmq_offset_makers {
 static inline cmq_offset_maker *cmq_offset_makers_find(cmq_offset_makers *makers, cmq_offset_asker asker)
 {
     if (asker.network == 0) return NULL;
+    CMQ_ASSERT(asker.now_ns > 0);   /* without the time, the next one to ask would count for half of it or nothing */
     cmq_offset_maker *maker = &makers->of[asker.network * CMQ_NAMEHASH_MULTIPLIER >> 52];
     for (; maker->made > 0 && asker.now_ns - maker->since_ns >= CMQ_OFFSETS_MADE_NS;
          maker->since_ns += CMQ_OFFSETS_MADE_NS)

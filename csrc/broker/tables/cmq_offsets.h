@@ -44,7 +44,7 @@ typedef struct cmq_offset_key {
 } cmq_offset_key;
 
 /* The asking connection, and the time, by a clock that is never set. A connection of 0 is the broker itself: nothing is
- * fenced from it. A network (cmq_net_network_of) of 0 has no share. */
+ * fenced from it. A network (cmq_net_network_of) of 0 has no share; another one has the time, above 0. */
 typedef struct cmq_offset_asker {
     uint64_t conn;
     uint64_t network;

@@ -49,6 +49,9 @@ _MEMBERS_INLINE = 500
 _NOTIFY_LATER_S = 0.2
 _NOTICES_AT_ONCE = 200
 
+_SUBSCRIPTIONS_INLINE = 100
+"""Subscriptions of a group behind which a heartbeat lets others go first."""
+
 GROUPS_OF_CONNECTION_MAX = 1_000
 """Consumer groups that one connection is in, and as many producer groups."""
 SUBSCRIPTIONS_MAX = 2_000
@@ -224,11 +227,13 @@ class Clients:
 
     async def _take_heartbeat(self, beat: _Beat, request: Command, caller: Caller) -> Command:
         try:
-            data = await read_apart(request, caller, HeartbeatData.from_request)
+            data = await read_apart(request, caller, _read_heartbeat)
             self._check_heartbeat(data, caller.conn)
             is_changed = data.fingerprint == 0
             for consumer in data.consumers:
                 is_changed = await self._register(data, consumer, beat, request, caller) or is_changed
+                if len(consumer.subscriptions) > _SUBSCRIPTIONS_INLINE:
+                    await asyncio.sleep(0)
         finally:
             under_way = self._beats[caller.conn]
             under_way.remove(beat)
@@ -257,26 +262,12 @@ class Clients:
                 f"a connection is in at most {GROUPS_OF_CONNECTION_MAX} groups of a kind, not "
                 f"{max(len(consumers), len(producers))}",
             )
-        for consumer in data.consumers:
-            if len(consumer.subscriptions) > SUBSCRIPTIONS_MAX:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"a group subscribes to at most {SUBSCRIPTIONS_MAX} topics, not {len(consumer.subscriptions)}",
-                )
-            length = sum(len(subscription.sub_string) for subscription in consumer.subscriptions)
-            if length > EXPRESSION_CHARS_MAX:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the expressions of a group have at most {EXPRESSION_CHARS_MAX} characters, not {length}",
-                )
 
     async def _register(
         self, data: HeartbeatData, consumer: ConsumerData, beat: _Beat, request: Command, caller: Caller
     ) -> bool:
         """Note one consumer group of a heartbeat; return whether the group's fingerprint changed."""
         name = consumer.group_name
-        for subscription in consumer.subscriptions:
-            _check_subscription(subscription)
         if self.rules.refuse_pull_consumers and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return False
         before = self._fingerprints.get(name)
@@ -352,6 +343,26 @@ class Clients:
 def _members_body(members: Iterable[ClientConnection]) -> bytes:
     ids = tuple(dict.fromkeys(member.client_id for member in members))
     return GetConsumerListByGroupResponseBody(consumer_ids=ids).to_json()
+
+
+def _read_heartbeat(body: bytes) -> HeartbeatData:
+    """Read a heartbeat, and refuse what a group must not subscribe to; apart from the event loop where it is long."""
+    data = HeartbeatData.from_request(body)
+    for consumer in data.consumers:
+        if len(consumer.subscriptions) > SUBSCRIPTIONS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"a group subscribes to at most {SUBSCRIPTIONS_MAX} topics, not {len(consumer.subscriptions)}",
+            )
+        length = sum(len(subscription.sub_string) for subscription in consumer.subscriptions)
+        if length > EXPRESSION_CHARS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the expressions of a group have at most {EXPRESSION_CHARS_MAX} characters, not {length}",
+            )
+        for subscription in consumer.subscriptions:
+            _check_subscription(subscription)
+    return data
 
 
 def _check_subscription(subscription: SubscriptionData) -> None:

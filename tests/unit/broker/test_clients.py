@@ -420,3 +420,51 @@ def test_members_of_a_large_group_are_notified_once_for_many_changes(rig: Rig, m
     notified = rig.link.notices("g")
     assert set(notified) == {1, 2, 3, 4, 5}
     assert notified[-5:] == [1, 2, 3, 4, 5], "the last notice comes after the last change"
+
+
+def test_a_heartbeat_of_many_subscriptions_lets_others_go_between_its_groups(rig: Rig) -> None:
+    def groups(version: int) -> list[ConsumerData]:
+        topics = tuple(SubscriptionData(topic=f"t{number}", sub_version=version) for number in range(500))
+        return [replace(consumer(f"g{number}", "t"), subscriptions=topics) for number in range(4)]
+
+    async def beat() -> None:
+        await rig.heartbeat(FIRST, *groups(1))
+        rig.plane.log.clear()
+        task = asyncio.ensure_future(rig.heartbeat(FIRST, *groups(2)))
+        while not task.done():
+            rig.plane.log.append("others")
+            await asyncio.sleep(0)
+
+    run(beat())
+    served = [entry for entry in rig.plane.log if entry.startswith("consumer")]
+    assert len(served) == 4
+    between = rig.plane.log[rig.plane.log.index(served[0]) : rig.plane.log.index(served[-1])]
+    assert between.count("others") == 3
+
+
+def test_a_wrong_subscription_of_one_group_leaves_all_as_they_were(rig: Rig) -> None:
+    wrong = replace(consumer("h", "t"), subscriptions=(SubscriptionData(topic=""),))
+    assert run(rig.heartbeat(FIRST, consumer("g", "t"), wrong)).code == ResponseCode.SYSTEM_ERROR
+    assert members(rig, "g") == []
+
+
+def test_clients_of_one_id_leave_and_expire_apart(rig: Rig) -> None:
+    """A client id is the sender's to choose: connections tell clients apart."""
+    run(rig.heartbeat(FIRST, consumer("g", "t", "u"), producers=["p"], client_id="same"))
+    run(rig.heartbeat(SECOND, consumer("g", "t", "u"), producers=["p"], client_id="same"))
+    assert members(rig, "g") == ["same"]
+    answer = rig.run(
+        RequestCode.UNREGISTER_CLIENT,
+        {"clientID": "same", "consumerGroup": "g", "producerGroup": "p"},
+        caller=SECOND,
+    )
+    assert answer.code == ResponseCode.SUCCESS
+    assert members(rig, "g") == ["same"]
+    group = rig.control.clients.consumers.get("g")
+    assert group is not None
+    assert (list(group.members), set(group.subscriptions)) == ([1], {"t", "u"})
+    assert rig.control.clients.producers.groups_of_conn(1) == {"p"}
+    run(rig.heartbeat(SECOND, consumer("g", "t", "u"), client_id="same"))
+    rig.control.clients.connection_closed(2)
+    assert members(rig, "g") == ["same"]
+    assert rig.plane.log.count("consumer g, holds end") == 1, "pulls of the other were not disturbed"
