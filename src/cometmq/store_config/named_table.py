@@ -58,7 +58,7 @@ class NamedTable(VersionedFile, Generic[E]):
     @staticmethod
     @abstractmethod
     def _decode_entry(fields: Fields, name: str) -> E:
-        """Return the entry that is stored under a name."""
+        """Return the entry that is stored under a name, with that name whatever it says itself: it is found by it."""
 
     @staticmethod
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, cast
 
 from cometmq.errors import InvalidArgument
@@ -48,7 +49,7 @@ class SubscriptionGroups(NamedTable[SubscriptionGroupConfig]):
 
     @staticmethod
     def _decode_entry(fields: Fields, name: str) -> SubscriptionGroupConfig:
-        return SubscriptionGroupConfig.decode(fields, name=name)
+        return replace(SubscriptionGroupConfig.decode(fields, name=name), group_name=name)
 
     @staticmethod
     def _encode_entry(entry: SubscriptionGroupConfig) -> JsonValue:

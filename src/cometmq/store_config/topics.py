@@ -32,7 +32,7 @@ class Topics(NamedTable[TopicConfig]):
 
     @staticmethod
     def _decode_entry(fields: Fields, name: str) -> TopicConfig:
-        return TopicConfig.decode(fields, name=name)
+        return replace(TopicConfig.decode(fields, name=name), topic_name=name)
 
     @staticmethod
     def _encode_entry(entry: TopicConfig) -> JsonValue:

@@ -27,6 +27,10 @@ from cometmq.store_config.system_topics import SCHEDULE_TOPIC, system_topics
 from cometmq.store_config.topic_config import CleanupPolicy, MessageType, Perm, QueueType, TopicConfig, alter_attributes
 from cometmq.store_config.topics import Topics
 
+RENAMED = """{"topicConfigTable":{
+"orders":{"topicName":"bills","readQueueNums":3,"writeQueueNums":3,"perm":6},
+"bills":{"topicName":"bills","readQueueNums":1,"writeQueueNums":1,"perm":6}}}"""
+
 FILE = """{
 	"dataVersion":{
 		"counter":7,
@@ -314,3 +318,12 @@ def test_the_file_is_read_by_name_of_its_key_where_it_has_no_name(tmp_path: Path
     topic = topics_of(tmp_path, "{topicConfigTable:{t:{}}}").get("t")
     assert topic == TopicConfig(topic_name="t")
     assert loads("{}") == {}
+
+
+def test_an_entry_has_the_name_that_it_is_found_by(tmp_path: Path) -> None:
+    (tmp_path / "topics.json").write_text(RENAMED)
+    topics = Topics(tmp_path)
+    topics.load()
+    assert [(topic.topic_name, topic.read_queue_nums) for topic in topics.all()] == [("orders", 3), ("bills", 1)]
+    for topic in topics.all():
+        assert topics.get(topic.topic_name) is topic

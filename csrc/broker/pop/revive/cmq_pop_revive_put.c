@@ -98,6 +98,9 @@ static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_ch
     if (status == CMQ_OK && of->log_end > 0 && item.physical_offset >= of->log_end)
         status = cmq_fail(CMQ_ERR_NOT_FOUND, "the topic was made again");
     if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
+    /* It was never popped: topics of inner batches are not. No retry topic would take it, however often it is put. */
+    if (status == CMQ_OK && (view.sys_flag & CMQ_SYS_INNER_BATCH) != 0)
+        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the message is an inner batch");
     if (status != CMQ_OK) {
         cmq_found_batch_release(&batch);
         return cmq_parked_is_hopeless(status) ? CMQ_ERR_NOT_FOUND : status;

@@ -519,6 +519,32 @@ static void message_of_a_remade_topic_is_not_revived(void)
     end();
 }
 
+/* A checkpoint that names messages inside of inner batches, which no broker of ours gives: they are passed over, and
+ * not put again for ever. */
+static void inner_batches_are_not_revived(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    CHECK_OK(cmq_store_set_batch_topic(store, kit_slice("T")));
+    const cmq_append batch = {
+        .common = {.topic = kit_slice("T"), .sys_flag = CMQ_SYS_INNER_BATCH | CMQ_SYS_NEED_UNWRAP},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("three in one")},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("INNER_NUM\0013\002")}};
+    deliver(&batch);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(0, 3, now() - 5000, 0);
+    (void)step(revive);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).gone, 3);
+    CHECK_INT(counters_of(revive).put_again, 0);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    CHECK_INT(counters_of(revive).unfinished_now, 0);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 static void foreign_and_deleted_messages_are_passed_over(void)
 {
     begin();
@@ -878,7 +904,8 @@ CMQ_TEST_MAIN(
     CMQ_TEST(a_retry_topic_is_waited_for), CMQ_TEST(a_retry_topic_that_is_not_made_puts_again),
     CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
     CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
-    CMQ_TEST(foreign_and_deleted_messages_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
+    CMQ_TEST(inner_batches_are_not_revived), CMQ_TEST(foreign_and_deleted_messages_are_passed_over),
+    CMQ_TEST(unknown_topics_and_groups_revive_nothing),
     CMQ_TEST(malformed_records_are_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
     CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(checkpoints_put_again_are_within_the_timers_horizon),
     CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
