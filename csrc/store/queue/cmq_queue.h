@@ -147,7 +147,7 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
  * offsets. `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. Records
  * that recovery reads again come back by its reput. Behind `whole_end` (of a record, too) a power loss may have taken
  * units: the place of a simple queue's unit gives its ordinal, so those that are missing come back there; a queue of
- * batches ends before the first. */
+ * batches ends before the first, and one with an extension at whole_end. */
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 

@@ -295,6 +295,40 @@ static void recovery_cuts_no_file_that_readers_use(void)
     cmq_queues_destroy(queues);
 }
 
+/* Behind the durable point a power loss may leave units of several lives: here 10 to 14 as one recovery put them again,
+ * in the second file, which is lost, and 15 to 17 as an earlier life wrote them. No new unit may get an address that an
+ * older one has: it would give that one its tags. */
+static void units_of_several_lives_share_no_address(void)
+{
+    enum { POINT = 10, UNITS = 18, MORE = 40 };
+    static uint8_t images[FILE_UNITS * 20], ext[EXT_FILE_BYTES];
+    const char *root = cmq_test_directory();
+    for (int64_t i = 0; i < UNITS; i++) {
+        const bool again = i >= POINT && i < 15;
+        cmq_store_i64(images + i * 20, i * RECORD_BYTES);
+        cmq_store_i32(images + i * 20 + 8, RECORD_BYTES);
+        cmq_store_i64(images + i * 20 + 12,
+                      cmq_queue_extension_address(again ? EXT_FILE_BYTES + (i - POINT) * 20 : i * 20));
+        cmq_store_i16(ext + i * 20, 20);
+        cmq_store_i64(ext + i * 20 + 2, i % 10);
+        cmq_store_i64(ext + i * 20 + 10, 7000 + i);
+    }
+    write_file(root, "consumequeue/T/0/00000000000000000000", sizeof images, 0, images, sizeof images);
+    write_file(root, "consumequeue_ext/T/0/00000000000000000000", EXT_FILE_BYTES, 0, ext, sizeof ext);
+    for (int pass = 0; pass < 2; pass++) {
+        int64_t end;
+        cmq_queues *queues = open_queues(root, true);
+        CHECK_OK(cmq_queues_recover(queues, 0, ALL, pass == 0 ? POINT * RECORD_BYTES : ALL, &end));
+        cmq_queue *queue = require(queues, "T");
+        for (int64_t i = POINT; pass == 0 && i < MORE; i++)
+            CHECK_OK(cmq_queue_reput(queue, i, i * RECORD_BYTES, RECORD_BYTES, i % 10, 7000 + i, 1));
+        CHECK_OK(cmq_queues_end_recover(queues));
+        flush(queues, ALL);
+        check_units(queue, 0, MORE);
+        cmq_queues_destroy(queues);
+    }
+}
+
 /* The folder of the extension was removed by hand: nobody can know any more, so nothing may be filtered away. */
 static void addresses_without_a_folder_pass(void)
 {
@@ -383,5 +417,5 @@ static void units_flushed_during_a_scan_are_read_anew(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files),
               CMQ_TEST(light_queues_have_none), CMQ_TEST(lost_files_are_unknown_tags),
-              CMQ_TEST(recovery_cuts_no_file_that_readers_use),
+              CMQ_TEST(recovery_cuts_no_file_that_readers_use), CMQ_TEST(units_of_several_lives_share_no_address),
               CMQ_TEST(addresses_without_a_folder_pass), CMQ_TEST(units_flushed_during_a_scan_are_read_anew))
