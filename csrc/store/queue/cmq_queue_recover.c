@@ -356,8 +356,8 @@ static cmq_status CMQ_MUST_CHECK walk_on(look *of, int64_t limit, int64_t *end)
 
 static cmq_status CMQ_MUST_CHECK recover_queue(cmq_queue *queue, int64_t log_min, int64_t limit, int64_t whole_end)
 {
-    /* Where a power loss may have taken units it may have mixed those of several lives, whose addresses in the extension
-     * are not in order: a later unit would get an address that an earlier one has, and with it that one's tags. */
+    /* Where a power loss may have taken units it may have mixed those of several lives, whose addresses in the
+     * extension are not in order: a later unit would get an earlier one's address, and that one its tags. */
     if (cmq_queue_ext_of(queue) != NULL && whole_end < limit) limit = whole_end;
     const bool walks = queue->tail.kind == CMQ_QUEUE_BATCH && whole_end < limit;
     look of = begin_look(queue, limit);
