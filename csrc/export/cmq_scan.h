@@ -92,7 +92,7 @@ typedef struct cmq_scan_options {
                                     * once */
     bool raw_bodies;               /* compressed bodies and inner batches as stored: a row per record */
     bool check_crc;                /* compare every body with its CRC: reads all of it */
-    bool skip_corrupt;             /* count damage and go on, instead of failing */
+    bool skip_corrupt;             /* count damage, and bodies that inflate beyond the limit, and go on */
     cmq_scan_decompress decompress;   /* NULL: a compressed body fails with CMQ_ERR_SETTING */
     void *decompress_context;
 } cmq_scan_options;

@@ -124,7 +124,9 @@ static cmq_status decompress(cmq_scan *scan, const cmq_scan_row *row, cmq_slice 
     cmq_scan_room room = {.scan = scan};
     const cmq_slice stored = {.data = row->body, .bytes = row->body_bytes};
     const cmq_status status = scan->decompress(scan->decompress_context, row->sys_flag, stored, &room);
-    if (status == CMQ_ERR_CORRUPT) {
+    /* A body that inflates beyond all limits is a sender's: it must not end scans that pass over damage. */
+    const bool too_large = status == CMQ_ERR_LIMIT || status == CMQ_ERR_TOO_LARGE;
+    if (status == CMQ_ERR_CORRUPT || (scan->skip_corrupt && too_large)) {
         const cmq_error reason = *cmq_last_error();
         return cmq_fail_at(CMQ_ERR_CORRUPT, row->physical_offset,
                            "the body at physical offset %lld cannot be decompressed: %s",

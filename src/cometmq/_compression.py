@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import enum
 import zlib
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cometmq.errors import DecompressionError, LimitReached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from typing import TypeAlias
 
     BytesLike: TypeAlias = bytes | bytearray | memoryview
@@ -73,13 +74,14 @@ def decompress(kind: CompressionType, data: BytesLike, *, limit_bytes: int) -> b
         raise DecompressionError(f"an empty body is no {kind.name} data")
     pieces = _inflate(data) if kind is CompressionType.ZLIB else _unframe(kind, data)
     result = bytearray()
-    for piece in pieces:
-        if len(piece) > limit_bytes - len(result):
-            raise LimitReached(
-                f"a body of {len(data)} bytes unfolds to more than the limit of {limit_bytes} bytes ({kind.name}); "
-                "raise the limit, or take the stored bytes as they are"
-            )
-        result += piece
+    with closing(pieces):  # it lets go of the data: who lent it may release it as this returns
+        for piece in pieces:
+            if len(piece) > limit_bytes - len(result):
+                raise LimitReached(
+                    f"a body of {len(data)} bytes unfolds to more than the limit of {limit_bytes} bytes ({kind.name}); "
+                    "raise the limit, or take the stored bytes as they are"
+                )
+            result += piece
     return bytes(result)
 
 
@@ -93,7 +95,7 @@ def decompress_body(sys_flag: int, data: BytesLike, limit_bytes: int = BODY_BYTE
     return bytes(data) if kind is None else decompress(kind, data, limit_bytes=limit_bytes)
 
 
-def _inflate(data: BytesLike) -> Iterator[bytes]:
+def _inflate(data: BytesLike) -> Generator[bytes, None, None]:
     """Yield a zlib stream's content. Bytes behind its end are passed over, as Java's inflater does."""
     stream = zlib.decompressobj()
     rest: BytesLike = data
@@ -108,14 +110,19 @@ def _inflate(data: BytesLike) -> Iterator[bytes]:
         raise DecompressionError(f"a body of {len(data)} bytes is not ZLIB data: {error}") from error
 
 
-def _unframe(kind: CompressionType, data: BytesLike) -> Iterator[bytes]:
+def _unframe(kind: CompressionType, data: BytesLike) -> Generator[bytes, None, None]:
     """Yield the content of an LZ4 or ZSTD frame, or of several in a row."""
     import pyarrow as pa
 
     codec = "lz4" if kind is CompressionType.LZ4 else "zstd"
+    problem = ""
     try:
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), codec) as stream:
             while piece := stream.read(_PIECE_BYTES):
                 yield piece
     except (OSError, pa.ArrowException) as error:
-        raise DecompressionError(f"a body of {len(data)} bytes is not a whole {kind.name} frame: {error}") from error
+        problem = str(error)
+    # Out here, without the stream: a traceback that held it would keep the data from whoever lent it.
+    stream = None
+    if problem:
+        raise DecompressionError(f"a body of {len(data)} bytes is not a whole {kind.name} frame: {problem}")

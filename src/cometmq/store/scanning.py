@@ -81,7 +81,8 @@ class Scanning(Reading):
                 ``columns`` asks for it): a ``pyarrow.Schema``, or names with types (``{"id": "int64"}``).
             body_format: ``"json"``: a body is one object; ``"csv"``: one line, its fields in the schema's order.
             on_bad_body: a body that does not fit is a row of nulls, which ``scan.report`` counts, or fails the scan.
-            on_corrupt: a damaged record fails the scan, after all rows before it, or is passed over and reported.
+            on_corrupt: a damaged record, or a body that inflates to more than 256 MiB, fails the scan, after all rows
+                before it, or is passed over and reported.
             check_crc: compare every body with its CRC, which reads all of it.
             batch_rows: most rows of a batch.
             batch_bytes: bytes of bodies at which a batch ends.
