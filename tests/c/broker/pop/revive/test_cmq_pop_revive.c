@@ -898,7 +898,8 @@ static void the_thread_starts_and_stops(void)
 
 CMQ_TEST_MAIN(
     CMQ_TEST(unacknowledged_messages_are_revived),
-    CMQ_TEST(acks_of_one_broker_name_are_not_of_another), CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
+    CMQ_TEST(acks_of_one_broker_name_are_not_of_another),
+    CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
     CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(messages_that_cannot_be_put_wait_longer_each_time),
     CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields),
     CMQ_TEST(a_retry_topic_is_waited_for), CMQ_TEST(a_retry_topic_that_is_not_made_puts_again),
