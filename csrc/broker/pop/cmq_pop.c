@@ -409,9 +409,14 @@ static bool take_expression(cmq_broker_loop *l, cmq_pop_asked *a, const cmq_pop_
 
 static int64_t within(int64_t number, int64_t most) { return number < 0 ? 0 : number > most ? most : number; }
 
-void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header,
-                         cmq_pop_asked *a)
+bool cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again,
+                         cmq_pop_header *header, cmq_pop_asked *a, cmq_net_verdict *verdict_out)
 {
+    if (cmq_pop_header_read(command, header) != CMQ_OK) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
+        *verdict_out = CMQ_NET_DONE;
+        return false;
+    }
     cmq_tables_reader *tables = cmq_broker_tables(l);
     const int64_t poll_ms = within(header->poll_ms, CMQ_POP_MS_MAX);
     *a = (cmq_pop_asked){
@@ -436,18 +441,16 @@ void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *
     /* A client whose clock goes before ours gives up no later than its poll time from now. */
     const int64_t born_ms = header->born_ms <= 0 || header->born_ms > a->now_ms ? a->now_ms : header->born_ms;
     a->wait.expires_ms = born_ms + poll_ms;
+    *verdict_out = CMQ_NET_CONTROL;   /* the group is made there, if groups make themselves */
+    return a->group != NULL || again;
 }
 
 cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again)
 {
     cmq_pop_header header;
     cmq_pop_asked a;
-    if (cmq_pop_header_read(command, &header) != CMQ_OK) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
-        return CMQ_NET_DONE;
-    }
-    cmq_pop_asked_begin(l, conn, command, &header, &a);
-    if (a.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
+    cmq_net_verdict verdict;
+    if (!cmq_pop_asked_begin(l, conn, command, again, &header, &a, &verdict)) return verdict;
     /* The messages of this turn's sends must be found. */
     cmq_send_flush_run(l);
     cmq_pop_ack_run_flush(l);

@@ -82,9 +82,10 @@ int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *asked);
 typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_pop_result *popped, cmq_slice topic,
                               cmq_pop_retry retry, int32_t queue_id);
 void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_pop_result *popped, cmq_pop_visit visit);
-/* Fill in what the request asks for; its filter is NULL. */
-void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header,
-                         cmq_pop_asked *asked);
+/* Read a request into *header_out and *asked_out, whose filter is NULL. False: the loop is done with it, *verdict_out;
+ * it was malformed, or its group is to be made by the control plane first (not `again`). */
+bool cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again,
+                         cmq_pop_header *header_out, cmq_pop_asked *asked_out, cmq_net_verdict *verdict_out);
 /* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_pop_result.
  * `last`: answer in any case. */
 bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);

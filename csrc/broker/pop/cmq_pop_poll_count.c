@@ -97,12 +97,8 @@ cmq_net_verdict cmq_pop_poll_count_request(cmq_broker_loop *l, cmq_conn *conn, c
 {
     cmq_pop_header header;
     cmq_pop_asked a;
-    if (cmq_pop_header_read(command, &header) != CMQ_OK) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
-        return CMQ_NET_DONE;
-    }
-    cmq_pop_asked_begin(l, conn, command, &header, &a);
-    if (a.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
+    cmq_net_verdict verdict;
+    if (!cmq_pop_asked_begin(l, conn, command, again, &header, &a, &verdict)) return verdict;
     if (a.oneway || !cmq_pop_check(l, &a)) return CMQ_NET_DONE;
     const cmq_slice topic = a.wait.topic, group = a.wait.group;
     cmq_pop_poll_count *tally = malloc(sizeof *tally + topic.bytes + group.bytes);

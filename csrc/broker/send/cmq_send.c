@@ -205,6 +205,12 @@ static void refuse_reserved(cmq_broker_loop *l, const cmq_send_reply *reply, cmq
            (const char *)topic.data);
 }
 
+static void refuse_properties(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header)
+{
+    refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed",
+           header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+}
+
 static void refuse_queue(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header,
                          const cmq_topic_entry *topic)
 {
@@ -413,8 +419,7 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
         cmq_send_flush_run(l);
         properties = header->properties;
         if (!prepare_properties(l, &traits, &properties, true)) {
-            refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed",
-                   header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+            refuse_properties(l, reply, header);
             return;
         }
     }
@@ -461,8 +466,7 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     /* An id of the batch's would stand in front of its messages' own: where it brings none, they have theirs. */
     const bool is_inner = topic->kind == CMQ_TOPIC_BATCH;
     if (!prepare_properties(l, &traits, &properties, is_inner)) {
-        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed",
-               header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+        refuse_properties(l, reply, header);
         return;
     }
     reply->unique = traits.unique;

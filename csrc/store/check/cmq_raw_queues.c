@@ -94,29 +94,6 @@ const cmq_rawqueue *cmq_raw_queues_at(const cmq_raw_queues *set, uint32_t index)
 
 /* ---- looking at folders ---- */
 
-/* A queue id as upstream writes it; -1 for every other name. */
-static int32_t parse_id(const char *name)
-{
-    int64_t id = 0;
-    if (name[0] == '\0' || (name[0] == '0' && name[1] != '\0')) return -1;
-    for (; *name != '\0'; name++) {
-        if (*name < '0' || *name > '9') return -1;
-        id = id * 10 + (*name - '0');
-        if (id > INT32_MAX) return -1;
-    }
-    return (int32_t)id;
-}
-
-/* List a folder; one that is missing, or is not a folder, has no names. */
-static cmq_status CMQ_MUST_CHECK list(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out)
-{
-    *names_out = NULL;
-    *count_out = 0;
-    const cmq_status status = cmq_fs_list(fs, path, names_out, count_out);
-    if (status == CMQ_ERR_NOT_FOUND || (status == CMQ_ERR_IO && cmq_last_error()->sys_errno == ENOTDIR)) return CMQ_OK;
-    return status;
-}
-
 static cmq_status CMQ_MUST_CHECK take_file(const cmq_raw_queues *set, const char *folder, const char *name,
                                            cmq_rawqueue *queue)
 {
@@ -139,7 +116,7 @@ static cmq_status CMQ_MUST_CHECK take_queue(cmq_raw_queues *set, const char *fol
 {
     char **names;
     size_t count;
-    cmq_status status = list(set->fs, folder, &names, &count);
+    cmq_status status = cmq_queue_file_list(set->fs, folder, &names, &count);
     if (status != CMQ_OK) return status;
     queue->file_count = 0;
     queue->starts = malloc((count + 1) * sizeof *queue->starts);
@@ -175,10 +152,10 @@ static cmq_status CMQ_MUST_CHECK take_topic(cmq_raw_queues *set, const char *fol
     char **names = NULL;
     size_t count = 0;
     cmq_status status = cmq_path_join(topic, folder, name);
-    if (status == CMQ_OK) status = list(set->fs, topic, &names, &count);
+    if (status == CMQ_OK) status = cmq_queue_file_list(set->fs, topic, &names, &count);
     if (status == CMQ_OK && count > 0) status = keep_topic(set, name, &queue->topic);
     for (size_t i = 0; i < count && status == CMQ_OK; i++) {
-        queue->id = parse_id(names[i]);
+        queue->id = cmq_queue_file_parse_id(names[i]);
         /* A topic that changed its kind: the first folder wins, as in loading. */
         if (queue->id < 0 || cmq_raw_queues_find(set, cmq_slice_of_text(name), queue->id) != NULL) continue;
         cmq_file_info info;
@@ -201,7 +178,7 @@ static cmq_status CMQ_MUST_CHECK take_folder(cmq_raw_queues *set, cmq_queue_kind
                           .unit_bytes = kind == CMQ_QUEUE_BATCH ? CMQ_BATCH_UNIT_BYTES : CMQ_UNIT_BYTES};
     cmq_status status = cmq_path_join(
         folder, set->root, cmq_queue_file_folder_name(kind == CMQ_QUEUE_BATCH ? CMQ_FOLDER_BATCH : CMQ_FOLDER_SIMPLE));
-    if (status == CMQ_OK) status = list(set->fs, folder, &names, &count);
+    if (status == CMQ_OK) status = cmq_queue_file_list(set->fs, folder, &names, &count);
     if (status != CMQ_OK) return status;
     for (size_t i = 0; i < count && status == CMQ_OK; i++) status = take_topic(set, folder, names[i], &queue);
     cmq_fs_free_names(names, count);

@@ -20,6 +20,27 @@ const char *cmq_queue_file_setting(cmq_queuefolder folder) { return settings[fol
 
 /* ---- paths ---- */
 
+int32_t cmq_queue_file_parse_id(const char *name)
+{
+    int64_t id = 0;
+    if (name[0] == '\0' || (name[0] == '0' && name[1] != '\0')) return -1;
+    for (; *name != '\0'; name++) {
+        if (*name < '0' || *name > '9') return -1;
+        id = id * 10 + (*name - '0');
+        if (id > INT32_MAX) return -1;
+    }
+    return (int32_t)id;
+}
+
+cmq_status cmq_queue_file_list(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out)
+{
+    *names_out = NULL;
+    *count_out = 0;
+    const cmq_status status = cmq_fs_list(fs, path, names_out, count_out);
+    if (status == CMQ_ERR_NOT_FOUND || (status == CMQ_ERR_IO && cmq_last_error()->sys_errno == ENOTDIR)) return CMQ_OK;
+    return status;
+}
+
 cmq_status cmq_queue_file_root_path(const cmq_queues *queues, cmq_queuefolder folder, char into[CMQ_PATH_BYTES])
 {
     return cmq_path_join(into, queues->root, folder_names[folder]);

@@ -17,6 +17,12 @@
 const char *cmq_queue_file_folder_name(cmq_queuefolder folder);
 const char *cmq_queue_file_setting(cmq_queuefolder folder);
 
+/* A queue id as upstream writes it; -1 for every other name. */
+int32_t cmq_queue_file_parse_id(const char *name);
+
+/* List a folder; one that is missing, or is not a folder, has no names. */
+cmq_status CMQ_MUST_CHECK cmq_queue_file_list(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out);
+
 /* <root>/<folder>, <root>/<folder>/<topic>, the queue's own folder, one of its files. */
 cmq_status CMQ_MUST_CHECK cmq_queue_file_root_path(const cmq_queues *queues, cmq_queuefolder folder,
                                                   char into[CMQ_PATH_BYTES]);

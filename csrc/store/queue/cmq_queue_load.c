@@ -13,29 +13,6 @@
 #include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
 
-/* A queue id as upstream writes it; -1 for every other name. */
-static int32_t parse_id(const char *name)
-{
-    int64_t id = 0;
-    if (name[0] == '\0' || (name[0] == '0' && name[1] != '\0')) return -1;
-    for (; *name != '\0'; name++) {
-        if (*name < '0' || *name > '9') return -1;
-        id = id * 10 + (*name - '0');
-        if (id > INT32_MAX) return -1;
-    }
-    return (int32_t)id;
-}
-
-/* List a folder; one that is missing, or is not a folder, has no names. */
-static cmq_status CMQ_MUST_CHECK list(cmq_queues *set, const char *path, char ***names_out, size_t *count_out)
-{
-    *names_out = NULL;
-    *count_out = 0;
-    const cmq_status status = cmq_fs_list(set->fs, path, names_out, count_out);
-    if (status == CMQ_ERR_NOT_FOUND || (status == CMQ_ERR_IO && cmq_last_error()->sys_errno == ENOTDIR)) return CMQ_OK;
-    return status;
-}
-
 /* One name in a queue's folder: *start_out is -1 for any other file. */
 static cmq_status CMQ_MUST_CHECK learn_file(cmq_queues *set, cmq_queuefolder folder, const char *directory,
                                             const char *name, int64_t *start_out)
@@ -80,7 +57,7 @@ static cmq_status CMQ_MUST_CHECK learn_files(cmq_queue *queue, cmq_queuefolder f
     const int64_t file_bytes = queue->set->file_bytes[folder];
     char **names;
     size_t count, kept = 0;
-    cmq_status status = list(queue->set, directory, &names, &count);
+    cmq_status status = cmq_queue_file_list(queue->set->fs, directory, &names, &count);
     if (status != CMQ_OK || count == 0) return status;
     int64_t *starts = malloc(count * sizeof *starts);
     if (starts == NULL) status = cmq_fail(CMQ_ERR_MEMORY, "no memory for %zu file names", count);
@@ -128,10 +105,10 @@ static cmq_status CMQ_MUST_CHECK learn_topic(cmq_queues *set, cmq_queuefolder fo
     char **names;
     size_t count;
     cmq_status status = cmq_path_join(directory, root, topic);
-    if (status == CMQ_OK) status = list(set, directory, &names, &count);
+    if (status == CMQ_OK) status = cmq_queue_file_list(set->fs, directory, &names, &count);
     if (status != CMQ_OK) return status;
     for (size_t i = 0; i < count && status == CMQ_OK; i++) {
-        const int32_t id = parse_id(names[i]);
+        const int32_t id = cmq_queue_file_parse_id(names[i]);
         if (id < 0) continue;
         status = cmq_path_join(path, directory, names[i]);
         if (status == CMQ_OK) status = learn_queue(set, folder, cmq_slice_of_text(topic), id, path);
@@ -148,7 +125,7 @@ static cmq_status CMQ_MUST_CHECK learn_folder(cmq_queues *set, cmq_queuefolder f
     char **names;
     size_t count;
     cmq_status status = cmq_queue_file_root_path(set, folder, root);
-    if (status == CMQ_OK) status = list(set, root, &names, &count);
+    if (status == CMQ_OK) status = cmq_queue_file_list(set->fs, root, &names, &count);
     if (status != CMQ_OK) return status;
     for (size_t i = 0; i < count && status == CMQ_OK; i++) {
         if (folder == CMQ_FOLDER_SIMPLE && is_rocksdb(names[i]))

@@ -10,7 +10,21 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-__all__ = ["Config", "Json", "StorePath", "parse_bound", "parse_bytes", "parse_time"]
+__all__ = [
+    "Config",
+    "End",
+    "FromTime",
+    "Json",
+    "KeyFilter",
+    "QueueFilter",
+    "Start",
+    "StorePath",
+    "TagFilter",
+    "ToTime",
+    "parse_bound",
+    "parse_bytes",
+    "parse_time",
+]
 
 StorePath: TypeAlias = Annotated[
     Path,
@@ -25,6 +39,26 @@ Config: TypeAlias = Annotated[
         help="broker.properties or cometmq.toml with the store's file sizes.",
         show_default=False,
     ),
+]
+TagFilter: TypeAlias = Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter by tags: "A || B".')]
+KeyFilter: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--key", "--keys", metavar="KEY", help="Filter by key; repeatable.")
+]
+QueueFilter: TypeAlias = Annotated[
+    list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Read only this queue; repeatable.")
+]
+Start: TypeAlias = Annotated[
+    str | None, typer.Option("--start", metavar="OFFSET|TIME", help="First queue offset or store time.")
+]
+End: TypeAlias = Annotated[
+    str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End (exclusive): queue offset or store time.")
+]
+FromTime: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--from-time", metavar="TIME", help="Earliest store time: 2026-11-21T14:00, or an age (10m)."),
+]
+ToTime: TypeAlias = Annotated[
+    str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

@@ -12,7 +12,18 @@ import typer
 
 import cometmq
 from cometmq._plural import counted
-from cometmq.cli.arguments import Config, StorePath, parse_time
+from cometmq.cli.arguments import (
+    Config,
+    End,
+    FromTime,
+    KeyFilter,
+    QueueFilter,
+    Start,
+    StorePath,
+    TagFilter,
+    ToTime,
+    parse_time,
+)
 from cometmq.cli.failures import ExitCode, fail, reported
 from cometmq.cli.formats import Encoder, Format, delimiter_of, encoder_of
 from cometmq.errors import CorruptRecord, InvalidArgument, NotFound, OffsetOutOfRange
@@ -57,31 +68,17 @@ def cat(
     output: Annotated[
         Format, typer.Option("--format", "-f", help="text: a line per message; json: JSON lines; raw: bodies.")
     ] = Format.TEXT,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter by tags: "A || B".')] = None,
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--key", "--keys", metavar="KEY", help="Filter by key; repeatable."),
-    ] = None,
+    tags: TagFilter = None,
+    keys: KeyFilter = None,
     ids: Annotated[
         list[str] | None,
         typer.Option("--id", metavar="ID", help="Message by offset id or unique id; repeatable."),
     ] = None,
-    queues: Annotated[
-        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Read only this queue; repeatable.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="First queue offset or store time.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End (exclusive): queue offset or store time.")
-    ] = None,
-    from_time: Annotated[
-        str | None,
-        typer.Option("--from-time", metavar="TIME", help="Earliest store time: 2026-11-21T14:00, or an age (10m)."),
-    ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
-    ] = None,
+    queues: QueueFilter = None,
+    start: Start = None,
+    end: End = None,
+    from_time: FromTime = None,
+    to_time: ToTime = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Maximum number of messages.")
     ] = None,

@@ -11,7 +11,20 @@ import typer
 import cometmq
 from cometmq._plural import counted
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, file_kind
-from cometmq.cli.arguments import Config, Json, StorePath, parse_bound, parse_bytes
+from cometmq.cli.arguments import (
+    Config,
+    End,
+    FromTime,
+    Json,
+    KeyFilter,
+    QueueFilter,
+    Start,
+    StorePath,
+    TagFilter,
+    ToTime,
+    parse_bound,
+    parse_bytes,
+)
 from cometmq.cli.failures import ExitCode, fail, reported
 from cometmq.cli.terminal import bytes_text, interruptible, print_json, row_progress
 
@@ -38,26 +51,13 @@ def export(
         str | None,
         typer.Option("--columns", metavar="A,B,…", help="Columns, such as queue_offset,body,prop:region."),
     ] = None,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter by tags: "A || B".')] = None,
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--key", "--keys", metavar="KEY", help="Filter by key; repeatable."),
-    ] = None,
-    queues: Annotated[
-        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Read only this queue; repeatable.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="First queue offset or store time.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End (exclusive): queue offset or store time.")
-    ] = None,
-    from_time: Annotated[
-        str | None, typer.Option("--from-time", metavar="TIME", help="Earliest store time, or an age (10m).")
-    ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
-    ] = None,
+    tags: TagFilter = None,
+    keys: KeyFilter = None,
+    queues: QueueFilter = None,
+    start: Start = None,
+    end: End = None,
+    from_time: FromTime = None,
+    to_time: ToTime = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of messages.")
     ] = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq._plural import counted
-from cometmq.cli.arguments import Json, parse_time
+from cometmq.cli.arguments import FromTime, Json, ToTime, parse_time
 from cometmq.cli.failures import ExitCode, fail, reported, usage
 from cometmq.cli.making import (
     Body,
@@ -304,10 +304,8 @@ def find(
     topic: _Topic,
     key: Annotated[str, typer.Argument(help="Message key.", show_default=False)],
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum messages per broker.")] = 64,
-    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Earliest store time.")] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
-    ] = None,
+    from_time: FromTime = None,
+    to_time: ToTime = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
@@ -342,7 +340,7 @@ def peek(
         int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Read only this queue.")
     ] = None,
     start: Annotated[int | None, typer.Option("--start", min=0, metavar="N", help="First queue offset.")] = None,
-    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Earliest store time.")] = None,
+    from_time: FromTime = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,

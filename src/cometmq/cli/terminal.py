@@ -10,13 +10,16 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 __all__ = [
     "Bar",
@@ -98,14 +101,21 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
+def _progress(columns: Iterable[ProgressColumn]) -> Progress:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # stdout is left alone: it may be a file.
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+
+
 @contextmanager
 def byte_progress(title: str) -> Iterator[Bar]:
     """Show bytes done with rate and time left, on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -114,8 +124,7 @@ def byte_progress(title: str) -> Iterator[Bar]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    # stdout is left alone: it may be a file.
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+    with _progress(columns) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total=None: progress.update(task, completed=done, total=total)
 
@@ -126,8 +135,7 @@ def count_progress(title: str, unit: str) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
         SpinnerColumn(),
@@ -135,7 +143,7 @@ def count_progress(title: str, unit: str) -> Iterator[Bar]:
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+    with _progress(columns) as progress:
         task = progress.add_task(title, total=None, rate="")
 
         def show(done: int, total: int | None = None) -> None:
@@ -151,8 +159,7 @@ def row_progress(title: str) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -161,7 +168,7 @@ def row_progress(title: str) -> Iterator[Bar]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+    with _progress(columns) as progress:
         task = progress.add_task(title, total=None, rate="", of="?")
 
         def show(done: int, total: int | None = None) -> None:

@@ -11,14 +11,11 @@ queue besides (:class:`LightQueueOffsets`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import ClassVar, cast
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.fastjson import JsonObject, JsonValue
 from cometmq.store_config.fields import INT32_MAX, INT64_MAX, INT64_MIN, Fields, as_int
-from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.java_hash import hash_map_order
 from cometmq.store_config.names import is_light_queue
 from cometmq.store_config.versioned import VersionedFile
@@ -51,24 +48,8 @@ class ConsumerOffsets(VersionedFile):
 
     file_name: ClassVar[str] = "consumerOffset.json"
     _known: ClassVar[tuple[str, ...]] = ("groupTopicMap", "offsetTable")
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        version_step: int = 500,
-        file_ops: FileOps = SYSTEM_FILE_OPS,
-        now_ms: Callable[[], int] = wall_clock_ms,
-    ) -> None:
-        """Start empty.
-
-        Args:
-            folder: the store's ``config`` folder.
-            version_step: commits per change of the data version (``consumerOffsetUpdateVersionStep``).
-            file_ops: the file operations to use.
-            now_ms: the clock for the data version.
-        """
-        super().__init__(folder, version_step=version_step, file_ops=file_ops, now_ms=now_ms)
+    _default_step: ClassVar[int] = 500
+    """``consumerOffsetUpdateVersionStep``."""
 
     def _clear(self) -> None:
         self._table: dict[str, dict[int, int]] = {}

@@ -7,14 +7,11 @@ delivery clamps it into the queue's bounds at the start (spec 9.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import ClassVar, cast
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.fastjson import JsonObject, JsonValue
 from cometmq.store_config.fields import INT32_MAX, INT64_MAX, Fields
-from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.versioned import VersionedFile
 
 __all__ = ["DelayOffsets"]
@@ -25,24 +22,8 @@ class DelayOffsets(VersionedFile):
 
     file_name: ClassVar[str] = "delayOffset.json"
     _known: ClassVar[tuple[str, ...]] = ("offsetTable",)
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        version_step: int = 200,
-        file_ops: FileOps = SYSTEM_FILE_OPS,
-        now_ms: Callable[[], int] = wall_clock_ms,
-    ) -> None:
-        """Start empty.
-
-        Args:
-            folder: the store's ``config`` folder.
-            version_step: updates per change of the data version (``delayOffsetUpdateVersionStep``).
-            file_ops: the file operations to use.
-            now_ms: the clock for the data version.
-        """
-        super().__init__(folder, version_step=version_step, file_ops=file_ops, now_ms=now_ms)
+    _default_step: ClassVar[int] = 200
+    """``delayOffsetUpdateVersionStep``."""
 
     def _clear(self) -> None:
         self._table: dict[int, int] = {}

@@ -27,12 +27,13 @@ class VersionedFile(ManagedFile):
 
     _known: ClassVar[tuple[str, ...]]
     """The members that the subclass keeps."""
+    _default_step: ClassVar[int] = 1
 
     def __init__(
         self,
         folder: Path,
         *,
-        version_step: int = 1,
+        version_step: int | None = None,
         file_ops: FileOps = SYSTEM_FILE_OPS,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -40,12 +41,12 @@ class VersionedFile(ManagedFile):
 
         Args:
             folder: the store's ``config`` folder.
-            version_step: counted changes per change of the data version.
+            version_step: counted changes per change of the data version; None: upstream's default.
             file_ops: the file operations to use.
             now_ms: the clock for the data version.
         """
         super().__init__(folder, file_ops=file_ops, now_ms=now_ms)
-        self._version_step = version_step
+        self._version_step = self._default_step if version_step is None else version_step
         self._changes = 0
         self._reset()
 
