@@ -272,7 +272,7 @@ static void each_group_gets_new_messages(void)
 static void arrivals_for_many_groups_take_many_turns(void)
 {
     enum { GROUPS = 1600, A_TURN = 2048 / 4 + 16 };   /* looks at queues, of which the topic has 4; pops of a step */
-    static char names[GROUPS][8];
+    static char names[GROUPS][16];
     cmq_broker_counters counters;
     start(NULL);
     kit_broker_topic(&kit, "U", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
