@@ -23,6 +23,7 @@ TIMEOUT_S = 120
 IN_ONE_PROCESS = 8
 
 USE = """
+import importlib.util
 import sys
 import cometmq
 from cometmq import errors
@@ -34,7 +35,7 @@ from support.small_store import SMALL
 def attempt(action):
     try:
         return action()
-    except (errors.Error, FileNotFoundError) as error:
+    except (errors.Error, OSError) as error:
         print(type(error).__name__, error)
 
 def write(path):
@@ -51,8 +52,17 @@ def read(path):
         attempt(lambda: inspect(store))
         attempt(lambda: verify(store))
 
+def spark(path):
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+    from cometmq.spark.default_source import CometMQSource
+    source = CometMQSource({"path": path, "topic": "orders"})
+    reader = source.reader(StructType([StructField("topic", StringType()), StructField("queueOffset", LongType())]))
+    print("spark", sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
+
 for path in sys.argv[1:]:
     print(path)
+    if importlib.util.find_spec("pyspark"):
+        attempt(lambda: spark(path))
     attempt(lambda: read(path))
     attempt(lambda: write(path))
     attempt(lambda: repair(path, settings=SMALL))
