@@ -272,6 +272,8 @@ cdef extern from "store/cmq_store.h" nogil:
         const char *removed
         int64_t gaps
         int64_t index_missing_from
+        int overwrites
+        const char *overwritten
         int64_t elapsed_us
 
     ctypedef enum cmq_column_kind:

@@ -624,6 +624,8 @@ cdef class StoreHandle:
             "cut_bytes": opening.cut_bytes, "removed": os.fsdecode(opening.removed) or None,
             "removed_records": opening.removed_records, "gaps": opening.gaps,
             "index_missing_from": opening.index_missing_from,
+            "overwrites": ("in_place", "copied", "shared")[opening.overwrites],
+            "overwritten": os.fsdecode(opening.overwritten) or None,
             "elapsed_us": opening.elapsed_us,
         }
 

@@ -54,6 +54,13 @@ typedef struct cmq_disk_space {
     uint64_t usable_bytes;     /* free for this user */
 } cmq_disk_space;
 
+/* What happens to blocks that have bytes already when they are written again. */
+typedef enum cmq_overwrites {
+    CMQ_OVERWRITES_IN_PLACE = 0,
+    CMQ_OVERWRITES_COPIED = 1,      /* the file system writes them elsewhere: each write needs free blocks */
+    CMQ_OVERWRITES_SHARED = 2       /* this file shares them with a copy (a reflink) until they are written */
+} cmq_overwrites;
+
 /* The operations of a file system. `self` is the cmq_fs; each behaves as the cmq_file_* or cmq_fs_* function of its
  * name below. */
 typedef struct cmq_fs_ops {
@@ -86,6 +93,7 @@ typedef struct cmq_fs_ops {
     cmq_status (*sync_all)(cmq_fs *self, const char *path);
     cmq_status (*disk_space)(cmq_fs *self, const char *path, cmq_disk_space *space_out);
     cmq_status (*resolve)(cmq_fs *self, const char *path, char into[CMQ_PATH_BYTES]);   /* NULL: there are no links */
+    cmq_status (*overwrites)(cmq_fs *self, const char *path, cmq_overwrites *overwrites_out);   /* NULL: in place */
 } cmq_fs_ops;
 
 struct cmq_fs {
@@ -295,6 +303,13 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_all(cmq_fs *fs, const char *
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_disk_space(cmq_fs *fs, const char *path, cmq_disk_space *space_out)
 {
     return fs->ops->disk_space(fs, path, space_out);
+}
+
+/* How a file, or the files that are made in a directory, are overwritten. Where it cannot be found out: in place. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_overwrites(cmq_fs *fs, const char *path, cmq_overwrites *overwrites_out)
+{
+    *overwrites_out = CMQ_OVERWRITES_IN_PLACE;
+    return fs->ops->overwrites == NULL ? CMQ_OK : fs->ops->overwrites(fs, path, overwrites_out);
 }
 
 /* ---- paths as text ---- */

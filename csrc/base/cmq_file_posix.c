@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_file_overwrites.h"
 #include "base/cmq_host.h"
 #include "base/cmq_map_guard.h"
 #include "base/cmq_nofollow.h"
@@ -636,6 +637,16 @@ static cmq_status posix_disk_space(cmq_fs *self, const char *path, cmq_disk_spac
     return CMQ_OK;
 }
 
+static cmq_status posix_overwrites(cmq_fs *self, const char *path, cmq_overwrites *overwrites_out)
+{
+    (void)self;
+    const int descriptor = cmq_nofollow_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (descriptor < 0) return fail_path("open", path);
+    *overwrites_out = cmq_file_overwrites_of(descriptor);
+    close(descriptor);
+    return CMQ_OK;
+}
+
 static const cmq_fs_ops posix_ops = {
     .open = posix_open,
     .close = posix_close,
@@ -665,6 +676,7 @@ static const cmq_fs_ops posix_ops = {
     .sync_all = posix_sync_all,
     .disk_space = posix_disk_space,
     .resolve = posix_resolve,
+    .overwrites = posix_overwrites,
 };
 
 cmq_fs *cmq_fs_posix(void)

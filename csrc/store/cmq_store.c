@@ -5,6 +5,7 @@
  * threads. Opening read-only: the same without lock, marks and threads; recovery changes the view in memory instead of
  * files.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -103,6 +104,28 @@ static cmq_status create_log(cmq_store *store)
     return status;
 }
 
+/* Blocks are reserved before they are written, which covers no overwrite where that needs new blocks: there a full disk
+ * ends the process (docs/decisions/0029). */
+static cmq_status learn_overwrites(cmq_store *store)
+{
+    cmq_store_opening *opening = &store->opening;
+    const int64_t last = cmq_log_last_file_end(store->log) - cmq_log_segment_bytes(store->log);
+    const uint32_t folders = cmq_log_path_count(store->log);
+    cmq_status status = CMQ_OK;
+    for (uint32_t i = 0; i < folders + 2 && status == CMQ_OK && opening->overwritten[0] == '\0'; i++) {
+        char segment[CMQ_PATH_BYTES];
+        const char *path = i < folders ? cmq_log_path(store->log, i) : store->root;
+        if (i > folders) {   /* the last segment: it is written on */
+            if (last < cmq_log_min(store->log) || cmq_log_path_of(store->log, last, segment) != CMQ_OK) break;
+            path = segment;
+        }
+        status = cmq_fs_overwrites(store->fs, path, &opening->overwrites);
+        if (status == CMQ_OK && opening->overwrites != CMQ_OVERWRITES_IN_PLACE)
+            snprintf(opening->overwritten, sizeof opening->overwritten, "%s", path);
+    }
+    return status;
+}
+
 static int64_t log_min_now(void *context) { return cmq_log_min_now(((cmq_store *)context)->log); }
 
 static cmq_status create_queues(cmq_store *store)
@@ -190,6 +213,7 @@ static cmq_status open_parts(cmq_store *store)
         status = store->options.read_only ? cmq_store_begin_view(store)
                                           : cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
     if (status == CMQ_OK) status = create_log(store);
+    if (status == CMQ_OK && !store->options.read_only) status = learn_overwrites(store);
     if (status == CMQ_OK) status = create_queues(store);
     if (status == CMQ_OK) status = create_index(store);
     if (status != CMQ_OK) return status;

@@ -112,6 +112,8 @@ typedef struct cmq_store_opening {
     int64_t index_missing_from;     /* keys from here on were lost with an index file (upstream does the same), at this
                                      * opening or an earlier one … */
     int64_t index_missing_end;      /* … to here; 0: none */
+    cmq_overwrites overwrites;      /* of the log or the store's folder, for a writer … */
+    char overwritten[CMQ_PATH_BYTES];   /* … and the path that is not overwritten in place; empty: none */
     int64_t elapsed_us;
 } cmq_store_opening;
 void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out);

@@ -779,6 +779,8 @@ class _Opening(TypedDict):
     removed_records: int
     gaps: int
     index_missing_from: int
+    overwrites: Literal["in_place", "copied", "shared"]
+    overwritten: str | None
     elapsed_us: int
 
 @type_check_only

@@ -11,10 +11,11 @@ import logging
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cometmq._plural import counted, verb
 from cometmq.errors import HandoffWaiting, ReadOnlyStore, StorageError, StoreFenced, TopicNotFound
@@ -29,7 +30,7 @@ from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook, WriteTarget
 from cometmq.store_config.names import is_system_topic
 
-__all__ = ["StoreCore"]
+__all__ = ["StoreCore", "log_overwrites"]
 
 S = TypeVar("S", bound="StoreCore")
 T = TypeVar("T")
@@ -38,6 +39,24 @@ _NAMES_SHOWN = 10
 _log = logging.getLogger("cometmq.store")
 _KEEP_PROGRESS_S = 5.0
 """Between two writes of ``consumerOffset.json``; upstream's ``flushConsumerOffsetInterval``."""
+
+
+def log_overwrites(opening: Mapping[str, Any]) -> None:
+    """Warn where a full disk ends the process instead of failing an append."""
+    path = opening["overwritten"]
+    if opening["overwrites"] == "copied":
+        _log.warning(
+            "the file system of %s writes changed blocks elsewhere (btrfs, ZFS): when it is full, SIGBUS ends this "
+            "process instead of DiskFull. On btrfs run `chattr +C` on the empty directory before the store is made; "
+            "on ZFS use a volume with ext4 or XFS; or keep space free",
+            path,
+        )
+    elif opening["overwrites"] == "shared":
+        _log.warning(
+            "%s shares blocks with a copy of it (a reflink): when the disk is full, SIGBUS ends this process instead "
+            "of DiskFull. Copy the store with `cp --reflink=never`",
+            path,
+        )
 
 
 class StoreCore:
@@ -54,6 +73,7 @@ class StoreCore:
         self._waits_because: StorageError | OSError | None = None
         self._handle = plan.open_handle(read_only=read_only)
         self._log_cut()
+        log_overwrites(self._handle.opening())
         try:
             self._prepare()
         except BaseException:

@@ -11,7 +11,7 @@ import operator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cometmq.errors import InvalidArgument
 
@@ -148,6 +148,9 @@ class StoreOpening:
         gaps: filler units put where a queue missed messages.
         index_missing_from: keys of records behind this physical offset were lost with an index file, at this opening
             or an earlier one (queries by key read that part; ``cometmq repair`` builds the index anew); 0: none.
+        overwrites: how the file system writes a file's bytes again: ``"in_place"``, ``"copied"`` to other blocks
+            (btrfs, ZFS), or ``"shared"`` with a copy of the file until then (reflinks). Not asked in mode "r".
+        overwritten: the path that is not overwritten in place, or None.
         elapsed_us: how long opening took, in microseconds.
     """
 
@@ -162,6 +165,8 @@ class StoreOpening:
     removed_records: int
     gaps: int
     index_missing_from: int
+    overwrites: Literal["in_place", "copied", "shared"]
+    overwritten: str | None
     elapsed_us: int
 
 

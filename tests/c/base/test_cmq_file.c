@@ -660,7 +660,25 @@ static void offsets_have_names(void)
         CHECK_STATUS(cmq_path_parse_offset_name(wrong[i], &offset), CMQ_ERR_NOT_STORE);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(open_modes), CMQ_TEST(descriptors_are_not_inherited),
+/* What this machine's file systems are cannot be known; the question has an answer for files, directories and none. */
+static void overwrites_can_be_asked(void)
+{
+    char name[CMQ_PATH_BYTES];
+    cmq_file *file;
+    cmq_overwrites of_folder, of_file;
+    const char *folder = cmq_test_directory();
+    CHECK_OK(cmq_path_join(name, folder, "file"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), name, CMQ_OPEN_CREATE, &file));
+    CHECK_OK(cmq_file_write(file, 0, "bytes", 5));
+    cmq_file_close(file);
+    CHECK_OK(cmq_fs_overwrites(cmq_fs_posix(), folder, &of_folder));
+    CHECK_OK(cmq_fs_overwrites(cmq_fs_posix(), name, &of_file));
+    CHECK_INT(of_file, of_folder);   /* nobody has copied it */
+    CHECK_OK(cmq_fs_remove(cmq_fs_posix(), name));
+    CHECK_STATUS(cmq_fs_overwrites(cmq_fs_posix(), name, &of_file), CMQ_ERR_NOT_FOUND);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(overwrites_can_be_asked), CMQ_TEST(open_modes), CMQ_TEST(descriptors_are_not_inherited),
               CMQ_TEST(directories_that_may_not_be_written), CMQ_TEST(long_paths_keep_their_reason),
               CMQ_TEST(reads_and_writes_are_exact), CMQ_TEST(ranges_beyond_2_63_are_refused),
               CMQ_TEST(short_writes_go_on_where_they_stopped), CMQ_TEST(a_failing_sync_is_reported),

@@ -513,6 +513,49 @@ static void sizes_are_remembered(void)
     CHECK_INT(info_at(true, 0).index_entries, KIT_INDEX_ENTRIES);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(against_a_model), CMQ_TEST(a_second_writer_gets_the_process),
-              CMQ_TEST(other_directories_are_refused), CMQ_TEST(sizes_come_from_the_files), CMQ_TEST(idle_and_small),
-              CMQ_TEST(sizes_are_remembered))
+/* ---- file systems that copy on write ---- */
+
+static const char *copied_part;   /* of the path that is not overwritten in place */
+
+static cmq_status overwrites_of(cmq_fs *self, const char *path, cmq_overwrites *overwrites_out)
+{
+    (void)self;
+    if (strstr(path, copied_part) != NULL) *overwrites_out = CMQ_OVERWRITES_COPIED;
+    return CMQ_OK;
+}
+
+static void opening_names_a_path_that_is_overwritten_by_copying(void)
+{
+    static const char *const parts[] = {"/log-b", "/commitlog/0000", "/nowhere"};
+    cmq_fs_ops ops = *cmq_fs_posix()->ops;
+    ops.overwrites = overwrites_of;
+    cmq_fs fs = {.ops = &ops};
+    const char *directory = kit_directory();
+    char log_b[CMQ_PATH_BYTES], log_a[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
+    CHECK_OK(cmq_path_join(log_b, directory, "log-b"));
+    CHECK_OK(cmq_path_join(log_a, directory, "two/commitlog"));
+    CHECK_OK(cmq_path_join(path, directory, "two"));
+    const char *const paths[] = {log_a, log_b};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        cmq_store_opening opening;
+        cmq_store_options asked = kit_options(path);
+        copied_part = parts[i];
+        asked.fs = &fs;
+        asked.commitlog_paths = paths;
+        asked.commitlog_path_count = i == 0 ? 2 : 1;
+        for (int openings = 0; openings < 2; openings++) {   /* a new store, and one with a segment */
+            cmq_store *of = kit_open(&asked);
+            cmq_store_opening_of(of, &opening);
+            kit_append(of, "T", 0, "m", NULL, NULL);
+            kit_close(of);
+        }
+        CHECK_INT(opening.overwrites, i < 2 ? CMQ_OVERWRITES_COPIED : CMQ_OVERWRITES_IN_PLACE);
+        CHECK((strstr(opening.overwritten, parts[i]) != NULL) == (i < 2));
+        kit_remove_tree(path);
+        kit_remove_tree(log_b);
+    }
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(opening_names_a_path_that_is_overwritten_by_copying), CMQ_TEST(against_a_model),
+              CMQ_TEST(a_second_writer_gets_the_process), CMQ_TEST(other_directories_are_refused),
+              CMQ_TEST(sizes_come_from_the_files), CMQ_TEST(idle_and_small), CMQ_TEST(sizes_are_remembered))

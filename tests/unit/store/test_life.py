@@ -20,6 +20,7 @@ import pytest
 
 import cometmq
 from cometmq import Retention, Store, errors
+from cometmq.store.core import log_overwrites
 from cometmq.store.verification import verify
 from support.small_store import SMALL, open_small
 
@@ -588,3 +589,15 @@ def test_upkeep_failures_are_logged_once_and_so_is_their_end(tmp_path: Path, cap
     assert caplog.messages[0].startswith(f"upkeep of the store in {tmp_path} failed: ")
     assert "consumequeue/orders" in caplog.messages[0]
     assert caplog.messages[1] == f"upkeep of the store in {tmp_path} works again"
+
+
+@pytest.mark.parametrize(
+    ("overwrites", "remedy"), [("copied", "chattr +C"), ("shared", "cp --reflink=never"), ("in_place", None)]
+)
+def test_log_names_the_remedy_where_a_full_disk_is_a_signal(
+    overwrites: str, remedy: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = None if remedy is None else "/data/commitlog"
+    with caplog.at_level(logging.WARNING, "cometmq.store"):
+        log_overwrites({"overwrites": overwrites, "overwritten": path})
+    assert (remedy in caplog.text and "/data/commitlog" in caplog.text) if remedy else not caplog.records
