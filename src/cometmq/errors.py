@@ -327,7 +327,7 @@ class StoreLocked(Error):
 
 
 class StoreBusy(Error, RuntimeError):
-    """Another thread is inside this reader. Give each thread a reader of its own; the store may be shared.
+    """Another thread or task is inside this reader. Give each one of its own; the store may be shared.
 
     Also close() inside a callback of the same store: it would wait for itself.
     """

@@ -10,6 +10,7 @@ from typing import Any
 
 from cometmq._engine import AppendManyResult, Message, Reader
 from cometmq.aio.waiting import MoreWaiter
+from cometmq.errors import StoreBusy
 from cometmq.store import Consumer, HandedOff
 from cometmq.store.options import Time
 
@@ -18,12 +19,33 @@ __all__ = ["AsyncConsumer", "AsyncHandedOff", "AsyncReader", "OpeningConsumer"]
 _FETCH = 512
 
 
-class AsyncReader:
-    """Messages for ``async for``; see :class:`cometmq.Reader`. One task at a time."""
+class _Turn:
+    """Lets one task at a time fetch: of two, each would wait for messages that the other takes."""
 
-    def __init__(self, reader: Reader, more: MoreWaiter, *, follow: bool, timeout_s: float | None) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_taken = False
+
+    def __enter__(self) -> None:
+        if self._is_taken:
+            raise StoreBusy(f"another task is fetching from this {self._name}; give each task one of its own")
+        self._is_taken = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_taken = False
+
+
+class AsyncReader:
+    """Messages for ``async for``; see :class:`cometmq.Reader`. One task at a time: another's call is ``StoreBusy``."""
+
+    def __init__(
+        self, reader: Reader, more: MoreWaiter, *, follow: bool, timeout_s: float | None, turn: _Turn | None = None
+    ) -> None:
         """Use :meth:`AsyncStore.read`."""
         self._reader = reader
+        self._turn = _Turn("reader") if turn is None else turn
         self._more = more
         self._follow = follow
         self._timeout_s = timeout_s
@@ -44,6 +66,10 @@ class AsyncReader:
         return await self._fetch(max_messages, timeout_s)
 
     async def _fetch(self, max_messages: int, timeout_s: float | None) -> list[Message]:
+        with self._turn:
+            return await self._fetch_alone(max_messages, timeout_s)
+
+    async def _fetch_alone(self, max_messages: int, timeout_s: float | None) -> list[Message]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             messages = self._reader.fetch(max_messages, 0)
@@ -89,11 +115,15 @@ class AsyncReader:
 
 
 class AsyncConsumer:
-    """Messages for a consumer group, for ``async for``; see :class:`cometmq.Consumer`. One task at a time."""
+    """Messages for a consumer group, for ``async for``; see :class:`cometmq.Consumer`.
+
+    One task at a time: a fetch while another task fetches is ``StoreBusy``.
+    """
 
     def __init__(self, consumer: Consumer, more: MoreWaiter, *, follow: bool, timeout_s: float | None) -> None:
         """Use :meth:`AsyncStore.consumer`."""
         self.consumer = consumer
+        self._turn = _Turn("consumer")
         self._more = more
         self._follow = follow
         self._timeout_s = timeout_s
@@ -111,7 +141,9 @@ class AsyncConsumer:
     @property
     def reader(self) -> AsyncReader:
         """The reader behind it, until the next :meth:`seek`."""
-        return AsyncReader(self.consumer.reader, self._more, follow=self._follow, timeout_s=self._timeout_s)
+        return AsyncReader(
+            self.consumer.reader, self._more, follow=self._follow, timeout_s=self._timeout_s, turn=self._turn
+        )
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate; may be taken up again after it stopped."""

@@ -195,6 +195,29 @@ def test_consumers(tmp_path: Path) -> None:
     run(tmp_path / "store", scene)
 
 
+@pytest.mark.parametrize("kind", ["consumer", "reader"])
+def test_a_second_task_is_refused_while_one_fetches(tmp_path: Path, kind: str) -> None:
+    async def scene(store: AsyncStore) -> None:
+        await store.create_topic("orders")
+        source = await store.consumer("g", "orders") if kind == "consumer" else store.read("orders", follow=True)
+        waiting = asyncio.create_task(source.fetch(timeout_s=None))
+        await asyncio.sleep(0)
+        with pytest.raises(errors.StoreBusy, match=f"another task is fetching from this {kind}"):
+            await source.fetch(timeout_s=None)
+        with pytest.raises(errors.StoreBusy):
+            await anext(source)
+        await store.append("orders", b"1")
+        assert [message.body for message in await waiting] == [b"1"]
+        cancelled = asyncio.create_task(source.fetch(timeout_s=None))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        await store.append("orders", b"2")
+        assert [message.body for message in await source.fetch(timeout_s=None)] == [b"2"]
+
+    run(tmp_path, scene)
+
+
 def test_topics_groups_and_the_store_itself(tmp_path: Path) -> None:
     async def scene(store: AsyncStore) -> None:
         assert (await store.create_topic("t", queues=2)).write_queues == 2
