@@ -7,7 +7,6 @@ that a client does not pay for them; numpy, pyarrow and the command line's libra
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 try:
@@ -19,6 +18,7 @@ except ImportError as error:
         "version or platform: run `pip install --force-reinstall cometmq` with this interpreter."
     ) from error
 
+from cometmq._lazy import lazy_names
 from cometmq.errors import (
     BodyMismatch,
     BrokerError,
@@ -172,15 +172,4 @@ _OF_STORE = frozenset(
     }
 )
 
-
-def __getattr__(name: str) -> object:
-    if name == "store":
-        return import_module("cometmq.store")
-    if name not in _OF_STORE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module("cometmq.store"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(globals(), dict.fromkeys([*_OF_STORE, "store"], "cometmq.store"))

@@ -41,8 +41,9 @@ room            holds
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from cometmq._lazy import lazy_names
 
 if TYPE_CHECKING:
     from cometmq._engine import OutgoingMessage, ReceivedMessage, SendFuture
@@ -89,14 +90,4 @@ _PLACES = {
 }
 """Imported when they are first asked for: others use single modules of this package, and should not pay for all."""
 
-
-def __getattr__(name: str) -> object:
-    place = _PLACES.get(name)
-    if place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(place), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(globals(), _PLACES)

@@ -19,8 +19,9 @@ module                   holds
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from cometmq._lazy import lazy_names
 
 if TYPE_CHECKING:
     from cometmq.store_config.broker_properties import BrokerProperties, read_broker_properties
@@ -125,14 +126,4 @@ _PLACES = {
 }
 """Imported when they are first asked for: an embedded store needs few of them, and no settings of a broker."""
 
-
-def __getattr__(name: str) -> object:
-    place = _PLACES.get(name)
-    if place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(place), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(globals(), _PLACES)
