@@ -64,7 +64,22 @@ cdef class _Column:
     cdef object _wrong(self, Py_ssize_t at, object value):
         cdef str wanted = "bytes-like" if self.role == _BODIES else "str, bytes or None"
         cdef str hint = ": encode it" if self.role == _BODIES and isinstance(value, str) else ""
-        return TypeError(f"{self.name}[{at}] must be {wanted}, not {type(value).__name__}{hint}")
+        return _errors.WrongType(f"{self.name}[{at}] must be {wanted}, not {type(value).__name__}{hint}")
+
+    cdef object _wrong_arrow(self, bytes layout):
+        if layout == b"+s":
+            return _errors.WrongType(f"{self.name} is a table or an Arrow array of structs: give one column of binary "
+                                     f"values, such as table['body']")
+        cdef str taken = "binary" if self.role == _BODIES else "binary or string"
+        return _errors.WrongType(f"{self.name} must hold {taken} values, not the Arrow type of format "
+                                 f"{layout.decode('ascii', 'replace')!r}")
+
+    cdef int _check_body_layout(self, bytes layout) except -1:
+        """Refuse text for bodies, as in lists."""
+        if layout in (b"u", b"U", b"vu"):
+            raise _errors.WrongType(f"{self.name} is an Arrow array of text; a body must be bytes: encode it "
+                                    f"(array.cast('binary'))")
+        return 0
 
     cdef int _allocate(self, Py_ssize_t count) except -1:
         self.slices = <cmq_slice *>malloc(<size_t>(count if count else 1) * sizeof(cmq_slice))
@@ -207,10 +222,10 @@ cdef class _Column:
             self.column.stride = buffer.strides[0]
             self._set_width(buffer.shape[1])
         else:
-            raise TypeError(f"{self.name} must be a list, an Arrow array or a numpy array of fixed-width bytes (dtype "
-                            f"S, V, structured, or "
-                            f"uint8 in two dimensions with contiguous rows), not {type(array).__name__} of format "
-                            f"{item.decode('ascii', 'replace')!r} in {buffer.ndim} dimensions")
+            raise _errors.WrongType(f"{self.name} must be a list, an Arrow array or a numpy array of fixed-width bytes "
+                                    f"(dtype S, V, structured, or uint8 in two dimensions with contiguous rows), not "
+                                    f"{type(array).__name__} of format {item.decode('ascii', 'replace')!r} in "
+                                    f"{buffer.ndim} dimensions")
         self.count = buffer.shape[0]
         self.column.kind = CMQ_COLUMN_FIXED
         if strings or self.role != _BODIES:
@@ -241,7 +256,7 @@ cdef class _Column:
     # ---- Arrow
 
     cdef int _from_arrow_array(self, object array) except -1:
-        array = _validated(array, self.name)
+        array = _validated(array, self.name, self.role)
         schema_capsule, array_capsule = array.__arrow_c_array__()
         self.kept = (schema_capsule, array_capsule)
         self._from_chunks(<ArrowSchema *>PyCapsule_GetPointer(schema_capsule, "arrow_schema"),
@@ -250,7 +265,7 @@ cdef class _Column:
 
     cdef int _from_arrow_stream(self, object source) except -1:
         cdef Py_ssize_t capacity = 0
-        source = _validated(source, self.name)
+        source = _validated(source, self.name, self.role)
         capsule = source.__arrow_c_stream__()
         self.kept = capsule
         cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
@@ -279,10 +294,12 @@ cdef class _Column:
             return 0
         cdef const char *text = stream.get_last_error(stream)
         reason = (<bytes>text).decode("utf-8", "replace") if text is not NULL else f"error {result}"
-        raise ValueError(f"{self.name}: the Arrow stream failed: {reason}")
+        raise _errors.InvalidArgument(f"{self.name}: the Arrow stream failed: {reason}")
 
     cdef int _from_chunks(self, ArrowSchema *schema, ArrowArray *chunks, Py_ssize_t chunk_count) except -1:
         cdef Py_ssize_t i, at = 0, total = 0
+        if self.role == _BODIES:
+            self._check_body_layout(schema.format if schema.dictionary is NULL else schema.dictionary.format)
         for i in range(chunk_count):
             total += chunks[i].length
         if chunk_count == 1 and schema.dictionary is NULL and (chunks.null_count == 0 or chunks.n_buffers == 0 or
@@ -330,7 +347,7 @@ cdef class _Column:
             for i in range(count):
                 rising &= offsets[i] <= offsets[i + 1]
         if not rising:
-            raise ValueError(f"{self.name}: the offsets of the Arrow array do not rise")
+            raise _errors.InvalidArgument(f"{self.name}: the offsets of the Arrow array do not rise")
         return 0
 
     cdef int _check_rising64(self, const int64_t *offsets, int64_t count) except -1:
@@ -340,7 +357,7 @@ cdef class _Column:
             for i in range(count):
                 rising &= offsets[i] <= offsets[i + 1]
         if not rising:
-            raise ValueError(f"{self.name}: the offsets of the Arrow array do not rise")
+            raise _errors.InvalidArgument(f"{self.name}: the offsets of the Arrow array do not rise")
         return 0
 
     cdef int _arrow_slices(self, ArrowSchema *schema, ArrowArray *array, cmq_slice *into) except -1:
@@ -378,8 +395,7 @@ cdef class _Column:
         elif layout in (b"vz", b"vu"):
             self._arrow_views(array, into)
         else:
-            raise TypeError(f"{self.name} must hold binary or string values, not the Arrow type of format "
-                            f"{layout.decode()!r}")
+            raise self._wrong_arrow(layout)
         return 0
 
     cdef int _arrow_views(self, ArrowArray *array, cmq_slice *into) except -1:
@@ -392,13 +408,14 @@ cdef class _Column:
             memcpy(words, view, 16)
             into[i].bytes = <size_t>words[0]
             if words[0] < 0:
-                raise ValueError(f"{self.name}[{i}]: the Arrow view has the length {words[0]}")
+                raise _errors.InvalidArgument(f"{self.name}[{i}]: the Arrow view has the length {words[0]}")
             elif words[0] <= 12:
                 into[i].data = view + 4
             elif words[2] < 0 or words[2] >= buffers:
-                raise ValueError(f"{self.name}[{i}]: the Arrow view names the buffer {words[2]} of {buffers}")
+                raise _errors.InvalidArgument(f"{self.name}[{i}]: the Arrow view names the buffer {words[2]} of "
+                                              f"{buffers}")
             elif words[3] < 0 or <int64_t>words[3] + words[0] > sizes[words[2]]:
-                raise ValueError(f"{self.name}[{i}]: the Arrow view ends behind its buffer")
+                raise _errors.InvalidArgument(f"{self.name}[{i}]: the Arrow view ends behind its buffer")
             else:
                 into[i].data = <const uint8_t *>array.buffers[2 + words[2]] + words[3]
             view += 16
@@ -422,7 +439,8 @@ cdef class _Column:
                     continue
                 index = _arrow_index(indices, width, array.offset + i)
                 if index < 0 or index >= values:
-                    raise ValueError(f"{self.name}[{i}]: the Arrow dictionary has {values} values and no {index}")
+                    raise _errors.InvalidArgument(f"{self.name}[{i}]: the Arrow dictionary has {values} values and no "
+                                                  f"{index}")
                 into[i] = dictionary[index]
         finally:
             free(dictionary)
@@ -442,19 +460,19 @@ cdef class _Column:
         return 0
 
 
-cdef object _validated(object values, str name):
+cdef object _validated(object values, str name, _ColumnRole role):
     """Let an array of pyarrow's check that it stays within its buffers; return it, texts as bytes: nobody needs them to
     be UTF-8 here.
     """
     if (type(values).__module__ or "").partition(".")[0] != "pyarrow" or not hasattr(values, "validate"):
         return values
-    binary = _BINARY_OF.get(str(getattr(values, "type", "")))
+    binary = None if role == _BODIES else _BINARY_OF.get(str(getattr(values, "type", "")))
     try:
         if binary is not None:
             values = values.cast(binary)
         values.validate(full=True)
     except ValueError as error:
-        raise ValueError(f"{name}: the Arrow array is damaged: {error}") from error
+        raise _errors.InvalidArgument(f"{name}: the Arrow array is damaged: {error}") from error
     return values
 
 
@@ -479,6 +497,9 @@ cdef int64_t _arrow_index(const void *indices, char width, int64_t at) noexcept 
     return -1
 
 
+cdef str _TAKEN = "one text for all messages, or a list or an array with an element per message"
+
+
 cdef _Column _column_of(object values, str name, _ColumnRole role):
     """The column for an argument; see the head of this file."""
     cdef _Column self = _Column.__new__(_Column)
@@ -486,15 +507,16 @@ cdef _Column _column_of(object values, str name, _ColumnRole role):
     self.name = name
     if isinstance(values, (str, bytes, bytearray)):
         if role == _BODIES:
-            raise TypeError(f"{name} is one {type(values).__name__}; give a list or an array of bodies, or call append")
+            raise _errors.WrongType(f"{name} is one {type(values).__name__}; give a list or an array of bodies, or "
+                                    f"call append")
         if isinstance(values, bytearray):
-            raise TypeError(f"{name} must be str, bytes, a list or an array, not bytearray")
+            raise _errors.WrongType(f"{name} must be str, bytes, a list or an array, not bytearray")
         self.kept = values
         self.column.kind = CMQ_COLUMN_ONE
         self.column.one = _slice_of_value(values, name)
     elif values is None:
         if role == _BODIES:
-            raise TypeError(f"{name} must be a list or an array of bodies, not None")
+            raise _errors.WrongType(f"{name} must be a list or an array of bodies, not None")
     elif type(values) is list:
         self._from_list(<list>values)
     elif isinstance(values, (list, tuple)):
@@ -507,8 +529,11 @@ cdef _Column _column_of(object values, str name, _ColumnRole role):
         self._from_tuple(tuple(values.tolist()))
     elif PyObject_CheckBuffer(values):
         self._from_buffer(values)
-    else:
+    elif hasattr(values, "__iter__") and not hasattr(values, "keys"):
         self._from_tuple(tuple(values))
+    else:
+        raise _errors.WrongType(f"{name} must be {'a list or an array of bodies' if role == _BODIES else _TAKEN}, not "
+                                f"{type(values).__name__}")
     return self._checked_tags() if role == _TAGS else self
 
 
@@ -597,13 +622,16 @@ cdef _Numbers _numbers_of(object source, str name, Py_ssize_t count):
     if not (PyObject_CheckBuffer(source) and not isinstance(source, (bytes, bytearray)) and self._from_buffer(source)):
         if hasattr(source, "to_pylist"):
             source = source.to_pylist()
+        if isinstance(source, str) or not hasattr(source, "__iter__"):
+            raise _errors.WrongType(f"{name} must be an int or a list of ints, not {type(source).__name__} "
+                                    f"({source!r:.60})")
         items = tuple(source)
         free(self.values)
         self.values = NULL
         self._allocate(len(items))
         for i in range(self.count):
             if not hasattr(items[i], "__index__"):
-                raise TypeError(f"{name}[{i}] must be an int, not {type(items[i]).__name__}")
+                raise _errors.WrongType(f"{name}[{i}] must be an int, not {type(items[i]).__name__}")
             self.values[i] = items[i]
     if self.count != count:
         raise _errors.InvalidArgument(f"{name} and bodies must be of one length, not {self.count:,} and {count:,}")

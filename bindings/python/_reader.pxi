@@ -34,15 +34,18 @@ cdef class Reader:
     cdef int64_t _first              # queue offsets asked for, where they were
     cdef int64_t _last
     cdef uint32_t _batch_messages
+    cdef str _called                 # in errors: a reader, or the consumer that it belongs to
     cdef object __weakref__
 
     def __init__(self, StoreHandle handle not None, *, topics=(), queue_ids=(), tags=(), bint backwards=False,
                  start=None, end=None,
                  start_time_ms=None, end_time_ms=None, start_physical=None, bint only_queued=False, dict starts=None,
                  bint may_be_missing=False,
-                 bint follow=False, int64_t timeout_ms=-1, bint unwrap=True, uint32_t batch_messages=DEF_FETCH):
+                 bint follow=False, int64_t timeout_ms=-1, bint unwrap=True, uint32_t batch_messages=DEF_FETCH,
+                 str called not None="reader"):
         if self._handle is not None:
             raise RuntimeError("this reader was opened before")
+        self._called = called
         cdef cmq_read_options options
         cdef cmq_status status
         cdef _Column topic_column = _column_of(tuple(topics), "topics", _TEXTS)
@@ -160,7 +163,7 @@ cdef class Reader:
         if self._reader is NULL or self._handle._opened_forks != _forks:
             if self._handle is not None and self._handle.closed:
                 raise self._handle._refusal()
-            raise _errors.StoreClosed("the reader is closed")
+            raise _errors.StoreClosed(f"the {self._called} is closed")
         if self._busy:
             raise _errors.StoreBusy("another thread is inside this reader; give each thread one of its own")
         return 0

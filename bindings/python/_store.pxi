@@ -450,9 +450,8 @@ cdef class StoreHandle:
         if type(body) is bytes:
             request.bodies.one = _slice_of_bytes(<bytes>body)
         elif isinstance(body, str) or not PyObject_CheckBuffer(body):
-            raise TypeError(f"a body must be bytes-like, not {type(body).__name__}" + (": encode it"
-                                                                                       if isinstance(body, str)
-                                                                                       else ""))
+            raise _errors.WrongType(f"body must be bytes-like, not {type(body).__name__}"
+                                    + (": encode it (body.encode())" if isinstance(body, str) else ""))
         else:
             PyObject_GetBuffer(body, &buffer, PyBUF_SIMPLE)
             has_buffer = True

@@ -31,7 +31,7 @@ cdef cmq_slice _slice_of_value(object value, str what) except *:
         return _slice_of_bytes(<bytes>value)
     if isinstance(value, str):
         return _slice_of_text(value)
-    raise TypeError(f"{what} must be str or bytes, not {type(value).__name__}")
+    raise _errors.WrongType(f"{what} must be str or bytes, not {type(value).__name__} ({value!r:.60})")
 
 
 cdef inline int _check_tag(cmq_slice tag, str name, Py_ssize_t at=-1) except -1:
@@ -78,11 +78,15 @@ cdef object _joined_keys(object keys, str name, Py_ssize_t at=-1):
     if keys is None or isinstance(keys, (str, bytes)):
         return keys
     cdef list pieces = []
+    if not hasattr(keys, "__iter__"):
+        raise _errors.WrongType(f"{_place(name, at)} must be a str, bytes or a list of keys, not {type(keys).__name__} "
+                                f"({keys!r:.60})")
     for key in keys:
         if isinstance(key, bytes):
             key = (<bytes>key).decode()
         elif not isinstance(key, str):
-            raise TypeError(f"{_place(name, at)} has a {type(key).__name__}; a key must be str or bytes")
+            raise _errors.WrongType(f"{_place(name, at)} contains {key!r:.60}, of type {type(key).__name__}; a key must"
+                                    f" be str or bytes")
         if not key or " " in key:
             raise _errors.InvalidArgument(f"{_place(name, at)}: the key {key!r} is empty or holds a space, which "
                                           f"divides keys")
@@ -135,12 +139,12 @@ cdef bytes _encode_properties(object properties, bint with_own=False):
     if properties is None:
         return b""
     if not hasattr(properties, "items"):
-        raise TypeError(f"properties must be a mapping of names to values, not {type(properties).__name__}")
+        raise _errors.WrongType(f"properties must be a mapping of names to values, not {type(properties).__name__}")
     for name, value in properties.items():
         if name in _OWN_ARGUMENTS and not with_own:
             raise _errors.InvalidArgument(f"give {name} as the argument {name.lower()}, not among the properties")
         if not isinstance(value, (str, bytes)):
-            raise TypeError(f"the property {name!r} must be str or bytes, not {type(value).__name__}")
+            raise _errors.WrongType(f"the property {name!r} must be str or bytes, not {type(value).__name__}")
         _check(cmq_property_append(buffer, sizeof(buffer), &used, _slice_of_value(name, "a property's name"),
                                    _slice_of_value(value, "")))
     return PyBytes_FromStringAndSize(<const char *>buffer, <Py_ssize_t>used)

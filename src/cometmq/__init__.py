@@ -45,6 +45,7 @@ from cometmq.errors import (
     MissingLibrary,
     NotAStore,
     NotConnected,
+    NotEntered,
     NotFound,
     OffsetOutOfRange,
     OutOfMemory,
@@ -63,6 +64,7 @@ from cometmq.errors import (
     StoreFenced,
     StoreLocked,
     TopicNotFound,
+    WrongType,
 )
 
 if TYPE_CHECKING:
@@ -118,6 +120,7 @@ __all__ = [
     "MissingLibrary",
     "NotAStore",
     "NotConnected",
+    "NotEntered",
     "NotFound",
     "OffsetOutOfRange",
     "OutOfMemory",
@@ -144,6 +147,7 @@ __all__ = [
     "StoreOpening",
     "TopicInfo",
     "TopicNotFound",
+    "WrongType",
     "__version__",
     "open",
 ]

@@ -926,6 +926,7 @@ class Reader:
         timeout_ms: int = -1,
         unwrap: bool = True,
         batch_messages: int = 512,
+        called: str = "reader",
     ) -> None: ...
     @property
     def closed(self) -> bool: ...

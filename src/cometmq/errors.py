@@ -39,6 +39,7 @@ __all__ = [
     "MissingLibrary",
     "NotAStore",
     "NotConnected",
+    "NotEntered",
     "NotFound",
     "OffsetOutOfRange",
     "OutOfMemory",
@@ -57,6 +58,7 @@ __all__ = [
     "StoreFenced",
     "StoreLocked",
     "TopicNotFound",
+    "WrongType",
 ]
 
 
@@ -132,6 +134,14 @@ class InvalidArgument(Error, ValueError):
     """A value is outside its documented range. Correct the call; the text names the argument and its range."""
 
     status = Status.ERR_ARGUMENT
+
+
+class WrongType(InvalidArgument, TypeError):
+    """An argument is of a type that the call does not take. The text names the argument and the types it takes."""
+
+
+class NotEntered(Error, RuntimeError):
+    """An object of ``cometmq.aio`` was used before it was entered or awaited. The text has the line to write."""
 
 
 class InvalidTopic(InvalidArgument):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.arguments import several
+from cometmq.client.arguments import elements, several
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
@@ -52,7 +52,7 @@ class Producer:
     ) -> None:
         """Connect to nobody yet."""
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
-        self._interceptors = tuple(interceptors)
+        self._interceptors = elements("AsyncProducer", interceptors, "interceptors=[...]")
         self._engine: SendEngine | None = None
 
     def __repr__(self) -> str:

@@ -6,17 +6,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from cometmq._engine import AppendManyResult, Message, Reader
 from cometmq.aio.waiting import MoreWaiter
-from cometmq.errors import StoreBusy
+from cometmq.errors import NotEntered, StoreBusy
 from cometmq.store import Consumer, HandedOff
 from cometmq.store.options import Time
 
 __all__ = ["AsyncConsumer", "AsyncHandedOff", "AsyncReader", "OpeningConsumer"]
 
 _FETCH = 512
+_NOT_OPEN = (
+    "the consumer is not open yet: async with store.consumer(...) as consumer, or consumer = await store.consumer(...)"
+)
 
 
 class _Turn:
@@ -213,6 +216,25 @@ class OpeningConsumer:
         """Open the consumer and return it."""
         self._consumer = await self._opener()
         return self._consumer
+
+    def __aiter__(self) -> NoReturn:
+        """Refuse: the consumer is not open.
+
+        Raises:
+            NotEntered: always.
+        """
+        raise NotEntered(_NOT_OPEN)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse a consumer's methods and attributes: it is not open.
+
+        Raises:
+            NotEntered: it is one of :class:`AsyncConsumer`'s.
+            AttributeError: it is not.
+        """
+        if name.startswith("_") or not hasattr(AsyncConsumer, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise NotEntered(_NOT_OPEN)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -15,6 +15,7 @@ from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.scans import AsyncScan
 from cometmq.aio.waiting import DurableWaiter, MoreWaiter
+from cometmq.errors import NotEntered
 from cometmq.store import (
     FlushMode,
     GroupProgress,
@@ -25,7 +26,7 @@ from cometmq.store import (
     StoreOpening,
     TopicInfo,
 )
-from cometmq.store.options import Time, timeout_ms
+from cometmq.store.options import INT64_MAX, Time, in_range, timeout_ms
 from cometmq.store.removed import RestoreReport
 from cometmq.store.topic_book import READ_WRITE
 
@@ -79,7 +80,7 @@ class AsyncStore:
     def store(self) -> Store:
         """The synchronous store."""
         if self._store is None:
-            raise RuntimeError("enter the store first: async with cometmq.aio.open(...) as store")
+            raise NotEntered("enter the store first: async with cometmq.aio.open(...) as store")
         return self._store
 
     async def _call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -196,7 +197,7 @@ class AsyncStore:
 
     async def wait_durable(self, end: int) -> None:
         """Wait until everything up to the physical offset ``end`` can be read, as :meth:`Store.wait_durable`."""
-        await self._durable.wait(end)
+        await self._durable.wait(in_range(end, "end", 0, INT64_MAX))
 
     async def flush(self) -> None:
         """Make everything that was appended durable, in any flush mode."""
@@ -238,7 +239,7 @@ class AsyncStore:
         self,
         topic: str | Iterable[str] | None = None,
         *,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         start: int | None = None,
         end: int | None = None,
@@ -250,6 +251,7 @@ class AsyncStore:
         unwrap: bool = True,
     ) -> AsyncReader:
         """Iterate with ``async for``; the arguments are :meth:`Store.read`'s."""
+        timeout_ms(timeout_s)  # that it is one
         reader = self.store.read(
             topic,
             tags=tags,
@@ -268,11 +270,12 @@ class AsyncStore:
         self,
         topic: str | Iterable[str] | None = None,
         *,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncReader:
         """Iterate over the messages that come from now on; the arguments are :meth:`Store.follow`'s."""
+        timeout_ms(timeout_s)  # that it is one
         reader = self.store.follow(topic, tags=tags, queues=queues)
         return AsyncReader(reader, self._more, follow=True, timeout_s=timeout_s)
 
@@ -281,7 +284,7 @@ class AsyncStore:
         topic: str | Iterable[str] | None = None,
         *,
         columns: Iterable[str] | None = None,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         keys: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         start: int | None = None,
@@ -366,7 +369,7 @@ class AsyncStore:
     async def wait(self, seen_end: int, *, timeout_s: float | None = None) -> bool:
         """Wait until messages beyond ``seen_end`` can be read, as :meth:`Store.wait`; False when the time is over."""
         timeout_ms(timeout_s)  # that it is one
-        return await self._more.wait(seen_end, timeout_s)
+        return await self._more.wait(in_range(seen_end, "seen_end", 0, INT64_MAX), timeout_s)
 
     # --- Topics and queues
 
@@ -430,7 +433,7 @@ class AsyncStore:
         group: str,
         topic: str | Iterable[str],
         *,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         start: StartFrom | Literal["earliest", "latest"] | Time = StartFrom.EARLIEST,
         follow: bool = False,
@@ -441,6 +444,7 @@ class AsyncStore:
         ``async with store.consumer("group", "orders", follow=True) as consumer: ...``, or ``await`` it and close it
         yourself.
         """
+        timeout_ms(timeout_s)  # that it is one
         call = partial(self.store.consumer, group, topic, tags=tags, queues=queues, start=start)
 
         async def opened() -> AsyncConsumer:

@@ -40,7 +40,7 @@ class DurableWaiter:
                 failure: BaseException | None = None
                 try:
                     await asyncio.to_thread(self._handle.wait_durable, furthest)
-                except Error as error:
+                except (Error, ValueError, TypeError, OverflowError) as error:
                     failure = error
                 self._finish(furthest, failure)
         finally:

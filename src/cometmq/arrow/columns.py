@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, WrongType
 
 __all__ = ["COLUMN_NAMES", "DEFAULT_COLUMNS", "Column", "parse_columns", "plain"]
 
@@ -88,7 +88,7 @@ def parse_columns(names: Iterable[str] | None, *, view_bodies: bool) -> tuple[Co
 
 def _column(name: str, *, view_bodies: bool) -> Column:
     if not isinstance(name, str):
-        raise TypeError(f"a column is named by a str, not {type(name).__name__}")
+        raise WrongType(f"a column is named by a str, not {type(name).__name__}")
     if name.startswith(_PROPERTY):
         if name == _PROPERTY:
             raise InvalidArgument('a property\'s column is "prop:NAME"; the name is missing')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from cometmq.arrow.scan import Query
 
 __all__ = ["export"]
+
+_LIKE_A_FILE = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}")
+"""A suffix that says "a file of some format"; folders are rather called ``2026-11-23`` or ``v1.2``."""
 
 
 @reported()
@@ -104,6 +108,12 @@ def export(
     from cometmq.arrow.exporting import STATE_NAME, Exporter
 
     kind = file_kind(output, format, compression)
+    if kind is None and _LIKE_A_FILE.fullmatch(output.suffix) and not output.is_dir():
+        raise typer.BadParameter(
+            f"unsupported suffix of {output}: use .parquet, .arrow, .csv or .jsonl (also .gz, .zst); for a folder of "
+            "this name pass --format",
+            param_hint="--output",
+        )
     to_folder = output.is_dir() or resume or kind is None or file_kind(output, None, None) is None
     if kind is None:
         kind = file_kind(output, FileFormat.PARQUET, compression)

@@ -44,6 +44,7 @@ from cometmq.cli.terminal import (
     safe_text,
     time_text,
 )
+from cometmq.errors import ConnectionLost, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     import cometmq
@@ -283,7 +284,15 @@ def get(
         found: tuple[cometmq.Message, ...]
         if message_id is not None and queue is None and offset is None:
             messages = admin.messages
-            found = (messages.by_id(message_id),) if topic is None else messages.by_unique_id(topic, message_id)
+            if topic is None:
+                try:
+                    found = (messages.by_id(message_id),)
+                except (InvalidArgument, NotFound, ConnectionLost):
+                    # An address and an offset are in an offset message id, and any 32 digits look like both.
+                    fail(f"looked up as an offset message id; for a unique id pass --topic: get {message_id} --topic T")
+                    raise
+            else:
+                found = messages.by_unique_id(topic, message_id)
         elif message_id is None and topic is not None and queue is not None and offset is not None:
             found = (admin.messages.at(topic, queue, offset, broker_name=broker_name),)
         else:

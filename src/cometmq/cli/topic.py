@@ -109,7 +109,7 @@ def list_topics(
 @reported()
 def create_topic(
     topic: _Topic,
-    queues: Annotated[int, typer.Option("--queues", "-q", metavar="N", help="Queues per broker.")] = 8,
+    queues: Annotated[int, typer.Option("--queues", "-q", min=1, metavar="N", help="Queues per broker.")] = 8,
     perm: Annotated[str, typer.Option("--perm", metavar="PERM", help="Permission: r, w, rw or none.")] = "rw",
     order: Annotated[bool, typer.Option("--order", help="Ordered across queues (kept by name servers).")] = False,
     attributes: Annotated[

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.arguments import several
+from cometmq.client.arguments import elements, several
 from cometmq.client.instance.background import ClientLoop
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
@@ -64,7 +64,7 @@ class Producer:
             InvalidArgument: there is no such option, or a name server is not an address.
         """
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
-        self._interceptors = tuple(interceptors)
+        self._interceptors = elements("Producer", interceptors, "interceptors=[...]")
         self._loop = ClientLoop()
         self._engine: SendEngine | None = None
 

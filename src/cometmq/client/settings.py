@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import Enum
@@ -51,6 +51,16 @@ _NAME_SERVERS_VARIABLE = "NAMESRV_ADDR"
 _DOMAIN_VARIABLE = "rocketmq.namesrv.domain"
 _SUBGROUP_VARIABLE = "rocketmq.namesrv.domain.subgroup"
 _RANGE = "cometmq.range"
+_STEM = 4
+_HINTS_MAX = 3
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("retries", "max_retries", "retry", "retry_times"), "retry_times_when_send_failed"),
+    **dict.fromkeys(("timeout", "timeout_ms", "send_timeout", "request_timeout_ms"), "send_msg_timeout_ms"),
+    **dict.fromkeys(("max_poll_records", "batch_size"), "pull_batch_size"),
+    **dict.fromkeys(("threads", "workers", "concurrency"), "consume_thread_max"),
+    **dict.fromkeys(("auto_offset_reset", "offset_reset"), "consume_from_where"),
+}
+"""Names that other libraries' clients have for an option."""
 _TIMESTAMP_CHARS = 14
 _DEPRECATED = (
     "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
@@ -462,6 +472,18 @@ def _enum_kinds(kind: type[ClientSettings]) -> dict[str, type[Enum]]:
     return {known.name: type(known.default) for known in fields(kind) if isinstance(known.default, Enum)}
 
 
+def _nearest_options(name: str, known: Collection[str], kind: type[ClientSettings]) -> str:
+    """Return a hint: options that are written alike, else those that share a word (``retries``: ``retry_times_…``)."""
+    elsewhere = _ELSEWHERE.get(name)
+    near = [elsewhere] if elsewhere is not None and elsewhere in known else difflib.get_close_matches(name, known, n=1)
+    if not near:
+        stems = {word[:_STEM] for word in name.lower().split("_") if len(word) >= _STEM}
+        near = sorted(each for each in known if stems & {word[:_STEM] for word in each.split("_")})[:_HINTS_MAX]
+    if not near:
+        return f"all of them: help({kind.__module__}.{kind.__name__})"
+    return f"did you mean {' or '.join(near)}?"
+
+
 def settings_of(
     kind: type[S],
     options: Mapping[str, object],
@@ -487,9 +509,7 @@ def settings_of(
     kinds = _enum_kinds(kind)
     for name, value in options.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidArgument(f"there is no option {name!r}{hint}")
+            raise InvalidArgument(f"there is no option {name!r}; {_nearest_options(name, known, kind)}")
         enum_kind = kinds.get(name)
         if enum_kind is not None and isinstance(value, str):
             value = enum_kind.__members__.get(value.upper(), value)  # check() reports an unknown name

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cometmq._engine import StoreHandle, restore_removed
-from cometmq.errors import InvalidArgument, NotFound
-from cometmq.store.core import StoreCore
+from cometmq.errors import InvalidArgument, NotFound, OffsetOutOfRange, WrongType
 from cometmq.store.handoff_files import CommitWork, new_work_id
-from cometmq.store.options import GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
+from cometmq.store.options import (
+    INT64_MAX,
+    GroupProgress,
+    QueueInfo,
+    StoreInfo,
+    StoreOpening,
+    TopicInfo,
+    a_text,
+    in_range,
+)
+from cometmq.store.reading import Reading
 from cometmq.store.removed import RestoreReport
-from cometmq.store.topic_book import READ_WRITE
+from cometmq.store.topic_book import READ_WRITE, check_perm
 from cometmq.store_config.names import is_light_queue, is_system_topic, validate_group
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["Administration", "topic_info"]
 
 
-class Administration(StoreCore):
+class Administration(Reading):
     """The calls about topics, groups and the store itself."""
 
     # --- Consumer groups
@@ -28,6 +37,9 @@ class Administration(StoreCore):
 
     def progress(self, group: str | None = None, topic: str | None = None) -> list[GroupProgress]:
         """Return how far groups are, in which topic and queue."""
+        for name_of, given in (("group", group), ("topic", topic)):
+            if given is not None:
+                a_text(given, name_of)
         found = []
         for (name, of_topic), queues in self._group_book.all_progress().items():
             if group in (None, name) and topic in (None, of_topic):
@@ -38,12 +50,49 @@ class Administration(StoreCore):
         return found
 
     def set_progress(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Set a group's next offset to consume; also back. Not while a consumer of the group is open."""
+        """Set a group's next offset to consume; also back. Not while a consumer of the group is open.
+
+        Raises:
+            TopicNotFound: there is no such topic or queue.
+            OffsetOutOfRange: the offset is behind the queue's end.
+        """
         validate_group(group)
         self.commit_progress(group, {(topic, queue): offset})
 
     def commit_progress(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Store a group's progress in (topic, queue) pairs, as :meth:`Consumer.commit`. A reader hands it on."""
+        """Store a group's progress in (topic, queue) pairs, as :meth:`Consumer.commit`. A reader hands it on.
+
+        Raises:
+            TopicNotFound: there is no such topic or queue.
+            OffsetOutOfRange: an offset is behind its queue's end.
+        """
+        validate_group(group)
+        if not isinstance(offsets, Mapping):
+            raise WrongType(f"offsets must be a dict {{(topic, queue): offset}}, not {type(offsets).__name__}")
+        self._handle.refresh()
+        for place, offset in offsets.items():
+            if not isinstance(place, tuple) or len(place) != 2:
+                raise WrongType(f"offsets has the key {place!r:.60}: it must be a pair (topic, queue)")
+            self._check_offset(*place, offset)
+        self._commit_progress(group, offsets)
+
+    def _check_offset(self, topic: str, queue: int, offset: int) -> None:
+        """Refuse an offset that no consumer can have in a queue.
+
+        Raises:
+            TopicNotFound: there is no such topic or queue.
+            OffsetOutOfRange: the offset is behind the queue's end.
+            InvalidArgument: the offset is negative.
+        """
+        self._require_topic(topic)
+        end = self.queue(topic, queue).max_offset
+        if in_range(offset, "offset", 0, INT64_MAX) > end:
+            raise OffsetOutOfRange(
+                f"offset {offset:,} is behind the end of {topic}/{queue}: the next message gets offset {end:,}",
+                offset=offset,
+            )
+
+    def _commit_progress(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         if self._client is not None:
             triples = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
             self._client.leave_commit(CommitWork(work_id=new_work_id(), group=group, offsets=triples))
@@ -60,7 +109,7 @@ class Administration(StoreCore):
         """
         book = self._writer(self._group_book)
         with self._handle.hold():
-            known = book.forget_group(group)
+            known = book.forget_group(a_text(group, "group"))
         if not known:
             raise NotFound(f"there is no consumer group {group!r}")
 
@@ -77,7 +126,7 @@ class Administration(StoreCore):
             TopicNotFound: there is none.
             CorruptRecord: there is none before the place where a view's log is damaged.
         """
-        config = self._topic_book.find(name)
+        config = self._topic_book.find(a_text(name, "name"))
         queues = self.queues(name)
         if config is None and not queues:
             self._handle.check_end()  # it may have begun behind damage
@@ -88,7 +137,9 @@ class Administration(StoreCore):
         """Return every queue of a topic, or of all, that ever had a message, by topic and number."""
         found = [
             QueueInfo(name, queue_id, low, high, is_batch)
-            for name, queue_id, is_batch, low, high in self._handle.queues(topic)
+            for name, queue_id, is_batch, low, high in self._handle.queues(
+                None if topic is None else a_text(topic, "topic")
+            )
         ]
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 
@@ -116,7 +167,10 @@ class Administration(StoreCore):
             InvalidTopic, InvalidArgument: something cannot be used, or the topic is there.
         """
         book = self._writer(self._topic_book)
-        changes = dict(attributes or {})
+        if attributes is not None and not isinstance(attributes, Mapping):
+            raise WrongType(f"attributes must be a dict of texts, not {type(attributes).__name__}")
+        changes = {a_text(key, "an attribute's name"): a_text(value, key) for key, value in (attributes or {}).items()}
+        check_perm(perm)
         with self._handle.hold():
             book.create(name, queues=queues, perm=perm, batch=batch, attributes=changes, exist_ok=exist_ok)
             if name in book.batch_topics():
@@ -127,7 +181,7 @@ class Administration(StoreCore):
         """Change the number of a topic's queues, durably. Messages in queues that fall away can still be read."""
         book = self._writer(self._topic_book)
         with self._handle.hold():
-            book.resize(name, queues)
+            book.resize(a_text(name, "name"), queues)
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -194,6 +248,7 @@ class Administration(StoreCore):
             ReadOnlyStore: the store was opened to read.
         """
         handle = self._writer(self._handle)
+        a_text(name, "name")
 
         def wants(topic: str, queue_id: int) -> bool:
             return is_system_topic(topic) or is_light_queue(topic) or self._topic_book.find(topic) is not None

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cometmq._engine import AppendManyResult, AppendResult, column_values, encode_properties, join_keys
 from cometmq._plural import counted
-from cometmq.errors import InvalidArgument, MessageTooLarge
+from cometmq.errors import InvalidArgument, MessageTooLarge, WrongType
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HandedOff
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, MessagesWork, new_work_id
 from cometmq.store.options import INT32_MAX, INT64_MAX, in_range
-from cometmq.store.topic_book import WriteTarget
+from cometmq.store.topic_book import WriteTarget, not_a_topic
 from cometmq.store_config.names import may_send_to, validate_topic
 
 if TYPE_CHECKING:
@@ -74,7 +73,10 @@ class Appending(StoreCore):
         Thread safety: any thread. Under asynchronous flush the GIL is kept, since the call takes well under a
         microsecond in the engine; under synchronous flush it is released.
         """
-        target = self._targets.get(topic)
+        try:
+            target = self._targets.get(topic)
+        except TypeError:
+            raise not_a_topic(topic) from None  # unhashable: a list
         if target is None:
             if self._read_only:
                 return self._append_by_writer(topic, body, tags, keys, properties, queue, flag, born_timestamp_ms)
@@ -138,7 +140,10 @@ class Appending(StoreCore):
         Thread safety: any thread. The GIL is released once, while the engine works. The elements are borrowed
         meanwhile: do not change a bytearray or numpy array that is being appended.
         """
-        target = self._targets.get(topic)
+        try:
+            target = self._targets.get(topic)
+        except TypeError:
+            raise not_a_topic(topic) from None  # unhashable: a list
         if target is None:
             if self._read_only:
                 handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
@@ -185,7 +190,7 @@ class Appending(StoreCore):
 
         Under asynchronous flush nothing is waited for: see :meth:`flush`.
         """
-        self._handle.wait_durable(end)
+        self._handle.wait_durable(in_range(end, "end", 0, INT64_MAX))
 
     def flush(self) -> None:
         """Make everything that was appended durable, in any flush mode."""
@@ -286,6 +291,9 @@ def encode_each(
         return None
     if isinstance(properties, Mapping):
         return _encode_without_mark(properties)
+    given: object = properties
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        raise WrongType(f"properties must be a mapping or a list of mappings, not {type(properties).__name__}")
     return [_encode_one(at, one) for at, one in enumerate(properties)]
 
 
@@ -293,7 +301,7 @@ def _encode_one(at: int, properties: Properties | None) -> bytes:
     if properties is None:
         return b""
     if not isinstance(properties, Mapping):
-        raise TypeError(f"properties[{at}] must be a mapping or None, not {type(properties).__name__}")
+        raise WrongType(f"properties[{at}] must be a mapping or None, not {type(properties).__name__}")
     return _encode_without_mark(properties)
 
 
@@ -312,7 +320,10 @@ def per_message(values: int | Numbers | None, count: int, name: str) -> list[int
         return None
     if isinstance(values, int):
         return [values] * count
-    numbers = [operator.index(value) for value in values]
+    given: object = values
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise WrongType(f"{name} must be an int or a list of ints, not {type(values).__name__} ({values!r:.60})")
+    numbers = [in_range(value, f"{name}[{at}]", -INT64_MAX, INT64_MAX) for at, value in enumerate(values)]
     if len(numbers) != count:
         raise InvalidArgument(f"{name} and bodies must be of one length, not {len(numbers):,} and {count:,}")
     return numbers

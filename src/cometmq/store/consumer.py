@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from cometmq._engine import Message, Reader
-from cometmq.errors import InvalidArgument
-from cometmq.store.options import StartFrom, Time, time_ms, timeout_ms
+from cometmq.errors import InvalidArgument, WrongType
+from cometmq.store.options import INT32_MAX, StartFrom, Time, in_range, time_ms, timeout_ms
 
 if TYPE_CHECKING:
     from cometmq.store.store import Store
@@ -97,6 +97,7 @@ class Consumer:
             may_be_missing=True,
             follow=self._follow,
             timeout_ms=self._timeout_ms,
+            called=f"consumer of the group {self.group!r}",
         )
 
     # --- Messages
@@ -119,7 +120,7 @@ class Consumer:
         Returns:
             The messages; none when nothing came.
         """
-        return self._reader.fetch(max_messages, timeout_ms(timeout_s))
+        return self._reader.fetch(in_range(max_messages, "max_messages", 1, INT32_MAX), timeout_ms(timeout_s))
 
     @property
     def reader(self) -> Reader:
@@ -155,28 +156,36 @@ class Consumer:
         if message is None:
             positions = self._reader.positions()
         else:
+            if not isinstance(message, Message):
+                raise WrongType(f"message must be a message of this consumer or None, not {type(message).__name__}")
             positions = {(message.topic, message.queue_id): message.queue_offset + 1}
             if message.topic not in self.topics:
                 raise InvalidArgument(f"the message is of the topic {message.topic}, which this consumer does not read")
         changed = {key: offset for key, offset in positions.items() if self._committed.get(key) != offset}
         if changed:
-            self._store.commit_progress(self.group, changed)
+            self._store._commit_progress(self.group, changed)
             self._committed |= changed
 
     def seek(self, topic: str, queue: int, offset: int) -> None:
-        """Go on at an offset of a queue. Other queues go on behind what was handed out. Nothing is committed."""
+        """Continue at an offset of a queue. Other queues continue behind what was handed out. Nothing is committed.
+
+        Raises:
+            InvalidArgument: the consumer does not read this queue, or the offset is negative.
+            TopicNotFound: the topic has no such queue.
+            OffsetOutOfRange: the offset is behind the queue's end.
+        """
+        positions = self._reader.positions()
         if topic not in self.topics or (self._queue_ids is not None and queue not in self._queue_ids):
             raise InvalidArgument(f"this consumer does not read queue {queue} of {topic!r}")
-        if offset < 0:
-            raise InvalidArgument(f"the offset {offset} is negative")
-        self._reopen(self._reader.positions() | {(topic, queue): offset})
+        self._store.handle.refresh()
+        self._store._check_offset(topic, queue, offset)
+        self._reopen(positions | {(topic, queue): offset})
 
     def seek_time(self, time: Time) -> None:
         """Go on at a time, in every queue. Nothing is committed."""
+        positions = self._reader.positions()
         at = time_ms(time)
-        self._reopen(
-            {(topic, queue): self._store.offset_at(topic, queue, at) for topic, queue in self._reader.positions()}
-        )
+        self._reopen({(topic, queue): self._store.offset_at(topic, queue, at) for topic, queue in positions})
 
     def _reopen(self, begin: Position) -> None:
         reader = self._open(begin)

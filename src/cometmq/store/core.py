@@ -27,7 +27,7 @@ from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode
 from cometmq.store.progress_bounds import bound_broker_files
 from cometmq.store.staged_files import StagedFolder
-from cometmq.store.topic_book import TopicBook, WriteTarget
+from cometmq.store.topic_book import TopicBook, WriteTarget, not_a_topic
 from cometmq.store_config.names import is_system_topic
 
 __all__ = ["StoreCore", "log_overwrites"]
@@ -208,7 +208,7 @@ class StoreCore:
 
     def _require_topic(self, topic: str) -> None:
         if not isinstance(topic, str):
-            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+            raise not_a_topic(topic)
         if topic in self._targets or self._handle.queue(topic, 0) is not None:
             return
         if self._topic_book.find(topic) is None and not self._handle.queues(topic):

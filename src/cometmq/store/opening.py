@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cometmq._engine import StoreHandle
-from cometmq.errors import InvalidArgument, NotAStore
+from cometmq.errors import InvalidArgument, NotAStore, WrongType
 from cometmq.store.foreign import refuse_links
-from cometmq.store.options import FlushMode, Retention
+from cometmq.store.options import FlushMode, Retention, a_flag, a_text, in_range
 from cometmq.store.staged_check import Disks
 from cometmq.store_config.setting_sources import LoadedSettings, load_settings
 from cometmq.store_config.settings import FlushDiskType, StoreSettings, StoreType
@@ -24,6 +25,10 @@ __all__ = ["Plan", "plan_opening"]
 
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
 _NAMES_SHOWN = 5
+_SEGMENT_BYTES = (4096, 2_147_479_552)
+"""The engine's range, which it checks when the directory is there already."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
+"""One slash too: a ``Path`` of a URL has no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +154,19 @@ def plan_opening(
         InvalidArgument: an argument cannot be used, or the store is of a kind that CometMQ does not read.
         NotAStore: the path is a file, or there are links inside the store.
     """
-    overrides: dict[str, Any] = dict(settings or {})
+    check_path(path)
+    if settings is not None and not isinstance(settings, Mapping):
+        raise WrongType(f"settings must be a dict of names and values, not {type(settings).__name__}")
+    if config is not None and not isinstance(config, (str, os.PathLike)):
+        raise WrongType(f"config must be the path of a file, not {type(config).__name__} ({config!r:.60})")
+    if retention is not None and not isinstance(retention, Retention):
+        raise WrongType(
+            f"retention must be a cometmq.Retention, not {type(retention).__name__} ({retention!r:.60}): "
+            "retention=Retention(reserved_hours=72)"
+        )
+    a_flag(create, "create")
+    a_flag(background, "background")
+    overrides: dict[str, Any] = {a_text(name, "a setting's name"): value for name, value in (settings or {}).items()}
     overrides |= {name: value for name, value in named.items() if value is not None}
     file = None if config is None else Path(config)
     is_toml = file is not None and file.suffix == ".toml"
@@ -159,8 +176,10 @@ def plan_opening(
     if Path(path).exists() and not Path(path).is_dir():
         raise NotAStore(f"{os.fspath(path)} is a file; a store is a directory")
     refuse_links(Path(path))
-    if not 1 <= default_queues <= 65_536:
-        raise InvalidArgument(f"default_queues is {default_queues}; it must be 1 to 65,536")
+    in_range(default_queues, "default_queues", 1, 65_536)
+    segment_bytes = named.get("mapped_file_size_commit_log_bytes")
+    if isinstance(segment_bytes, int):
+        in_range(segment_bytes, "segment_bytes", *_SEGMENT_BYTES)
     return Plan(
         path=Path(path),
         settings=loaded.settings,
@@ -171,6 +190,29 @@ def plan_opening(
         create=create,
         background=background,
     )
+
+
+def check_path(path: object) -> None:
+    """Refuse what names no directory of this machine, before a directory of that name is made.
+
+    Raises:
+        WrongType: it is not a path.
+        InvalidArgument: it is empty, a URL, or begins with ``~``, which shells expand and Python does not.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise WrongType(f"path must be a str or a Path, not {type(path).__name__} ({path!r:.60})")
+    text = os.fspath(path)
+    if not text:
+        raise InvalidArgument('path is empty: give a directory ("." for the current one)')
+    if text == "~" or text.startswith("~/"):
+        raise InvalidArgument(f"path is {text!r}: ~ is not expanded; pass os.path.expanduser({text!r})")
+    if scheme := _SCHEME.match(text):
+        advice = (
+            f"pass {text.removeprefix(scheme[0])!r}"
+            if scheme[0].lower().startswith("file:")
+            else "a store is a directory; brokers are reached by cometmq.client"
+        )
+        raise InvalidArgument(f"path is {text!r}, a URL: {advice}")
 
 
 def _flush_mode(flush: FlushMode | str | None, loaded: LoadedSettings) -> FlushMode:

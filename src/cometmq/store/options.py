@@ -11,12 +11,13 @@ import operator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, WrongType
+from cometmq.store_config.names import foreign_sign
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cometmq.store_config.settings import StoreSettings
 
@@ -33,13 +34,18 @@ __all__ = [
     "Time",
     "TopicInfo",
     "in_range",
+    "a_flag",
+    "a_list",
+    "a_text",
     "optional_time_ms",
     "parse_tags",
+    "several",
     "time_ms",
     "timeout_ms",
 ]
 
 Time: TypeAlias = int | datetime
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -97,16 +103,21 @@ class Retention:
     files_per_round: int = 10
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the types and ranges."""
+        for name in ("reserved_hours", "max_used_ratio", "force_ratio", "warning_ratio"):
+            value = getattr(self, name)
+            if value is None and name == "force_ratio":
+                continue
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise WrongType(f"{name} must be a number, not {type(value).__name__} ({value!r:.60})")
+        for hour in several(self.delete_hours, "delete_hours", "hours"):
+            in_range(hour, "an element of delete_hours", 0, 23)
+        in_range(self.files_per_round, "files_per_round", 1, 1_000_000)
         if not (self.reserved_hours >= 0 and math.isfinite(self.reserved_hours)):
             raise InvalidArgument(f"reserved_hours is {self.reserved_hours}; it must be 0 or more")
-        if any(not 0 <= hour <= 23 for hour in self.delete_hours):
-            raise InvalidArgument(f"delete_hours are hours of the day, 0 to 23, not {self.delete_hours}")
         force_ratio = self.max_used_ratio if self.force_ratio is None else self.force_ratio
         if not 0 < self.max_used_ratio <= force_ratio <= self.warning_ratio <= 1:
             raise InvalidArgument("the ratios must rise: 0 < max_used_ratio <= force_ratio <= warning_ratio <= 1")
-        if not 1 <= self.files_per_round <= 1_000_000:
-            raise InvalidArgument(f"files_per_round is {self.files_per_round}; it must be 1 to 1,000,000")
 
     @property
     def reserved_ms(self) -> int:
@@ -304,16 +315,62 @@ def in_range(value: int, name: str, low: int, high: int) -> int:
     """Return an integer that lies within [low, high].
 
     Raises:
-        TypeError: it is not an integer.
+        WrongType: it is not an integer.
         InvalidArgument: it is outside the range.
     """
     try:
         value = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
+        raise WrongType(f"{name} must be an int, not {type(value).__name__} ({value!r:.60})") from None
     if not low <= value <= high:
         raise InvalidArgument(f"{name} is {value}; it must be {low} to {high}")
     return value
+
+
+def a_text(value: object, name: str, advice: str = "") -> str:
+    """Return a text.
+
+    Raises:
+        WrongType: it is something else.
+    """
+    if not isinstance(value, str):
+        raise WrongType(f"{name} must be a str, not {type(value).__name__} ({value!r:.60}){advice}")
+    return value
+
+
+def a_flag(value: object, name: str) -> bool:
+    """Return True or False.
+
+    Raises:
+        WrongType: it is something else, such as "no", which Python takes for True.
+    """
+    if not isinstance(value, bool):
+        raise WrongType(f"{name} must be True or False, not {type(value).__name__} ({value!r:.60})")
+    return value
+
+
+def a_list(values: Iterable[T], name: str, of: str) -> tuple[T, ...]:
+    """Return the elements of a list.
+
+    Raises:
+        WrongType: it is not a list, tuple or the like.
+    """
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise WrongType(f"{name} must be a list of {of}, not {type(values).__name__}: {name}=[{values!r:.60}]")
+    return tuple(values)
+
+
+def several(values: Iterable[T], name: str, of: str) -> tuple[T, ...]:
+    """Return the elements of a list without repeats.
+
+    Raises:
+        WrongType: it is not a list, tuple or the like.
+    """
+    found = a_list(values, name, of)
+    try:
+        return tuple(dict.fromkeys(found))
+    except TypeError:
+        raise WrongType(f"{name} must be a list of {of}, not of {type(found[0]).__name__} ({found!r:.60})") from None
 
 
 def time_ms(value: Time) -> int:
@@ -322,7 +379,10 @@ def time_ms(value: Time) -> int:
         return (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND
     if isinstance(value, int) and not isinstance(value, bool):
         return in_range(value, "a time in milliseconds", -INT64_MAX, INT64_MAX)
-    raise TypeError(f"a time is a datetime or milliseconds since 1970 as int, not {type(value).__name__}")
+    raise WrongType(
+        f"a time must be a datetime or milliseconds since 1970 as int, not {type(value).__name__} ({value!r:.60}); "
+        "for text use datetime.fromisoformat(...), for seconds int(seconds * 1000)"
+    )
 
 
 def optional_time_ms(value: Time | None) -> int | None:
@@ -334,14 +394,51 @@ def timeout_ms(timeout_s: float | None) -> int:
     """Return a time-out in whole milliseconds, at least as long; None is for ever (-1)."""
     if timeout_s is None:
         return -1
+    if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
+        raise WrongType(f"timeout_s must be a number of seconds or None, not {type(timeout_s).__name__}")
     if not timeout_s >= 0:
         raise InvalidArgument(f"timeout_s is {timeout_s}; it must be 0 or more, or None for no limit")
     return min(math.ceil(timeout_s * 1000), 1 << 53)
 
 
-def parse_tags(expression: str | None) -> tuple[str, ...]:
-    """Return the tags of a subscription: ``"A || B"``; nothing (every tag) for None, an empty one or ``"*"``."""
+def parse_tags(expression: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the tags of a subscription: ``"A || B"``; nothing (every tag) for None, an empty one or ``"*"``.
+
+    Args:
+        expression: tags with ``||`` between them, or a list of tags, each taken as it is.
+
+    Raises:
+        WrongType: it is neither.
+        InvalidArgument: it is a condition, or divides tags otherwise than by ``||``: it would match nothing.
+    """
     if expression is None:
         return ()
-    tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip(_JAVA_BLANKS))))
-    return () if "*" in tags else tags
+    if not isinstance(expression, str):
+        return _listed_tags(expression)
+    if not expression.strip(_JAVA_BLANKS):
+        return ()
+    parts = [part.strip(_JAVA_BLANKS) for part in expression.split("||")]
+    for part in parts:
+        if not part:
+            raise InvalidArgument(f'tags is {expression!r}: a tag is missing beside ||; write tags="a || b"')
+        if sign := foreign_sign(part):
+            raise InvalidArgument(
+                f"tags is {expression!r}: {sign!r} has no meaning there, only || divides tags "
+                '(tags="a || b"); for conditions use SQL (cometmq sql, DuckDB over scan(), or expression_type="SQL92" '
+                f"at a broker); for a tag of this name pass a list: tags=[{part!r}]"
+            )
+    return () if "*" in parts else tuple(dict.fromkeys(parts))
+
+
+def _listed_tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, (bytes, dict)) or not hasattr(tags, "__iter__"):
+        raise WrongType(f'tags must be text ("a || b") or a list of tags, not {type(tags).__name__} ({tags!r:.60})')
+    found = tuple(dict.fromkeys(tags))
+    for at, tag in enumerate(found):
+        if not isinstance(tag, str):
+            raise WrongType(f"tags[{at}] must be a str, not {type(tag).__name__} ({tag!r:.60})")
+        if not tag or "||" in tag:
+            raise InvalidArgument(f"tags[{at}] is {tag!r}: each element of a list is one tag")
+    if not found:
+        raise InvalidArgument("tags is an empty list: it would match nothing; None stands for all messages")
+    return found

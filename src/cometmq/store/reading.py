@@ -14,9 +14,11 @@ from cometmq.store.options import (
     INT64_MAX,
     QueueInfo,
     Time,
+    a_text,
     in_range,
     optional_time_ms,
     parse_tags,
+    several,
     time_ms,
     timeout_ms,
 )
@@ -31,7 +33,7 @@ class Reading(StoreCore):
         self,
         topic: str | Iterable[str] | None = None,
         *,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         start: int | None = None,
         end: int | None = None,
@@ -52,7 +54,7 @@ class Reading(StoreCore):
 
         Args:
             topic: one topic, several, or None for all of them, also those that are made later.
-            tags: only messages with one of these tags: ``"A || B"``; None or ``"*"`` for all.
+            tags: only messages with one of these tags: ``"A || B"``, or a list of tags; None or ``"*"`` for all.
             queues: only these queues.
             start: queue offset to begin at. Only with one topic; so is ``end``.
             end: queue offset to end before.
@@ -100,7 +102,7 @@ class Reading(StoreCore):
         self,
         topic: str | Iterable[str] | None = None,
         *,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         timeout_s: float | None = None,
     ) -> Reader:
@@ -138,7 +140,7 @@ class Reading(StoreCore):
 
     def _checked_topics(self, topic: str | Iterable[str] | None) -> tuple[str, ...]:
         # A topic given twice is read, and counted, once.
-        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(dict.fromkeys(topic))
+        topics = () if topic is None else (topic,) if isinstance(topic, str) else several(topic, "topic", "topics")
         if topic is not None and not topics:
             raise InvalidArgument("no topic was given; None stands for all of them")
         for name in topics:
@@ -149,9 +151,7 @@ class Reading(StoreCore):
         """Return the queues without repeats, or None for all; each is one of the topics'."""
         if queues is None:
             return None
-        if isinstance(queues, int):
-            raise TypeError(f"queues are several numbers: queues=[{queues}]")
-        chosen = tuple(dict.fromkeys(queues))
+        chosen = several(queues, "queues", "queue numbers")
         if not chosen or not topics:
             raise InvalidArgument("queues are the numbers of a topic's queues: give a topic, and at least one of them")
         for queue in chosen:
@@ -161,7 +161,7 @@ class Reading(StoreCore):
         return chosen
 
     def _has_queue(self, topic: str, queue: int) -> bool:
-        if self._handle.queue(topic, in_range(queue, "a queue", 0, INT32_MAX)) is not None:
+        if self._handle.queue(topic, in_range(queue, "an element of queues", 0, INT32_MAX)) is not None:
             return True
         config = self._topic_book.find(topic)
         return config is not None and queue < max(config.read_queue_nums, config.write_queue_nums)
@@ -174,7 +174,7 @@ class Reading(StoreCore):
             OffsetOutOfRange: the offset is not in the queue.
         """
         in_range(offset, "offset", -1, INT64_MAX)
-        return self._handle.read_offset(topic, in_range(queue, "queue", 0, INT32_MAX), offset)
+        return self._handle.read_offset(a_text(topic, "topic"), in_range(queue, "queue", 0, INT32_MAX), offset)
 
     def get_by_id(self, message_id: str) -> Message:
         """Return the message with an offset message id (``message.message_id``); of an inner batch, its record.
@@ -183,7 +183,7 @@ class Reading(StoreCore):
             NotFound: no such message in this store.
             InvalidArgument: no message id.
         """
-        host, physical_offset = parse_message_id(message_id)
+        host, physical_offset = parse_message_id(a_text(message_id, "message_id"))
         message = self._handle.read_physical(physical_offset)
         if message.store_host != host:
             raise NotFound(f"the message {message_id} was stored by {host[0]}:{host[1]}, not here")
@@ -225,8 +225,10 @@ class Reading(StoreCore):
             StoreClosed: (while iterating) the store was closed.
         """
         self._require_topic(topic)
-        if limit is not None and limit < 1:
-            raise InvalidArgument(f"limit is {limit}; it must be 1 or more, or None for all")
+        if not a_text(key, "key"):
+            raise InvalidArgument("key is empty; read() returns all messages")
+        if limit is not None:
+            in_range(limit, "limit", 1, INT64_MAX)
         begin = 0 if start_time is None else time_ms(start_time)
         end = INT64_MAX if end_time is None else time_ms(end_time)
         in_batches = any(is_batch for _, _, is_batch, _, _ in self._handle.queues(topic))
@@ -257,7 +259,9 @@ class Reading(StoreCore):
         Returns:
             The offset, within the queue's minimum and maximum.
         """
-        return self._handle.offset_at(topic, in_range(queue, "queue", 0, INT32_MAX), time_ms(time), last)
+        return self._handle.offset_at(
+            a_text(topic, "topic"), in_range(queue, "queue", 0, INT32_MAX), time_ms(time), last
+        )
 
     def min_offset(self, topic: str, queue: int = 0) -> int:
         """Return the first queue offset that can be read."""
@@ -273,7 +277,7 @@ class Reading(StoreCore):
         Raises:
             TopicNotFound: there is no such topic, or it has no such queue.
         """
-        found = self._handle.queue(topic, in_range(queue, "queue", 0, INT32_MAX))
+        found = self._handle.queue(a_text(topic, "topic"), in_range(queue, "queue", 0, INT32_MAX))
         if found is not None:
             return QueueInfo(topic, queue, found[1], found[2], found[0])
         config = self._topic_book.find(topic)
@@ -285,4 +289,4 @@ class Reading(StoreCore):
 
     def wait(self, seen_end: int, *, timeout_s: float | None = None) -> bool:
         """Wait until messages beyond the physical offset ``seen_end`` can be read; False when the time is over."""
-        return self._handle.wait_more(seen_end, timeout_ms(timeout_s))
+        return self._handle.wait_more(in_range(seen_end, "seen_end", 0, INT64_MAX), timeout_ms(timeout_s))

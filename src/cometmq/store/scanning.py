@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from cometmq.errors import InvalidArgument
-from cometmq.store.options import INT64_MAX, Time, in_range, optional_time_ms, parse_tags, timeout_ms
+from cometmq.store.options import (
+    INT64_MAX,
+    Time,
+    a_list,
+    a_text,
+    in_range,
+    optional_time_ms,
+    parse_tags,
+    several,
+    timeout_ms,
+)
 from cometmq.store.reading import Reading
 
 if TYPE_CHECKING:
@@ -30,7 +40,7 @@ class Scanning(Reading):
         topic: str | Iterable[str] | None = None,
         *,
         columns: Iterable[str] | None = None,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         keys: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         start: int | None = None,
@@ -63,7 +73,7 @@ class Scanning(Reading):
                 ``reconsume_times``, ``message_id``, ``unique_id``, ``physical_offset``, ``born_host``, ``store_host``,
                 ``body_crc``, ``body_bytes``, ``prepared_transaction_offset``, and ``prop:NAME`` for a property. Other
                 columns cost nothing.
-            tags: only messages with one of these tags: ``"A || B"``; None or ``"*"`` for all.
+            tags: only messages with one of these tags: ``"A || B"``, or a list of tags; None or ``"*"`` for all.
             keys: only messages that have one of these keys; needs a topic.
             queues: only these queues.
             start: queue offset to begin at. Only with one topic; so is ``end``.
@@ -115,7 +125,7 @@ class Scanning(Reading):
         if schema is not None:
             decoder, columns = _decoding(schema, body_format, columns, compressed)
         elif columns is not None:
-            columns = columns if isinstance(columns, str) else tuple(columns)
+            columns = columns if isinstance(columns, str) else a_list(columns, "columns", "column names")
             if not columns:
                 raise InvalidArgument("no column was asked for; None stands for the usual ones")
         query = Query(
@@ -153,7 +163,7 @@ def _decoding(
     fields = decoder.schema.names
     if columns is None:
         return decoder, tuple(name for name in DEFAULT_COLUMNS if name != "body" and name not in fields)
-    chosen = (columns,) if isinstance(columns, str) else tuple(columns)
+    chosen = (columns,) if isinstance(columns, str) else a_list(columns, "columns", "column names")
     for name in chosen:
         if name in fields:
             raise InvalidArgument(f"schema and columns both have {name!r}: leave one of them out")
@@ -163,7 +173,9 @@ def _decoding(
 def _checked_keys(keys: str | Iterable[str] | None, topics: tuple[str, ...], *, follow: bool) -> tuple[str, ...]:
     if keys is None:
         return ()
-    chosen = (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
+    chosen = (keys,) if isinstance(keys, str) else several(keys, "keys", "keys")
+    for key in chosen:
+        a_text(key, "an element of keys")
     if not chosen or not all(chosen):
         raise InvalidArgument("keys are one key or several, none of them empty; None stands for all messages")
     if not topics:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, WrongType
 from cometmq.store.administration import Administration
 from cometmq.store.appending import Appending
 from cometmq.store.consumer import Consumer
@@ -87,7 +87,7 @@ class Store(Appending, Scanning, Administration):
         group: str,
         topic: str | Iterable[str],
         *,
-        tags: str | None = None,
+        tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         start: StartFrom | Literal["earliest", "latest"] | Time = StartFrom.EARLIEST,
         follow: bool = False,
@@ -111,6 +111,8 @@ class Store(Appending, Scanning, Administration):
             TopicNotFound: there is no such topic.
         """
         validate_group(group)
+        if topic is None:
+            raise WrongType("topic must be a topic or a list of topics, not None")
         topics = self._checked_topics(topic)
         return Consumer(
             self,

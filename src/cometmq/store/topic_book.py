@@ -13,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from cometmq.errors import InvalidArgument, InvalidTopic, TopicNotFound
+from cometmq.errors import InvalidArgument, InvalidTopic, TopicNotFound, WrongType
 from cometmq.store.file_stamp import FileStamp
+from cometmq.store.options import in_range
 from cometmq.store_config.names import is_light_queue, is_system_topic, may_send_to, validate_topic
 from cometmq.store_config.topic_config import Perm, QueueType, TopicConfig, alter_attributes
 from cometmq.store_config.topics import Topics
 
-__all__ = ["QUEUES_MAX", "TopicBook", "WriteTarget", "check_queues"]
+__all__ = ["QUEUES_MAX", "READ_WRITE", "TopicBook", "WriteTarget", "check_perm", "check_queues", "not_a_topic"]
+
+_PERMS = "give 6 for read and write, 4 for read, 2 for write, 0 for neither (1 more: inherit)"
 
 QUEUES_MAX = 65_536
 """Most queues of one topic that we make."""
@@ -119,7 +122,7 @@ class TopicBook:
         if found is not None:
             return found
         if not isinstance(topic, str):
-            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+            raise not_a_topic(topic)
         with self._making:
             config = self._topics.get(topic)
             if config is None:
@@ -215,10 +218,22 @@ class TopicBook:
         return removed
 
 
+def not_a_topic(topic: object) -> WrongType:
+    """Return the error for a topic that is not a text."""
+    return WrongType(f"topic must be a str, not {type(topic).__name__} ({topic!r:.60})")
+
+
 def check_queues(queues: int) -> None:
     """Refuse a number of queues that no topic of ours may have."""
-    if not 1 <= queues <= QUEUES_MAX:
-        raise InvalidArgument(f"{queues} queues; a topic has 1 to {QUEUES_MAX}")
+    in_range(queues, "queues", 1, QUEUES_MAX)
+
+
+def check_perm(perm: int) -> None:
+    """Refuse permissions that no topic of ours may have."""
+    if isinstance(perm, bool) or not isinstance(perm, int):
+        raise WrongType(f"perm must be an int, not {type(perm).__name__} ({perm!r}): {_PERMS}")
+    if not 0 <= perm <= READ_WRITE | int(Perm.INHERIT):
+        raise InvalidArgument(f"perm is {perm}: {_PERMS}")
 
 
 READ_WRITE = int(Perm.READ | Perm.WRITE)

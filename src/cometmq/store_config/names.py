@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cometmq.errors import InvalidArgument, InvalidTopic
+from cometmq.errors import InvalidArgument, InvalidTopic, WrongType
 
 __all__ = [
     "DLQ_PREFIX",
@@ -21,6 +21,7 @@ __all__ = [
     "TOPIC_CHARS_MAX",
     "USED_GROUP_CHARS_MAX",
     "dead_letter_topic",
+    "foreign_sign",
     "is_light_queue",
     "is_system_topic",
     "is_topic_name",
@@ -76,6 +77,15 @@ _NOT_FOR_SENDERS = frozenset(
 )
 
 
+_FOREIGN_SIGNS = re.compile(r"&&|[,;=<>()'\"]|\s\|\s|\s(?:and|or|not|in|is|between|like)\s", re.IGNORECASE)
+
+
+def foreign_sign(tag: str) -> str | None:
+    """Return the part of an asked-for tag that belongs to a condition or a list in another syntax, or None."""
+    found = _FOREIGN_SIGNS.search(tag)
+    return None if found is None else found[0].strip()
+
+
 def validate_topic(topic: str) -> str:
     """Return ``topic`` when upstream would accept it from a client.
 
@@ -122,6 +132,9 @@ def validate_group(group: str) -> str:
     Raises:
         InvalidArgument: empty, over 120 characters, or with other characters than topics may have.
     """
+    given: object = group
+    if not isinstance(given, str):
+        raise WrongType(f"group must be a str, not {type(given).__name__} ({given!r:.60})")
     problem = _problem(group, GROUP_CHARS_MAX)
     if problem is not None:
         raise InvalidArgument(f"the group name {_shown(group)} {problem}")

@@ -188,3 +188,21 @@ def test_ctrl_c_in_a_repair_leaves_the_store_alone(path: Path, monkeypatch: pyte
     assert "the store is unchanged" in outcome.err
     assert sorted(file.name for file in path.rglob("*")) == before
     assert run("verify", path).code == 0
+
+
+def test_ctrl_c_while_modules_load_ends_without_a_traceback() -> None:
+    program = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cometmq.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from cometmq.__main__ import main
+
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

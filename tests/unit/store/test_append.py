@@ -88,7 +88,7 @@ def test_other_bodies_are_refused(store: Store, body: Any) -> None:
     [
         ({"bodies": [b"a", None]}, r"bodies\[1\] must be bytes-like, not NoneType"),
         ({"bodies": np.array([b"a", None], dtype=object)}, r"bodies\[1\] must be bytes-like, not NoneType"),
-        ({"keys": [None, [5]]}, r"keys\[1\] has a int"),
+        ({"keys": [None, [5]]}, r"keys\[1\] contains 5, of type int"),
         ({"tags": ["a", 5]}, r"tags\[1\] must be str, bytes or None, not int"),
         ({"properties": [None, 5]}, r"properties\[1\] must be a mapping or None, not int"),
         ({"properties": {"name": None}}, "the property 'name' must be str or bytes, not NoneType"),
@@ -268,7 +268,7 @@ KINDS = [
 BODIES = [b"a", b"bb", b"", b"a longer body, over twelve bytes", b"e"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "string" not in kind])
 def test_bodies_from_any_container(store: Store, kind: str) -> None:
     result = store.append_many("t", columns(kind, BODIES))
     assert bodies_of(store) == BODIES
@@ -291,7 +291,7 @@ def test_tags_and_keys_from_any_container(store: Store, kind: str) -> None:
     assert [bytes(message) for message in store.find("t", "t1")] == [BODIES[3], b"a"]
 
 
-@pytest.mark.parametrize("null_of", [pa.string(), pa.large_binary(), pa.binary_view(), pa.binary(2)])
+@pytest.mark.parametrize("null_of", [pa.large_binary(), pa.binary_view(), pa.binary(2)])
 def test_nulls_are_no_tags_and_no_bodies(store: Store, null_of: pa.DataType) -> None:
     values = pa.array([b"aa", None, b"cc"], pa.binary()).cast(null_of)
     store.append_many("t", [b"1", b"2", b"3"], tags=values)

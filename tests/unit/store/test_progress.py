@@ -328,7 +328,7 @@ def test_a_full_journal_begins_anew(tmp_path: Path) -> None:
 def test_a_commit_larger_than_the_journal_is_whole(tmp_path: Path) -> None:
     many = {("t" * 100, queue): 0 for queue in range(20_000)}
     with open_small(tmp_path / "store", background=False) as store:
-        store.commit_progress("g", many)
+        store._commit_progress("g", many)
         with open_small(as_killed(store, tmp_path / "image")) as again:
             assert len(offsets(again, topic="t" * 100)) == 20_000
 

@@ -12,6 +12,7 @@ from cometmq._engine import java_hash
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.store_config.names import foreign_sign
 
 __all__ = ["ALL", "SQL92", "TAG", "make_subscription", "next_version", "queue_order", "text_order"]
 
@@ -51,6 +52,12 @@ def make_subscription(
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=now_ms, expression_type=TAG)
     trimmed = (part.strip(_JAVA_BLANKS) for part in expression.split(_SEPARATOR))
     tags = tuple(dict.fromkeys(tag for tag in trimmed if tag))
+    for tag in tags:
+        if sign := foreign_sign(tag):
+            raise InvalidArgument(
+                f"the expression {expression!r} for {topic!r} has {sign!r}, which has no meaning there and would match "
+                "nothing: write 'tagA || tagB', or a condition with expression_type=\"SQL92\""
+            )
     if not tags:
         raise InvalidArgument(
             f"the expression {expression!r} for {topic!r} names no tag: write 'tagA || tagB', or '*' for everything"

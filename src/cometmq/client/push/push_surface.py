@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from cometmq.client.arguments import elements
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.instance.hooks import Interceptor
@@ -68,7 +69,7 @@ class PushSurface:
             executor=executor,
         )
         self._offset_store = offset_store
-        self._interceptors = tuple(interceptors)
+        self._interceptors = elements("PushConsumer", interceptors, "interceptors=[...]")
         self._queue_listener = queue_listener
         self._expressions: dict[str, tuple[str | None, str]] = {}
         self._network_factory: NetworkFactory | None = None
