@@ -71,9 +71,10 @@ def progress_or_error(path: Path, named: str) -> int | None:
 
 
 def damages(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The damaged contents of a file: a bit, a page of zeros, a cut; of short files each byte, with CMQ_LONG."""
-    step = 1 if os.environ.get("CMQ_LONG") else max(len(content.rstrip(b"\0")) // 5, 1)
-    for at in range(0, len(content.rstrip(b"\0")), step):
+    """The damaged contents of a file: a bit, a page of zeros, a cut; at some 200 places with CMQ_LONG."""
+    length = len(content.rstrip(b"\0"))
+    step = max(length // (200 if os.environ.get("CMQ_LONG") else 5), 1)
+    for at in range(0, length, step):
         yield f"flip at {at}", content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
         yield f"cut at {at}", content[:at]
     yield "zeros", bytes(min(len(content), 4096)) + content[4096:]
@@ -90,7 +91,7 @@ def test_damage_is_an_error_or_progress_that_the_queue_has(name: str, killed: Pa
         (path / name).write_bytes(damaged)
         found = progress_or_error(path, Path(name).name.split(".")[0])
         assert found is None or 0 <= found <= MESSAGES, text
-        if found not in STORED:
+        if found not in (*STORED, MESSAGES):  # a larger one is set back to the end
             assert b'"orders@billing"' in damaged, text
             assert str(found).encode() in damaged, f"{text}: {found}"
 
