@@ -331,6 +331,7 @@ void cmq_pop_service_topic_made(cmq_pop_service *pops) { cmq_pop_revive_poke(pop
 void cmq_pop_service_forget(cmq_pop_service *pops, cmq_slice topic, cmq_slice group)
 {
     cmq_pop_buffer_forget(pops->buffer, topic, group);
+    cmq_pop_fifo_table_forget(pops->ordered.order, topic, group);
 }
 
 void cmq_pop_service_count(cmq_pop_service *pops, cmq_pop_service_counters *counters_out)

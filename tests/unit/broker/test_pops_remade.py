@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -71,3 +73,33 @@ def test_topic_that_is_made_again_is_popped_from_its_first_message_and_nothing_o
         found, records = popped_again
         assert found == ["1 0"]
         assert b"the last" in records
+
+
+@pytest.mark.parametrize("acks_first", [False, True])
+def test_ordered_batch_of_a_deleted_topic_neither_blocks_nor_moves_its_successor(
+    tmp_path: Path, acks_first: bool
+) -> None:
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+
+        def ack(popped: Command, offset: int) -> None:
+            handle = f"0 {popped.fields['popTime']} 60000 {popped.fields['reviveQid']} 0 broker-a 0 {offset}"
+            fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "extraInfo": handle}
+            ask(channel, RequestCode.ACK_MESSAGE, {**fields, "offset": str(offset)})
+
+        in_order = {**POP, "order": "true", "invisibleTime": "60000", "maxMsgNums": "3"}
+        send(channel, 3)
+        old = ask(channel, RequestCode.POP_MESSAGE, in_order)
+        assert old.fields["msgOffsetInfo"] == "0 0 0,1,2"
+        assert ask(channel, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}).code == ResponseCode.SUCCESS
+        send(channel, 5)
+        if acks_first:
+            for offset in range(3):
+                ack(old, offset)
+        new = ask(channel, RequestCode.POP_MESSAGE, in_order)
+        assert new.fields["msgOffsetInfo"] == "0 0 0,1,2"
+        for offset in range(3):
+            ack(old, offset)
+        assert ask(channel, RequestCode.POP_MESSAGE, {**in_order, "pollTime": "0"}).code == ResponseCode.POLLING_TIMEOUT
+        for offset in range(3):
+            ack(new, offset)
+        assert ask(channel, RequestCode.POP_MESSAGE, in_order).fields["msgOffsetInfo"] == "0 0 3,4"

@@ -383,6 +383,18 @@ bool cmq_pop_fifo_table_clear(cmq_pop_fifo_table *order, const cmq_offset_key *k
     return of != NULL;
 }
 
+void cmq_pop_fifo_table_forget(cmq_pop_fifo_table *order, cmq_slice topic, cmq_slice group)
+{
+    pthread_mutex_lock(&order->mutex);
+    for (uint32_t i = 0; i < order->capacity; i++) {
+        entry *of = order->slots[i];
+        if (of != NULL && (topic.bytes == 0 || cmq_slice_equal(topic_of(of), topic)) &&
+            (group.bytes == 0 || cmq_slice_equal(group_of(of), group)))
+            remove_entry(order, of);
+    }
+    pthread_mutex_unlock(&order->mutex);
+}
+
 /* ---- the control plane ---- */
 
 static cmq_slice copied(uint8_t **text, cmq_slice name)

@@ -86,6 +86,9 @@ bool cmq_pop_fifo_table_change(cmq_pop_fifo_table *order, const cmq_offset_key *
 /* Forget the queue's batch: nothing blocks it. False: there was none. */
 bool cmq_pop_fifo_table_clear(cmq_pop_fifo_table *order, const cmq_offset_key *key);
 
+/* A topic or a group (the other empty: any) is no more: forget the batches of its queues. */
+void cmq_pop_fifo_table_forget(cmq_pop_fifo_table *order, cmq_slice topic, cmq_slice group);
+
 /* ---- the control plane ---- */
 
 typedef struct cmq_pop_fifo_table_item {

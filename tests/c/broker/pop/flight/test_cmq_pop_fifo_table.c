@@ -136,6 +136,24 @@ static void the_same_attempt_gets_the_batch_again(void)
     cmq_pop_fifo_table_destroy(order);
 }
 
+static void a_deleted_topic_or_group_takes_its_batches_along(void)
+{
+    static const char *const gone[][2] = {{"T", ""}, {"", "g"}, {"T", "g"}};
+    for (int i = 0; i < 3; i++) {
+        cmq_pop_fifo_table *order = make_order(0);
+        const cmq_offset_key kept = {.group = cmq_slice_of_text("other"), .topic = cmq_slice_of_text("U")};
+        for (int32_t queue_id = 0; queue_id < 100; queue_id++) {
+            const cmq_offset_key key = key_of(queue_id);
+            pop(order, &key, "", 5, 2, NOW);
+        }
+        pop(order, &kept, "", 5, 2, NOW);
+        cmq_pop_fifo_table_forget(order, cmq_slice_of_text(gone[i][0]), cmq_slice_of_text(gone[i][1]));
+        CHECK_INT(cmq_pop_fifo_table_count(order), 1);
+        CHECK(cmq_pop_fifo_table_clear(order, &kept));
+        cmq_pop_fifo_table_destroy(order);
+    }
+}
+
 static void a_change_moves_when_it_is_free(void)
 {
     cmq_pop_fifo_table *order = make_order(0);
@@ -412,5 +430,6 @@ static void several_threads(void)
 CMQ_TEST_MAIN(CMQ_TEST(a_batch_blocks_its_queue_until_it_is_acked),
               CMQ_TEST(time_frees_it_and_the_same_messages_count_once_more),
               CMQ_TEST(an_ack_of_an_earlier_pop_does_nothing), CMQ_TEST(the_same_attempt_gets_the_batch_again),
-              CMQ_TEST(a_change_moves_when_it_is_free), CMQ_TEST(impossible_batches_are_refused),
+              CMQ_TEST(a_change_moves_when_it_is_free),
+              CMQ_TEST(a_deleted_topic_or_group_takes_its_batches_along), CMQ_TEST(impossible_batches_are_refused),
               CMQ_TEST(all_are_met_also_while_some_go), CMQ_TEST(random_histories), CMQ_TEST(several_threads))
