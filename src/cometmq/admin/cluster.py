@@ -5,7 +5,7 @@ Source: remoting specification 2.10 to 2.12, 5.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cometmq.admin.operation import Answer, Call, Operation, accepted, succeeded
 from cometmq.admin.results import BrokerRef, BrokerStatus
@@ -16,6 +16,7 @@ from cometmq.remoting.bodies.stats import BrokerStatsData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
 from cometmq.store_config.java_properties import parse_properties
+from cometmq.store_config.topic_config import Perm
 
 __all__ = ["ClusterOperations"]
 
@@ -39,6 +40,19 @@ class ClusterOperations:
             NotFound: there is none.
         """
         return (yield from self._servers.brokers(cluster=cluster, slaves=True))
+
+    def read_only(self, brokers: Iterable[BrokerRef]) -> Operation[frozenset[str]]:
+        """Return the names of those brokers whose write permission was removed at the name server.
+
+        As the name server has it for the topic that each broker makes of its own name; a broker without that topic
+        (``brokerTopicEnable=false``) is not among them. None where a broker is asked without a name server.
+        """
+        found = set()
+        for name in sorted({broker.broker_name for broker in brokers}) if not self._servers.is_direct else ():
+            route = yield from self._servers.find_route(name)
+            if route is not None and all(not part.perm & Perm.WRITE for part in route.parts):
+                found.add(name)
+        return frozenset(found)
 
     def status(self, *, cluster: str | None = None) -> Operation[tuple[BrokerStatus | tuple[BrokerRef, Error], ...]]:
         """Ask all brokers how they are; one that does not answer, or is lost, stands there with the error.
@@ -238,6 +252,7 @@ def _status(broker: BrokerRef, table: Mapping[str, str]) -> BrokerStatus:
     return BrokerStatus(
         broker=broker,
         version=table.get("brokerVersionDesc", ""),
+        cometmq_version=table.get("cometmqVersion"),
         put_messages_per_s=_rate(table.get("putTps")),
         get_messages_per_s=_rate(table.get("getTransferredTps")),
         messages_put_today=_since_midnight(members, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),

@@ -6,7 +6,7 @@ Source: remoting specification 2.9, 2.10, 2.12.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cometmq.admin.offsets import OffsetOperations
 from cometmq.admin.operation import Operation, accepted, succeeded
@@ -21,7 +21,7 @@ from cometmq.admin.results import (
     ReviveState,
 )
 from cometmq.admin.servers import Servers, request
-from cometmq.admin.topics import check_one_cluster
+from cometmq.admin.topics import TopicOperations, check_one_cluster
 from cometmq.errors import BrokerError, InvalidArgument, NotFound
 from cometmq.remoting.bodies.assignments import MessageRequestModeSerializeWrapper, SetMessageRequestModeRequestBody
 from cometmq.remoting.bodies.config_tables import SubscriptionGroupWrapper
@@ -34,7 +34,7 @@ from cometmq.remoting.bodies.connections import (
 )
 from cometmq.remoting.bodies.in_flight import GroupInFlightBody
 from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
-from cometmq.remoting.bodies.stats import ConsumeStatsList
+from cometmq.remoting.bodies.stats import ConsumeStatsList, TopicStatsTable
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
 from cometmq.store_config.fastjson import Layout, encode
@@ -126,6 +126,28 @@ class GroupOperations:
                         + sum(stats.consume_tps for stats in topics),
                     )
         return tuple(sorted(lags.values()))
+
+    def dead_letters(self, groups: Iterable[str], *, cluster: str | None = None) -> Operation[Mapping[str, int]]:
+        """Return the number of messages in each group's dead letter topic; groups without such a topic are left out.
+
+        Args:
+            groups: the groups.
+            cluster: only what brokers of this cluster have.
+        """
+        brokers = yield from self._servers.brokers(cluster=cluster)
+        known = set((yield from TopicOperations(self._servers).list(cluster=cluster, system=True)))
+        found: dict[str, int] = {}
+        for group in groups:
+            topic = dead_letter_topic(group)
+            if topic not in known:
+                continue
+            command = request(RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
+            for _, call, answer in (yield from self._servers.ask_brokers(brokers, command)):
+                stats = accepted(call, answer, ResponseCode.TOPIC_NOT_EXIST)
+                if stats.code == ResponseCode.SUCCESS:
+                    ends = TopicStatsTable.from_json(stats.body).offsets.values()
+                    found[group] = found.get(group, 0) + sum(end.max_offset - end.min_offset for end in ends)
+        return found
 
     def describe(self, group: str) -> Operation[GroupDescription]:
         """Return a group's configuration, its members and where it is.

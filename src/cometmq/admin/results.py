@@ -64,7 +64,8 @@ class BrokerStatus:
 
     Attributes:
         broker: which one.
-        version: such as ``V5_3_3``.
+        version: of RocketMQ, such as ``V5_3_3``: a CometMQ broker says the one that it answers as.
+        cometmq_version: of CometMQ; None from other brokers.
         put_messages_per_s, get_messages_per_s: rates of the last ten seconds, or None where it has none yet.
         messages_put_today, messages_got_today: since midnight, broker's time.
         log_min_offset, log_max_offset: physical offsets of its commit log.
@@ -76,6 +77,7 @@ class BrokerStatus:
 
     broker: BrokerRef
     version: str
+    cometmq_version: str | None
     put_messages_per_s: float | None
     get_messages_per_s: float | None
     messages_put_today: int

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from cometmq._engine import __version__
 from cometmq.broker.clients import Clients
 from cometmq.broker.config import SETTABLE
 from cometmq.broker.offsets import BrokerOffsets
@@ -186,6 +187,7 @@ class Admin:
         table: dict[str, object] = {
             "brokerVersion": VERSION,
             "brokerVersionDesc": _VERSION_TEXT,
+            "cometmqVersion": __version__,
             "brokerActive": True,
             "bootTimestamp": self._started_ms,
             "runtime": _duration(now - self._started_ms),

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from cometmq._engine import BrokerPlane
+from cometmq._engine import BrokerPlane, __version__
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.control import ControlPlane, Job
 from cometmq.broker.native_plane import NativePlane
@@ -94,6 +94,7 @@ class Broker:
         _log.info(
             "broker started",
             extra={
+                "version": __version__,
                 "broker": self.name,
                 "cluster": self.config.settings.broker_cluster_name,
                 "address": self.address,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+import cometmq
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import fail, reported, usage
 from cometmq.cli.logs import logs_on_stderr
@@ -96,6 +97,10 @@ def _loaded(
     return loaded
 
 
+def _listening(running: Broker) -> str:
+    return f"broker {running.name} (CometMQ {cometmq.__version__}) listening on {running.address}"
+
+
 def _started(life: ExitStack, config: BrokerConfig) -> Broker:
     """Run a broker until the end of ``life``.
 
@@ -163,7 +168,7 @@ def broker(
     ):
         running = _started(life, loaded)
         if not json:
-            typer.echo(f"broker {running.name} listening on {running.address}; press Ctrl-C to stop")
+            typer.echo(f"{_listening(running)}; press Ctrl-C to stop")
         stopping.wait()
 
 
@@ -229,5 +234,5 @@ def serve(
         running = _started(life, loaded.registered_with(host_port(local_host, name_server.port)))
         if not json:
             typer.echo(f"name server listening on {name_server.address}")
-            typer.echo(f"broker {running.name} listening on {running.address}; press Ctrl-C to stop both")
+            typer.echo(f"{_listening(running)}; press Ctrl-C to stop both")
         stopping.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
@@ -40,12 +41,22 @@ def show_cluster(
     with connected(namesrv, broker) as admin:
         found = admin.cluster.brokers(cluster=cluster)
         lost = admin.cluster.lost(cluster=cluster)
+        read_only = admin.cluster.read_only(found)
     if json:
-        print_json(list(found))
+        print_json([{**dataclasses.asdict(one), "writable": one.broker_name not in read_only} for one in found])
     else:
         print_table(
-            ["cluster", "broker", "role", "address"],
-            ([one.cluster, one.broker_name, _role(one.broker_id), one.address] for one in found),
+            ["cluster", "broker", "role", "address", "permission"],
+            (
+                [
+                    one.cluster,
+                    one.broker_name,
+                    _role(one.broker_id),
+                    one.address,
+                    "read only" if one.broker_name in read_only else "read, write",
+                ]
+                for one in found
+            ),
         )
     report_lost(lost)
 
@@ -91,7 +102,7 @@ def show_status(
                     status.broker.broker_name,
                     _role(status.broker.broker_id),
                     status.broker.address,
-                    status.version,
+                    status.version if status.cometmq_version is None else f"CometMQ {status.cometmq_version}",
                     status.put_messages_per_s,
                     status.get_messages_per_s,
                     status.messages_put_today,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -112,7 +113,7 @@ def list_groups(
     system: Annotated[bool, typer.Option("--system", help="Include RocketMQ's own groups.")] = False,
     json: Json = False,
 ) -> None:
-    """List consumer groups with their lag; exits with 3 if a broker could not be asked.
+    """List consumer groups with their lag and dead letters; exits with 3 if a broker could not be asked.
 
     \b
     Examples:
@@ -121,13 +122,17 @@ def list_groups(
     """
     with connected(namesrv, broker) as admin:
         found = admin.groups.lags(cluster=cluster, system=system)
+        dead = admin.groups.dead_letters([one.group for one in found], cluster=cluster)
         lost = admin.cluster.lost(cluster=cluster)
     if json:
-        print_json(list(found))
+        print_json([{**dataclasses.asdict(one), "dead_letters": dead.get(one.group, 0)} for one in found])
     else:
         print_table(
-            ["group", "topics", "lag", "per second"],
-            ([one.group, " ".join(one.topics), one.lag, one.consumed_messages_per_s] for one in found),
+            ["group", "topics", "lag", "dead letters", "per second"],
+            (
+                [one.group, " ".join(one.topics), one.lag, dead.get(one.group, 0), one.consumed_messages_per_s]
+                for one in found
+            ),
             wrapping={"topics"},
         )
     report_lost(lost)
@@ -415,8 +420,6 @@ def _seconds(time_ms: int) -> str:
 
 
 def _in_flight_json(found: GroupInFlight) -> dict[str, object]:
-    import dataclasses
-
     return {
         "group": found.group,
         "waiting": found.waiting,
@@ -431,8 +434,6 @@ def _in_flight_json(found: GroupInFlight) -> dict[str, object]:
 
 def progress_json(progress: GroupProgress) -> list[dict[str, object]]:
     """Return the queues of a group's progress, with how far it is behind in each."""
-    import dataclasses
-
     return [{**dataclasses.asdict(one), "lag": one.lag} for one in progress.queues]
 
 
@@ -546,8 +547,6 @@ def _by_queue(queues: Mapping[MessageQueue, T]) -> list[tuple[MessageQueue, T]]:
 
 
 def _running_json(info: ConsumerRunningInfo) -> dict[str, object]:
-    import dataclasses
-
     return {
         "properties": dict(info.properties),
         "queues": [{**dataclasses.asdict(queue), **dataclasses.asdict(held)} for queue, held in _by_queue(info.queues)],

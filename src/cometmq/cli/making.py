@@ -90,8 +90,9 @@ DelayLevel: TypeAlias = Annotated[
     typer.Option(
         "--delay-level",
         min=0,
+        max=_DELAY_LEVELS_DEFAULT,
         metavar="N",
-        help=f"Delay level: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default.",
+        help=f"Delay level: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default; or use --delay-ms.",
     ),
 ]
 QueueId: TypeAlias = Annotated[
@@ -117,11 +118,7 @@ def columns_of(header: str | None) -> tuple[str, ...] | None:
 
 def delay_text(level: int) -> str:
     """Return what is to be said of a level at which messages are held back, 0 for none or for several."""
-    if level <= _DELAY_LEVELS_DEFAULT:
-        return f", level {level}" if level else ""
-    return (
-        f", level {level}; a broker with fewer levels uses its last one ({_DELAY_LEVELS_DEFAULT} by default: {_LEVELS})"
-    )
+    return f", level {level}" if level else ""
 
 
 def made_messages(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import cometmq
 from cometmq.remoting.bodies.config_tables import GroupList, KVTable, TopicList
 from cometmq.remoting.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -51,7 +52,9 @@ def test_the_state_has_all_keys_that_tools_read(rig: Rig) -> None:
     rig.plane.levels = {2: 7}
     table = runtime(rig)
     log = rig.store.path / "commitlog"
-    assert set(table) == {*RUNTIME_KEYS.split(), f"commitLogDiskRatio_{log}", "scheduleMessageOffset_2"}
+    ours = {"cometmqVersion", f"commitLogDiskRatio_{log}", "scheduleMessageOffset_2"}
+    assert set(table) == {*RUNTIME_KEYS.split(), *ours}
+    assert table["cometmqVersion"] == cometmq.__version__
     assert table["scheduleMessageOffset_2"] == "7,0"
     assert (table["brokerVersionDesc"], table["brokerActive"]) == ("V5_3_3", "true")
     assert (table["putTps"], table["getTotalTps"]) == ("0.0  ", "0.0 0.0 0.0"), "blanks of unknown windows stay"
