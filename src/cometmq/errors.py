@@ -218,7 +218,7 @@ class DecompressionError(Error, ValueError):
 class BodyMismatch(Error, ValueError):
     """A body does not fit the schema that it was to be decoded by.
 
-    Correct the schema, or ask for nulls in such rows instead: ``on_bad_body="null"`` counts them.
+    Correct the schema, or ask for nulls instead: ``on_bad_body="null"`` counts them, ``error_column`` has the reasons.
 
     Attributes:
         topic: the message's topic, or None.

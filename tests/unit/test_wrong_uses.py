@@ -1001,6 +1001,14 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     ),
     ('cometmq.open("file:///x")', InvalidArgument, "path is 'file:///x', a URL: pass '/x'"),
     ('cometmq.open("~")', InvalidArgument, "path is '~': ~ is not expanded; pass os.path.expanduser('~')"),
+    ('s.scan("t", schema={"a": 5})', InvalidArgument, "field 'a': 5 is not a type: write int64"),
+    ('s.scan("t", schema={5: "int64"})', InvalidArgument, "a field's name must be a str, not int (5)"),
+    ('s.scan("t", schema={"a": "nope"})', InvalidArgument, "field 'a': there is no type 'nope': write int64"),
+    ('s.scan("t", schema="a")', InvalidArgument, "'a' is not a name with a type: write id int64"),
+    ('s.scan("t", schema="a int", error_column="a")', InvalidArgument, "error_column is 'a': give a name that is not"),
+    ('s.scan("t", schema="a int", strict="yes")', WrongType, "strict must be True or False, not str ('yes')"),
+    ('s.scan("t", schema="a int", strict=True, on_bad_body="null")', InvalidArgument, "strict=True fails the scan"),
+    ('s.scan("t", error_column="e")', InvalidArgument, "are about bodies that a schema decodes: give schema"),
 ]
 
 

@@ -6,9 +6,10 @@ of its own through the log, which sees what is confirmed at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -113,7 +114,8 @@ class ScanReport:
         clamped_times: times outside 0001-01-02 to 9999-12-30 (UTC), which producers may send; the nearest inside
             replaces them. It is a time that every time zone has.
         expired: messages that were to be read and were deleted, by age, before the pass came to them.
-        bad_bodies: bodies that did not fit ``schema=``; their rows are null.
+        bad_bodies: bodies of which something did not fit ``schema=``; it is null, their other fields are there.
+        bad_fields: for each field how many bodies had one that did not fit.
         bad_rows: (topic, queue, queue offset) of the first of them.
     """
 
@@ -123,6 +125,7 @@ class ScanReport:
     clamped_times: int = 0
     expired: int = 0
     bad_bodies: int = 0
+    bad_fields: Mapping[str, int] = field(default_factory=dict)
     bad_rows: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -156,12 +159,15 @@ class ScanPass:
         *,
         decoder: BodyDecoder | None = None,
         on_bad_body: OnBadBody = "null",
+        warn: Callable[[str], object] = lambda text: None,
     ) -> None:
         """Begin. Each batch has the columns of ``query`` first, then those of the decoder."""
         self._shown = len(query.columns)
         self._decoder = decoder
         self._on_bad_body = on_bad_body
+        self._warn = warn
         self._bad_bodies = 0
+        self._bad_fields: dict[str, int] = {}
         self._bad_rows: list[tuple[str, int, int]] = []
         self._final: ScanReport | None = None
         self._failure: BaseException | None = None
@@ -199,15 +205,26 @@ class ScanPass:
         failing = self._on_bad_body == "fail"
         decoded = decoder.decode(batch.column(_BODY), stop_at_bad=failing)
         if failing and len(decoded.bad):
-            topic, queue_id, offset = _place(batch, int(decoded.bad[0]))
+            row = int(decoded.bad[0])
+            topic, queue_id, offset = _place(batch, row)
             raise BodyMismatch(
-                f"the body of {topic}/{queue_id} at offset {offset} does not fit the schema; "
-                'on_bad_body="null" gives a null row and counts it',
+                f"the body of {topic}/{queue_id} at offset {offset} does not fit the schema ({decoded.reasons[row]}); "
+                'on_bad_body="null" gives null for what does not fit and counts it',
                 topic=topic,
                 queue_id=queue_id,
                 queue_offset=offset,
             )
+        if len(decoded.bad):
+            row = int(decoded.bad[0])
+            topic, queue_id, offset = _place(batch, row)
+            self._warn(
+                f"{len(decoded.bad):,} of {batch.num_rows:,} bodies do not fit the schema and give nulls, first "
+                f"{topic}/{queue_id} at offset {offset} ({decoded.reasons[row]}); scan.report counts them, "
+                'error_column="..." gives each reason, strict=True raises, on_bad_body="null" ends this warning'
+            )
         self._bad_bodies += len(decoded.bad)
+        for name, count in decoded.fields.items():
+            self._bad_fields[name] = self._bad_fields.get(name, 0) + count
         room = _BAD_ROWS_KEPT - len(self._bad_rows)
         self._bad_rows += [_place(batch, int(row)) for row in decoded.bad[:room]]
         arrays = [*batch.columns[: self._shown], *decoded.columns]
@@ -226,6 +243,7 @@ class ScanPass:
             clamped_times=found["clamped_times"],
             expired=found["expired"],
             bad_bodies=self._bad_bodies,
+            bad_fields=dict(self._bad_fields),
             bad_rows=tuple(self._bad_rows),
         )
 
@@ -265,7 +283,7 @@ class Scan:
         query: Query,
         *,
         decoder: BodyDecoder | None = None,
-        on_bad_body: OnBadBody = "null",
+        on_bad_body: OnBadBody | None = None,
     ) -> None:
         """Use :meth:`cometmq.Store.scan`."""
         self._handle = handle
@@ -273,6 +291,13 @@ class Scan:
         self._decoder = decoder
         self._on_bad_body = on_bad_body
         self._latest: ScanPass | None = None
+        self._warned = False
+
+    def _warn(self, text: str) -> None:
+        """Warn of bodies that do not fit, once for all passes, and only where nobody chose what becomes of them."""
+        if self._on_bad_body is None and not self._warned and self._decoder and not self._decoder.error_column:
+            self._warned = True
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     @property
     def query(self) -> Query:
@@ -436,7 +461,9 @@ class Scan:
         return self._begin(query)
 
     def _begin(self, query: Query) -> ScanPass:
-        found = ScanPass(self._handle, query, decoder=self._decoder, on_bad_body=self._on_bad_body)
+        found = ScanPass(
+            self._handle, query, decoder=self._decoder, on_bad_body=self._on_bad_body or "null", warn=self._warn
+        )
         self._latest = found
         return found
 

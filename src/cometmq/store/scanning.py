@@ -9,6 +9,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.store.options import (
     INT64_MAX,
     Time,
+    a_flag,
     a_list,
     a_text,
     in_range,
@@ -52,9 +53,11 @@ class Scanning(Reading):
         timeout_s: float | None = None,
         body: Literal["view", "binary"] = "view",
         compressed: Literal["decompress", "raw"] = "decompress",
-        schema: pyarrow.Schema | ArrowSchemaLike | Mapping[str, object] | None = None,
+        schema: pyarrow.Schema | ArrowSchemaLike | Mapping[str, object] | str | None = None,
         body_format: Literal["json", "csv"] = "json",
-        on_bad_body: Literal["null", "fail"] = "null",
+        on_bad_body: Literal["null", "fail"] | None = None,
+        strict: bool = False,
+        error_column: str | None = None,
         on_corrupt: Literal["fail", "skip"] = "fail",
         check_crc: bool = False,
         batch_rows: int = 8192,
@@ -88,9 +91,14 @@ class Scanning(Reading):
             compressed: bodies that a client compressed come decompressed, or ``"raw"``, as stored; inner batches too
                 are then a row each.
             schema: decode structured bodies into these columns instead of ``body`` (which comes beside them when
-                ``columns`` asks for it): a ``pyarrow.Schema``, or names with types (``{"id": "int64"}``).
+                ``columns`` asks for it): a ``pyarrow.Schema``, or names with types (``{"id": "int64"}``,
+                ``"id BIGINT, at timestamp[ms, tz=UTC]"``). A number in a body is a time's count of units since 1970.
             body_format: ``"json"``: a body is one object; ``"csv"``: one line, its fields in the schema's order.
-            on_bad_body: a body that does not fit is a row of nulls, which ``scan.report`` counts, or fails the scan.
+            on_bad_body: ``"null"``: what does not fit is null, and ``scan.report`` counts it; ``"fail"``: it fails the
+                scan. None is ``"null"`` with a warning at the first batch that has one.
+            strict: the same as ``on_bad_body="fail"``.
+            error_column: name of a text column, behind those of the schema, that has the reason where something does
+                not fit, and is null otherwise.
             on_corrupt: a damaged record, or a body that inflates to more than 256 MiB, fails the scan, after all rows
                 before it, or is passed over and reported.
             check_crc: compare every body with its CRC, which reads all of it.
@@ -116,15 +124,21 @@ class Scanning(Reading):
         for name, value, allowed in (
             ("body", body, ("view", "binary")),
             ("compressed", compressed, ("decompress", "raw")),
-            ("on_bad_body", on_bad_body, ("null", "fail")),
+            ("on_bad_body", on_bad_body or "null", ("null", "fail")),
             ("on_corrupt", on_corrupt, ("fail", "skip")),
         ):
             if value not in allowed:
                 raise InvalidArgument(f"{name} is {allowed[0]!r} or {allowed[1]!r}, not {value!r}")
         decoder = None
+        if a_flag(strict, "strict"):
+            if on_bad_body == "null":
+                raise InvalidArgument('strict=True fails the scan: it cannot go with on_bad_body="null"')
+            on_bad_body = "fail"
         if schema is not None:
-            decoder, columns = _decoding(schema, body_format, columns, compressed)
-        elif columns is not None:
+            decoder, columns = _decoding(schema, body_format, columns, compressed, error_column)
+        elif strict or error_column is not None:
+            raise InvalidArgument("strict and error_column are about bodies that a schema decodes: give schema")
+        if schema is None and columns is not None:
             columns = columns if isinstance(columns, str) else a_list(columns, "columns", "column names")
             if not columns:
                 raise InvalidArgument("no column was asked for; None stands for the usual ones")
@@ -151,7 +165,11 @@ class Scanning(Reading):
 
 
 def _decoding(
-    schema: object, body_format: Literal["json", "csv"], columns: Iterable[str] | None, compressed: str
+    schema: object,
+    body_format: Literal["json", "csv"],
+    columns: Iterable[str] | None,
+    compressed: str,
+    error_column: str | None,
 ) -> tuple[BodyDecoder, tuple[str, ...]]:
     """Return the decoder, and the columns that stand beside what it makes."""
     from cometmq.arrow.bodies import BodyDecoder, body_schema
@@ -159,7 +177,7 @@ def _decoding(
 
     if compressed == "raw":
         raise InvalidArgument('a schema decodes bodies: compressed="raw" leaves them as they are; give one of the two')
-    decoder = BodyDecoder(body_schema(schema), body_format)
+    decoder = BodyDecoder(body_schema(schema), body_format, error_column=error_column)
     fields = decoder.schema.names
     if columns is None:
         return decoder, tuple(name for name in DEFAULT_COLUMNS if name != "body" and name not in fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import example, given, settings
 
 from cometmq import errors
 from cometmq.arrow.bodies import BodyDecoder, body_schema
+from cometmq.arrow.type_names import type_of
 
 SCHEMA = {"id": "int64", "name": "string"}
 
@@ -25,7 +27,8 @@ def decode(bodies: list[bytes], body_format: Any = "json", schema: Any = SCHEMA)
         assert len(column) == len(bodies)
         assert column.type == field.type
         column.validate(full=True)
-        assert all(not column[row].is_valid for row in bad)
+        assert all(not column[row].is_valid for row, reason in decoded.reasons.items() if reason.startswith("not one"))
+    assert bad == sorted(decoded.reasons)
     rows = list(zip(*(column.to_pylist() for column in decoded.columns), strict=True))
     return [None if row in bad else values for row, values in enumerate(rows)], bad
 
@@ -194,6 +197,148 @@ def test_a_body_that_is_no_line_is_one_null_row(body: bytes) -> None:
 )
 def test_any_csv_bodies_give_the_rows_that_each_gives_alone(bodies: list[bytes]) -> None:
     assert decode(bodies, "csv")[0] == [decode([body], "csv")[0][0] for body in bodies]
+
+
+# --- Fields
+
+
+def fields(bodies: list[bytes], schema: Any, body_format: Any = "json") -> tuple[list[Any], dict[int, str]]:
+    """Return the rows, whatever did not fit, and the reasons."""
+    decoder = BodyDecoder(body_schema(schema), body_format)
+    decoded = decoder.decode(pa.array(bodies, pa.binary()))
+    assert decoded.bad.tolist() == sorted(decoded.reasons)
+    return list(zip(*(column.to_pylist() for column in decoded.columns), strict=True)), decoded.reasons
+
+
+def test_a_field_that_does_not_fit_costs_no_other_field() -> None:
+    bodies = [b'{"id": 1, "name": "a"}', b'{"id": "x", "name": "b"}', b'{"id": 3, "name": [4]}', b"no"]
+    rows, reasons = fields(bodies, SCHEMA)
+    assert rows == [(1, "a"), (None, "b"), (3, None), (None, None)]
+    assert reasons == {1: "id: not int64", 2: "name: not string", 3: "not one JSON object"}
+    rows, reasons = fields([b"1,a", b"x,b", b"3"], SCHEMA, "csv")
+    assert rows == [(1, "a"), (None, "b"), (None, None)]
+    assert reasons == {1: "id: not int64", 2: "not one line of CSV with a value for each field"}
+
+
+NOON = dt.datetime(2023, 11, 14, 22, 13, 20, 500_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("timestamp[ms]", "1700000000500", NOON),
+        ("timestamp[ms]", "1700000000500.0", NOON),
+        ("timestamp[ms]", '"2023-11-14T22:13:20.500"', NOON),
+        ("timestamp[us]", "1700000000500000", NOON),
+        ("timestamp[ms, tz=UTC]", "1700000000500", NOON.replace(tzinfo=dt.timezone.utc)),
+        ("timestamp[ms, tz=UTC]", '"2023-11-14T22:13:20.500Z"', NOON.replace(tzinfo=dt.timezone.utc)),
+        ("date32", "19675", dt.date(2023, 11, 14)),
+        ("date32", '"2023-11-14"', dt.date(2023, 11, 14)),
+        ("duration[s]", "90", dt.timedelta(seconds=90)),
+        ("time32[s]", "90", dt.time(0, 1, 30)),
+        ("int64", "17.0", 17),
+        ("int64", "1.7e1", 17),
+        ("int64", '"17"', 17),
+        ("int64", "17.5", None),
+        ("int64", "1e300", None),
+        ("int64", "9007199254740993.0", None),  # no float64 is this number
+        ("int64", '"seventeen"', None),
+        ("int8", "300", None),
+        ("uint8", "-1", None),
+        ("float64", "17", 17.0),
+        ("float64", '"17.5"', 17.5),
+        ("string", "17", "17"),
+        ("string", "true", None),
+        ("bool", "1", None),
+        ("bool", "true", True),
+    ],
+)
+def test_a_number_becomes_each_type_that_it_can_mean(kind: str, value: str, expected: object) -> None:
+    bodies = [b'{"v": %s}' % value.encode()] * 3
+    rows, reasons = fields([*bodies, b"{}"], {"v": kind})
+    assert rows == [(expected,)] * 3 + [(None,)]
+    assert reasons == ({} if expected is not None else dict.fromkeys(range(3), f"v: not {type_of(kind)}"))
+
+
+def test_every_form_of_a_value_in_one_batch() -> None:
+    forms = [b"1700000000500", b'"2023-11-14T22:13:20.500"', b"1700000000500.0", b"null", b'"soon"']
+    rows, reasons = fields([b'{"at": %s, "n": 1}' % form for form in forms * 10], {"at": "timestamp[ms]", "n": "int8"})
+    assert rows == [(NOON, 1), (NOON, 1), (NOON, 1), (None, 1), (None, 1)] * 10
+    assert sorted(reasons) == list(range(4, 50, 5))
+
+
+def test_another_form_in_the_next_batch_is_read_too() -> None:
+    decoder = BodyDecoder(body_schema({"at": "timestamp[ms]"}), "json")
+    for form in (b"1700000000500", b'"2023-11-14T22:13:20.500"', b"1700000000500.0", b"1700000000500"):
+        decoded = decoder.decode(pa.array([b'{"at": %s}' % form] * 4, pa.binary()))
+        assert decoded.columns[0].to_pylist() == [NOON] * 4
+        assert decoded.reasons == {}
+
+
+def test_an_error_column_has_the_reasons() -> None:
+    decoder = BodyDecoder(body_schema(SCHEMA), "json", error_column="error")
+    assert decoder.schema.names == ["id", "name", "error"]
+    decoded = decoder.decode(pa.array([b"{}", b'{"id": true, "name": 1.5}', b""], pa.binary()))
+    assert decoded.columns[2].to_pylist() == [None, "id: not int64; name: not string", "not one JSON object"]
+    assert decoded.fields == {"id": 1, "name": 1}
+    wrong: list[Any] = ["", "id", 5]
+    for name in wrong:
+        with pytest.raises(errors.InvalidArgument, match="error_column is"):
+            BodyDecoder(body_schema(SCHEMA), "json", error_column=name)
+
+
+PLACE = pa.struct([("city", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
+NESTED = pa.struct([("city", pa.string()), ("geo", pa.struct([("lat", pa.float64())]))])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("int", pa.int64()),
+        ("BIGINT", pa.int64()),
+        ("integer", pa.int64()),
+        ("Int64", pa.int64()),
+        ("SMALLINT", pa.int16()),
+        ("DOUBLE", pa.float64()),
+        ("varchar(20)", pa.string()),
+        ("TEXT", pa.string()),
+        ("BOOLEAN", pa.bool_()),
+        ("date", pa.date32()),
+        ("timestamp[ms]", pa.timestamp("ms")),
+        ("timestamp[ms, tz=UTC]", pa.timestamp("ms", "UTC")),
+        ("timestamp[us,Europe/Berlin]", pa.timestamp("us", "Europe/Berlin")),
+        ("TIMESTAMP WITH TIME ZONE", pa.timestamp("us", "UTC")),
+        ("decimal(10, 2)", pa.decimal128(10, 2)),
+        ("list<item: int64>", pa.list_(pa.int64())),
+        ("BIGINT[]", pa.list_(pa.int64())),
+        ("struct<city: string, at: timestamp[ms, tz=UTC]>", PLACE),
+        ({"city": "string", "geo": {"lat": float}}, NESTED),
+        (["int"], pa.list_(pa.int64())),
+        (int, pa.int64()),
+        (dt.datetime, pa.timestamp("us")),
+        (pa.int8(), pa.int8()),
+    ],
+    ids=str,
+)
+def test_names_of_types(text: Any, kind: pa.DataType) -> None:
+    assert type_of(text) == kind
+    assert body_schema({"a": text}) == pa.schema([("a", kind)])
+
+
+def test_arrow_types_are_known_by_the_text_that_they_show() -> None:
+    for kind in (pa.int64(), pa.timestamp("ns", "UTC"), pa.date32(), pa.list_(pa.string()), pa.decimal128(9, 3)):
+        assert type_of(str(kind)) == kind
+
+
+def test_a_schema_as_text() -> None:
+    made = body_schema('id BIGINT, "a b" text, to struct<city: string, at: timestamp[ms, tz=UTC]>, n: int[]')
+    assert made == pa.schema([("id", pa.int64()), ("a b", pa.string()), ("to", PLACE), ("n", pa.list_(pa.int64()))])
+
+
+@pytest.mark.parametrize("text", ["", "id", "id nope", "id int,", "id timestamp[hours]", 'id int, "a'])
+def test_texts_that_are_no_schema(text: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"schema is a pyarrow\.Schema"):
+        body_schema(text)
 
 
 # --- Both

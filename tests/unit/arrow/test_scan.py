@@ -239,7 +239,7 @@ def readings(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_json_bodies_become_columns(readings: Store) -> None:
-    scan = readings.scan("r", schema={"id": "int64", "tags": pa.string()}, batch_rows=30)
+    scan = readings.scan("r", schema={"id": "int64", "tags": pa.string()}, batch_rows=30, on_bad_body="null")
     table = scan.to_table()
     assert table.schema == scan.schema == pa.schema(scan)
     names = ["topic", "queue_id", "queue_offset", "keys", "born_timestamp", "store_timestamp", "id", "tags"]
@@ -254,11 +254,40 @@ def test_json_bodies_become_columns(readings: Store) -> None:
     assert pa.table(scan).equals(table)
 
 
+def test_bodies_that_do_not_fit_are_warned_of_once(readings: Store) -> None:
+    scan = readings.scan("r", schema={"id": "int64", "v": "string"}, columns=["queue_offset"], batch_rows=50)
+    with pytest.warns(RuntimeWarning) as caught:
+        table = scan.to_table()
+    assert pa.table(scan).equals(table)  # where a second warning would be an error
+    assert [str(one.message).partition(";")[0] for one in caught] == [
+        "50 of 50 bodies do not fit the schema and give nulls, first r/0 at offset 0 (v: not string)"
+    ]
+    assert table.column("id").to_pylist()[:3] == [0, 1, 2]
+    assert (scan.report.bad_bodies, scan.report.bad_fields) == (100, {"v": 97})
+
+
+def test_an_error_column_in_a_scan(readings: Store) -> None:
+    scan = readings.scan("r", schema="id BIGINT", columns=[], error_column="error")
+    table = scan.to_table()
+    assert table.column_names == list(scan.columns) == ["id", "error"]
+    assert table.schema == scan.schema
+    assert [row["error"] for row in table.to_pylist()[39:42]] == [None, "not one JSON object", "not one JSON object"]
+
+
+def test_strict_raises(readings: Store) -> None:
+    with pytest.raises(errors.BodyMismatch, match=r"r/0 at offset 40 .*\(not one JSON object\)"):
+        readings.scan("r", schema={"id": "int64"}, strict=True).to_table()
+    with pytest.raises(errors.InvalidArgument, match="strict=True"):
+        readings.scan("r", schema={"id": "int64"}, strict=True, on_bad_body="null")
+    with pytest.raises(errors.InvalidArgument, match="give schema"):
+        readings.scan("r", strict=True)
+
+
 def test_decoded_beside_the_body(readings: Store) -> None:
-    table = readings.scan("r", columns=["body", "queue_offset"], schema={"id": "int64"}).to_table()
+    table = readings.scan("r", columns=["body", "queue_offset"], schema={"id": "int64"}, on_bad_body="null").to_table()
     assert table.column_names == ["body", "queue_offset", "id"]
     assert table.column("body").to_pylist()[99] == b""
-    assert readings.scan("r", columns=[], schema={"id": "int64"}).to_table().column_names == ["id"]
+    assert readings.scan("r", columns=[], schema={"id": "int64"}, end=9).to_table().column_names == ["id"]
     assert readings.scan("r", schema={"id": "int64"}, columns=[]).schema == pa.schema([("id", pa.int64())])
 
 
@@ -275,7 +304,9 @@ def test_a_bad_body_fails_when_asked(readings: Store) -> None:
 def test_csv_bodies_become_columns(store: Store) -> None:
     store.append_many("csv", [b"1,a", b"2,b\n", b"x,c"])
     scan = store.scan("csv", schema={"id": pa.int16(), "name": "string"}, body_format="csv", columns=["queue_offset"])
-    assert scan.to_table().to_pydict() == {"queue_offset": [0, 1, 2], "id": [1, 2, None], "name": ["a", "b", None]}
+    with pytest.warns(RuntimeWarning, match=r"1 of 3 bodies do not fit .* \(id: not int16\)"):
+        table = scan.to_table()
+    assert table.to_pydict() == {"queue_offset": [0, 1, 2], "id": [1, 2, None], "name": ["a", "b", "c"]}
     assert scan.report.bad_bodies == 1
 
 
