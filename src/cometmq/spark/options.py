@@ -188,8 +188,9 @@ def _optional_time_ms(value: str) -> int | None:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value))
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ValueError("is neither milliseconds since 1970 nor a time such as 2026-11-21T10:00:00+00:00")
+    if moment is None:
+        raise ValueError("is neither milliseconds since 1970 nor a time (2026-11-21, 2026-11-21T10:00:00+00:00)")
+    # Without an offset it is the driver's local time, as the command line takes it.
     return (moment.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MILLISECOND
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -58,6 +59,10 @@ def test_sizes(text: str, size: int) -> None:
 def test_times() -> None:
     assert read(startingTimestamp="1700000000000").starting_timestamp_ms == 1_700_000_000_000
     assert read(endingTimestamp="2026-11-21T10:00:00Z").ending_timestamp_ms == 1_795_255_200_000
+    for text, moment in (("2026-11-23", datetime(2026, 11, 23)), ("2026-11-23T14:00", datetime(2026, 11, 23, 14))):
+        assert (
+            read(startingTimestamp=text).starting_timestamp_ms == moment.timestamp() * 1000
+        )  # the driver's local time
     assert read(maxTriggerDelay="90s").max_trigger_delay_ms == 90_000
     assert read(maxTriggerDelay="2 minutes").max_trigger_delay_ms == 120_000
 
@@ -87,7 +92,7 @@ def test_sparks_own_options_pass() -> None:
         ({"onCorrupt": "ignore"}, "onCorrupt", "fail, skip"),
         ({"schema": "json"}, "schema", "cometmq, kafka"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp", "milliseconds since 1970"),
-        ({"startingTimestamp": "2026-11-21T10:00:00"}, "startingTimestamp", "milliseconds since 1970"),
+        ({"startingTimestamp": "2026-11-41"}, "startingTimestamp", "milliseconds since 1970"),
         (
             {"startingTimestamp": "5", "startingOffsets": "earliest"},
             "startingTimestamp",
