@@ -71,14 +71,12 @@ def test_messages_are_held_back_for_a_time_or_until_then() -> None:
     assert run("produce", held, "--text", "a", "--delay-ms", "5", "--batch", "2").code == ExitCode.USAGE
 
 
-def test_unusual_delay_level_prints_a_warning() -> None:
+def test_delay_level_beyond_the_default_ones_is_a_usage_error() -> None:
     sent = ok("produce", "t-later", "--text", "a", "--delay-level", "17")
     assert "  delayed, level 17\n" in sent.out
-    above = ok("produce", "t-later", "--text", "a", "--delay-level", "99")
-    assert "delayed, level 99; a broker with fewer levels uses its last one (18 by default: 1 s, 5 s" in above.out
-    never = run("produce", "t-later", "--text", "a", "--delay-level", "1001")
-    assert never.code == ExitCode.INCOMPLETE
-    assert "brokers have 18 levels by default, 1 for 1 s to 18 for 2 h" in never.err
+    above = run("produce", "t-later", "--text", "a", "--delay-level", "19")
+    assert above.code == ExitCode.USAGE
+    assert "Invalid value for '--delay-level': Input should be less than or equal to 18" in above.err
 
 
 def test_option_errors_list_the_allowed_values() -> None:

@@ -132,7 +132,7 @@ def test_a_delayed_message_has_no_place_yet() -> None:
     assert "offset" not in sent.out
     above = run("message", "send", "t-delayed", "--text", "a", "--delay-level", "25")
     assert (above.code, above.out) == (ExitCode.USAGE, "")
-    assert "25 is not in the range 0<=x<=18" in above.err
+    assert "Invalid value for '--delay-level': Input should be less than or equal to 18" in above.err
 
 
 def test_texts() -> None:
