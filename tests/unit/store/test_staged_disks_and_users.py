@@ -28,6 +28,14 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file syste
 NOBODY = 65_534
 
 
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    """Other users may read new files, also where the tests were started with another umask."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 12 MiB."""
