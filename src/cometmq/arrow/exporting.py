@@ -61,6 +61,7 @@ class ExportReport:
         format: of its files.
         complete: False when it was stopped; a folder can be gone on with.
         resumed: True when an earlier run had begun it.
+        was_complete: True when an earlier run had completed it: this one exported nothing, however much is newer.
         messages: rows.
         bytes: bytes of files.
         parts: the files.
@@ -74,6 +75,7 @@ class ExportReport:
     format: str
     complete: bool = False
     resumed: bool = False
+    was_complete: bool = False
     messages: int = 0
     bytes: int = 0
     parts: list[Part] = field(default_factory=list)
@@ -210,6 +212,7 @@ class Exporter:
         began = time.monotonic()
         report = ExportReport(output=folder, format=self._kind.format.value)
         state = self._begin(folder, report, resume=resume, overwrite=overwrite)
+        report.was_complete = state.complete
         self._check_ranges(state, report)
         try:
             if not state.complete:

@@ -92,7 +92,7 @@ def export(
 
     A file appears under its name once it is complete. A folder gets complete parts (part-00000.parquet, …); after
     Ctrl-C, a crash or a full disk, --resume continues behind the last part, with each message exactly once. The export
-    covers the messages in the store when it begins.
+    covers the messages in the store when it begins: --resume of a complete export says so and exports nothing.
 
     Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 4 skipped damaged records,
     130 stopped by Ctrl-C.
@@ -184,6 +184,11 @@ def _query(
 def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool) -> None:
     if as_json:
         print_json({**_fields(report), "compression": kind.compression})
+    elif report.was_complete:
+        typer.echo(
+            f"nothing to resume: the export in {report.output} is complete ({counted(report.messages, 'message')} in "
+            f"{counted(len(report.parts), 'file')}); messages stored since then need another folder, with --from-time"
+        )
     else:
         what = "exported" if report.complete else "stopped after"
         files = f" in {counted(len(report.parts), 'file')}" if to_folder else ""
@@ -215,6 +220,7 @@ def _fields(report: ExportReport) -> dict[str, Any]:
         "format": report.format,
         "complete": report.complete,
         "resumed": report.resumed,
+        "was_complete": report.was_complete,
         "messages": report.messages,
         "bytes": report.bytes,
         "parts": [{"name": part.name, "rows": part.rows, "bytes": part.bytes} for part in report.parts],

@@ -180,6 +180,7 @@ def test_summary(path: Path, tmp_path: Path) -> None:
         "compression": "zstd",
         "complete": True,
         "resumed": False,
+        "was_complete": False,
         "messages": COUNT,
         "bytes": size,
         "parts": [{"name": "orders.parquet", "rows": COUNT, "bytes": size}],
@@ -523,3 +524,19 @@ def test_a_full_disk(path: Path, tmp_path: Path) -> None:
         assert [json.loads(line)["body"] for line in lines] == [row["body"].decode() for row in expected(path)]
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_resuming_a_complete_export_says_that_nothing_is_exported(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append_many("t", [b"1", b"2"])
+    out = tmp_path / "out"
+    assert run("export", tmp_path / "store", "t", "-o", out).code == 0
+    with open_small(tmp_path / "store") as store:
+        store.append("t", b"3")
+    outcome = run("export", tmp_path / "store", "t", "-o", out, "--resume")
+    assert outcome.code == 0
+    assert outcome.out.startswith(
+        f"nothing to resume: the export in {out} is complete (2 messages in 1 file); messages"
+    )
+    report = run_json("export", tmp_path / "store", "t", "-o", out, "--resume", "--json")
+    assert (report["was_complete"], report["messages"]) == (True, 2)
