@@ -78,7 +78,8 @@ static cmq_status judge_left(cmq_store *store)
     if (status != CMQ_OK) return status;
     if (at < store->known_end && !blank_reaches(store, store->known_end)) return fail_unread(at, store->known_end);
     const bool unclean = store->left_unclean || store->generation != 0;
-    if (!cmq_store_flushed_behind(store, at, store->walked_phy, store->walked_ms, unclean, &view)) return CMQ_OK;
+    /* A record that is older than any before it may be left from before a cut (cmq_stale_record). */
+    if (!cmq_store_flushed_behind(store, at, store->walked_phy, store->newest_ms, unclean, &view)) return CMQ_OK;
     return fail_followed(at, view.physical_offset);
 }
 
