@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cometmq.errors import InvalidArgument, WrongType
-from cometmq.store_config.names import foreign_sign
+from cometmq.store_config.names import condition_sign, list_sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -421,7 +421,7 @@ def parse_tags(expression: str | Iterable[str] | None) -> tuple[str, ...]:
     for part in parts:
         if not part:
             raise InvalidArgument(f'tags is {expression!r}: a tag is missing beside ||; write tags="a || b"')
-        if sign := foreign_sign(part):
+        if sign := condition_sign(part) or list_sign(part):
             raise InvalidArgument(
                 f"tags is {expression!r}: {sign!r} has no meaning there, only || divides tags "
                 '(tags="a || b"); for conditions use SQL (cometmq sql, DuckDB over scan(), or expression_type="SQL92" '

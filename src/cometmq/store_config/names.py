@@ -20,11 +20,13 @@ __all__ = [
     "SYSTEM_TOPIC_PREFIX",
     "TOPIC_CHARS_MAX",
     "USED_GROUP_CHARS_MAX",
+    "condition_sign",
     "dead_letter_topic",
-    "foreign_sign",
+    "doubtful_sign",
     "is_light_queue",
     "is_system_topic",
     "is_topic_name",
+    "list_sign",
     "may_send_to",
     "retry_topic",
     "validate_group",
@@ -77,13 +79,42 @@ _NOT_FOR_SENDERS = frozenset(
 )
 
 
-_FOREIGN_SIGNS = re.compile(r"&&|[,;=<>()'\"]|\s\|\s|\s(?:and|or|not|in|is|between|like)\s", re.IGNORECASE)
+_QUOTED = r"""(?:'[^']*'|"[^"]*")"""
+_CONDITION = re.compile(
+    "|".join(
+        (
+            r"\S\s+(&&)\s+\S",
+            rf"\w\s*(<>|[<>=!]=|[<>=])\s*{_QUOTED}",
+            r"\w\s+(<>|[<>=!]=|[<>=])\s+[-+]?\d+(?:\.\d+)?(?!\w)",
+            r"[<>=]\s*\S+\s+(and|or)\s+[^<>=]+[<>=]",
+            r"\s(in)\s*\(\s*(?:['\"]|\d+\s*,)",
+            rf"\s(like)\s+{_QUOTED}",
+            rf"\s(between)\s+(?:{_QUOTED}|[-+]?\d\S*)\s+and\s",
+            r"\s(is)\s+(?:not\s+)?null\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""Conditions as SQL and Python write them, and nobody a tag."""
+_LIST = re.compile(r"[,;]|\s\|\s|\sor\s", re.IGNORECASE)
+_DOUBTFUL = re.compile(rf"{_LIST.pattern}|&&|[=<>]|\sand\s", re.IGNORECASE)
 
 
-def foreign_sign(tag: str) -> str | None:
-    """Return the part of an asked-for tag that belongs to a condition or a list in another syntax, or None."""
-    found = _FOREIGN_SIGNS.search(tag)
+def condition_sign(tag: str) -> str | None:
+    """Return the operator in an asked-for tag that is unmistakably a condition in another syntax, or None."""
+    found = _CONDITION.search(tag)
+    return None if found is None else found[found.lastindex or 0]
+
+
+def list_sign(tag: str) -> str | None:
+    """Return the sign in an asked-for tag that divides the elements of a list in another syntax, or None."""
+    found = _LIST.search(tag)
     return None if found is None else found[0].strip()
+
+
+def doubtful_sign(tag: str) -> bool:
+    """Whether an asked-for tag may be meant as a condition or a list; it may also be a tag."""
+    return _DOUBTFUL.search(tag) is not None
 
 
 def validate_topic(topic: str) -> str:

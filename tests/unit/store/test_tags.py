@@ -70,5 +70,22 @@ def test_an_empty_tag_is_none(store: Store) -> None:
     assert [message.tags for message in store.read("t")] == [None]
 
 
+@pytest.mark.parametrize("tag", ["order(v2)", "a=b", "Bob's", "made in china", "R&&D", "rock and roll", "a<b>", "is"])
+def test_a_tag_with_the_signs_of_a_condition_can_be_asked_for(store: Store, tag: str) -> None:
+    store.append("t", b"with", tags=tag)
+    assert [bytes(message) for message in store.read("t", tags=f"none || {tag}")] == [b"with"]
+
+
+COMPARISONS = ["a = 'x'", 'a="x"', "price > 10", "a <> -1.5", "a = b and c = d"]
+CONDITIONS = [*COMPARISONS, "a && b", "x in (1, 2)", "TAGS in ('a')", "x like 'a%'", "x between 1 and 2", "x IS NULL"]
+
+
+@pytest.mark.parametrize("expression", [*CONDITIONS, "a,b", "a;b", "a | b", "a or b"])
+def test_conditions_and_lists_in_another_syntax_are_refused(expression: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"has no meaning there, only \|\| divides tags"):
+        parse_tags(expression)
+    assert parse_tags([expression]) == (expression,)
+
+
 def test_blanks_are_java_s() -> None:
     assert parse_tags(" a ||\tb\n|| \u00a0c") == ("a", "b", "\u00a0c")

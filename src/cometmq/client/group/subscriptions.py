@@ -3,18 +3,24 @@
 Members agree on the owner of each queue only where they sort alike, so texts are ordered as Java orders them: by UTF-16
 code units, which differs from Python's order where a character lies beyond U+FFFF.
 
-Threads: any; nothing is kept. Source: consumption specification 0.3, 1.3.
+Threads: any. Doubtful tags that were logged are kept, so that each is logged once. Source: consumption
+specification 0.3, 1.3.
 """
 
 from __future__ import annotations
+
+import functools
+import logging
 
 from cometmq._engine import java_hash
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
-from cometmq.store_config.names import foreign_sign
+from cometmq.store_config.names import condition_sign, doubtful_sign
 
 __all__ = ["ALL", "SQL92", "TAG", "make_subscription", "next_version", "queue_order", "text_order"]
+
+_log = logging.getLogger(__name__)
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -37,7 +43,8 @@ def make_subscription(
         now_ms: wall clock, milliseconds since 1970; becomes the version, of which brokers take the newest.
 
     Raises:
-        InvalidArgument: tags of separators alone, an empty expression of type SQL92, another type, or not a text.
+        InvalidArgument: tags of separators alone, a condition, an empty expression of type SQL92, another type, or not
+            a text.
     """
     if expression_type not in (None, TAG, SQL92):
         raise InvalidArgument(f"expression_type is {expression_type!r}: write {TAG!r} or {SQL92!r}")
@@ -53,11 +60,13 @@ def make_subscription(
     trimmed = (part.strip(_JAVA_BLANKS) for part in expression.split(_SEPARATOR))
     tags = tuple(dict.fromkeys(tag for tag in trimmed if tag))
     for tag in tags:
-        if sign := foreign_sign(tag):
+        if sign := condition_sign(tag):
             raise InvalidArgument(
                 f"the expression {expression!r} for {topic!r} has {sign!r}, which has no meaning there and would match "
                 "nothing: write 'tagA || tagB', or a condition with expression_type=\"SQL92\""
             )
+        if doubtful_sign(tag):
+            _warn_of(topic, tag)
     if not tags:
         raise InvalidArgument(
             f"the expression {expression!r} for {topic!r} names no tag: write 'tagA || tagB', or '*' for everything"
@@ -69,6 +78,16 @@ def make_subscription(
         codes=tuple(dict.fromkeys(map(java_hash, tags))),
         sub_version=now_ms,
         expression_type=TAG,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_of(topic: str, tag: str) -> None:
+    _log.warning(
+        "%r in the expression for %r is subscribed to as one tag: only || divides tags, and conditions need "
+        'expression_type="SQL92"',
+        tag,
+        topic,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from cometmq.client.group.subscriptions import make_subscription, queue_order, text_order
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
+
+_NUMBERS = itertools.count()
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
@@ -57,6 +61,30 @@ def test_types_that_no_broker_knows(kind: Any) -> None:
 @pytest.mark.parametrize("expression", [["a", "b"], 5, b"a"])
 def test_invalid_expressions_are_rejected(expression: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"it is one text, as 'tagA \|\| tagB'"):
+        make_subscription("t", expression, now_ms=5)
+
+
+@pytest.mark.parametrize("expression", ["order(v2)", "Bob's", "made in china", "it is"])
+def test_legitimate_tags_are_subscribed_to_in_silence(expression: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert make_subscription("t", expression, now_ms=5).tags == (expression,)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("expression", ["a,b", "a;b", "a | b", "a or b", "a and b", "a=b", "R&&D"])
+def test_doubtful_tags_are_logged_once(expression: str, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"doubtful-{next(_NUMBERS)}"  # not logged by an earlier test
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert make_subscription(topic, f"x || {expression}", now_ms=5).tags == ("x", expression)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{expression!r} in the expression for {topic!r} is subscribed to as one tag: only || divides tags, and "
+        'conditions need expression_type="SQL92"'
+    ]
+
+
+@pytest.mark.parametrize("expression", ["a = 'x'", "price > 10", "a && b", "TAGS in ('a')", "a = b OR c = d"])
+def test_conditions_of_type_tag_are_refused(expression: str) -> None:
+    with pytest.raises(InvalidArgument, match="which has no meaning there and would match nothing"):
         make_subscription("t", expression, now_ms=5)
 
 
