@@ -79,6 +79,8 @@ class _Reader(Protocol):
 
     unfit: str
     """The reason for a body that is no row at all."""
+    has_numbers: bool
+    """A number and a text of digits differ."""
 
     def text(self, bodies: Any) -> Any:
         """Return a binary array with what is to be read for each body."""
@@ -277,10 +279,23 @@ def _whole(column: Any) -> Any:
 
 _EXACT_MAX = 1 << 53
 """Whole numbers below are exact as float64."""
+_WRITTEN_TIME_MIN = 10**8
+"""Least number that CSV may have for a timestamp: ``20240101`` is a day, epoch seconds are longer."""
+_DAY_MIN = -719_162
+"""0001-01-01 in days since 1970."""
+_DAY_MAX = 2_932_896
+"""9999-12-31."""
+_DAY_MS = 86_400_000
 
 
-def _ways_of(pa: Any, kind: Any) -> list[_Way]:
-    """Return the ways to read a type, the type itself first: other forms in which JSON and CSV have its values."""
+def _ways_of(pa: Any, kind: Any, *, has_numbers: bool) -> list[_Way]:
+    """Return the ways to read a type, the type itself first: other forms in which JSON and CSV have its values.
+
+    Args:
+        pa: ``pyarrow``.
+        kind: the type.
+        has_numbers: the format tells numbers from texts of digits.
+    """
     types = pa.types
 
     def as_is(column: Any) -> Any:
@@ -289,7 +304,25 @@ def _ways_of(pa: Any, kind: Any) -> list[_Way]:
     def cast(column: Any) -> Any:
         return column.cast(kind)
 
+    def day(column: Any) -> Any:
+        found = column.cast(kind)
+        days = found.drop_null().view(pa.int32() if kind.bit_width == 32 else pa.int64()).to_numpy()
+        unit = 1 if kind.bit_width == 32 else _DAY_MS
+        if ((days < _DAY_MIN * unit) | (days >= (_DAY_MAX + 1) * unit)).any():
+            raise pa.ArrowInvalid("not in the years 1 to 9999")
+        return found
+
+    def day_from_whole(column: Any) -> Any:
+        return day(from_whole(column))
+
+    def day_from_float(column: Any) -> Any:
+        return day(from_float(column))
+
     def from_whole(column: Any) -> Any:
+        if not has_numbers and types.is_timestamp(kind):
+            values = column.drop_null().to_numpy()
+            if ((values > -_WRITTEN_TIME_MIN) & (values < _WRITTEN_TIME_MIN)).any():
+                raise pa.ArrowInvalid("it may be a day")
         # A date or time of 32 bits is made from a number of 32 bits.
         return column.cast(pa.int32()).cast(kind) if kind.bit_width == 32 else column.cast(kind)
 
@@ -300,6 +333,9 @@ def _ways_of(pa: Any, kind: Any) -> list[_Way]:
         whole = column.cast(pa.int64())
         return whole.cast(kind) if types.is_integer(kind) else from_whole(whole)
 
+    if types.is_date(kind):
+        numbers = [_Way(pa.int64(), day_from_whole), _Way(pa.float64(), day_from_float)] if has_numbers else []
+        return [_Way(kind, day), *numbers, _Way(pa.string(), day)]
     ways = [_Way(kind, as_is)]
     if types.is_temporal(kind) and not types.is_interval(kind):
         ways += [_Way(pa.int64(), from_whole), _Way(pa.float64(), from_float)]
@@ -316,7 +352,8 @@ def _ways_of(pa: Any, kind: Any) -> list[_Way]:
 
 def _usable_ways(reader: _Reader, pa: Any, field: Any) -> list[_Way]:
     """Let the reader read nothing in each way: it refuses types that it never makes."""
-    tries = [(way, _refusal(reader, pa, {field.name: way.read_as})) for way in _ways_of(pa, field.type)]
+    ways = _ways_of(pa, field.type, has_numbers=reader.has_numbers)
+    tries = [(way, _refusal(reader, pa, {field.name: way.read_as})) for way in ways]
     found = [way for way, refusal in tries if refusal is None]
     if not found:
         raise InvalidArgument(
@@ -360,6 +397,7 @@ class _JsonReader:
     """A body is one JSON object. Fields that the schema lacks are passed over; those that are missing are null."""
 
     unfit = "not one JSON object"
+    has_numbers = True
 
     def __init__(self, names: list[str]) -> None:
         del names  # an object has its own
@@ -423,6 +461,7 @@ class _CsvReader:
     """A body is one line of CSV, its fields in the schema's order; a byte order mark before, a line end behind it."""
 
     unfit = "not one line of CSV with a value for each field"
+    has_numbers = False
 
     def __init__(self, names: list[str]) -> None:
         self._pa = library("pyarrow")

@@ -260,6 +260,40 @@ def test_a_number_becomes_each_type_that_it_can_mean(kind: str, value: str, expe
     assert reasons == ({} if expected is not None else dict.fromkeys(range(3), f"v: not {type_of(kind)}"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("date32", "20240101", None),
+        ("date64", "20240101", None),
+        ("date32", "19675", None),
+        ("date32", "20240101.0", None),
+        ("date32", "2024-01-01", dt.date(2024, 1, 1)),
+        ("date32", "0000-12-31", None),
+        ("date32", "0001-01-01", dt.date(1, 1, 1)),
+        ("date32", "9999-12-31", dt.date(9999, 12, 31)),
+        ("timestamp[s]", "20240101", None),
+        ("timestamp[s]", "20240101.0", None),
+        ("timestamp[ms]", "-20240101", None),
+        ("timestamp[s]", "100000000", dt.datetime(1973, 3, 3, 9, 46, 40)),
+        ("timestamp[ms]", "1700000000500", NOON),
+        ("timestamp[ms]", "1700000000500.0", NOON),
+        ("timestamp[ms]", "2023-11-14 22:13:20.500", NOON),
+    ],
+)
+def test_whole_numbers_in_csv_are_no_dates(kind: str, text: str, expected: object) -> None:
+    rows, reasons = fields([b"%s,1" % text.encode()] * 3 + [b",2"], {"v": kind, "n": "int8"}, "csv")
+    assert rows == [(expected, 1)] * 3 + [(None, 2)]
+    assert reasons == ({} if expected is not None else dict.fromkeys(range(3), f"v: not {type_of(kind)}"))
+
+
+@pytest.mark.parametrize("value", ["20240101", "-719163", "2932897", "20240101.0", '"0000-12-31"'])
+def test_dates_beyond_the_calendar_do_not_fit(value: str) -> None:
+    for kind in ("date32", "date64"):
+        days = value if kind == "date32" or value.startswith('"') else f"{float(value) * 86_400_000:.0f}"
+        rows, reasons = fields([b'{"v": %s}' % days.encode()], {"v": kind})
+        assert (rows, len(reasons)) == ([(None,)], 1)
+
+
 def test_every_form_of_a_value_in_one_batch() -> None:
     forms = [b"1700000000500", b'"2023-11-14T22:13:20.500"', b"1700000000500.0", b"null", b'"soon"']
     rows, reasons = fields([b'{"at": %s, "n": 1}' % form for form in forms * 10], {"at": "timestamp[ms]", "n": "int8"})
