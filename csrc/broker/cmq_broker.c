@@ -132,7 +132,9 @@ static void free_loop(cmq_broker_loop *l)
     free(l->changed);
     for (uint32_t i = 0; i < l->changing_count; i++) free(l->changing[i]);
     free(l->changing);
+    free(l->changing_holds);
     free(l->arrived);
+    free(l->arrived_of);
     cmq_send_batch_free(&l->batch);
     free(l);
 }

@@ -93,6 +93,7 @@ typedef struct cmq_pop_ack_run cmq_pop_ack_run;
 typedef struct cmq_pop_ack_lists {
     struct cmq_pop_ack_list *first, *last;
     uint32_t count;
+    size_t bytes;
 } cmq_pop_ack_lists;
 
 typedef struct cmq_broker_loop {
@@ -106,10 +107,15 @@ typedef struct cmq_broker_loop {
     cmq_pending_replies sent;
     cmq_queue **arrived;                  /* queues that got something, not all of whose holds were looked at yet */
     uint32_t arrived_count, arrived_slots;
+    uint8_t *arrived_of;                  /* by a queue's index: how often it is among them */
+    uint32_t arrived_of_slots;
     char **changed;                       /* groups whose holds must be answered; under the broker's changed_mutex */
     uint32_t changed_count, changed_slots;
     char **changing;                      /* taken from there … */
     uint32_t changing_count;              /* … and as many left: the last ones were served */
+    bool changing_begun;                  /* the next one's holds were listed, the oldest last … */
+    cmq_hold *changing_holds;
+    uint32_t changing_hold_count;         /* … and as many are left */
     cmq_pop_waits *pop_waits, *notices;   /* held pops; held notifications */
     cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
     uint32_t pop_note_count, pop_note_slots;

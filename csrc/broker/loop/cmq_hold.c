@@ -551,6 +551,26 @@ cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number)
     return at(holds, number)->links[BY_GROUP].next;
 }
 
+uint32_t cmq_holds_list_group(const cmq_holds *holds, cmq_slice group, cmq_hold **holds_out)
+{
+    uint32_t count = 0;
+    *holds_out = NULL;
+    const cmq_hold first = cmq_holds_of_group(holds, group);
+    for (cmq_hold number = first; number != NONE; number = cmq_holds_next_of_group(holds, number)) count++;
+    if (count > 0) *holds_out = malloc(count * sizeof **holds_out);
+    if (*holds_out == NULL) return 0;
+    uint32_t listed = 0;
+    for (cmq_hold number = first; number != NONE; number = cmq_holds_next_of_group(holds, number))
+        (*holds_out)[listed++] = number;
+    return count;
+}
+
+bool cmq_holds_is_of_group(const cmq_holds *holds, cmq_hold number, cmq_slice group)
+{
+    const hold *held = at(holds, number);
+    return held->heap_at != NONE && held->anchors[BY_GROUP] == find_anchor(holds, group, GROUP_ID);
+}
+
 cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
 {
     return conn_slot < holds->conn_slots ? holds->conns[conn_slot].first : NONE;

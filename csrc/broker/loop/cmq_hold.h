@@ -91,6 +91,11 @@ cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group);
 cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold hold);
 cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot);
 
+/* All holds of a group, the newest first: their number, and *holds_out owned (free); 0 and NULL without any, or without
+ * memory: those end at their deadlines. is_of_group: whether the number names a hold of the group, now. */
+uint32_t cmq_holds_list_group(const cmq_holds *holds, cmq_slice group, cmq_hold **holds_out);
+bool cmq_holds_is_of_group(const cmq_holds *holds, cmq_hold hold, cmq_slice group);
+
 /* The hold whose deadline is first, when that is at or before now_ns; else CMQ_HOLD_NONE. */
 cmq_hold cmq_holds_due(const cmq_holds *holds, int64_t now_ns);
 int64_t cmq_holds_due_ns(const cmq_holds *holds);   /* the first deadline; INT64_MAX: none */

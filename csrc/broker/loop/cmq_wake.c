@@ -11,6 +11,7 @@
 #include "broker/loop/cmq_broker_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/record/cmq_tags_code.h"
 
@@ -19,6 +20,7 @@
 #define QUEUE_READS_PER_TURN 128u   /* of a queue: 8,192 units, some 0.15 ms */
 #define READS_PER_TURN 512u
 #define QUEUES_PER_TURN 2048u
+#define ARRIVED_MAX 2u
 #define POP_LOOKS_PER_TURN 2048u    /* at queues, some 0.3 us each */
 
 /* The work of a turn that is left. */
@@ -26,8 +28,26 @@ typedef struct turn_work {
     uint32_t answers, reads, pop_looks;
 } turn_work;
 
+/* How often the queue is among those that arrived; NULL without memory. */
+static uint8_t *times_arrived(cmq_broker_loop *l, const cmq_queue *queue)
+{
+    const uint32_t index = cmq_queue_index(queue);
+    if (index >= l->arrived_of_slots) {
+        const uint32_t slots = index < 32 ? 64 : index * 2;
+        uint8_t *grown = realloc(l->arrived_of, slots);
+        if (grown == NULL) return NULL;
+        memset(grown + l->arrived_of_slots, 0, slots - l->arrived_of_slots);
+        l->arrived_of = grown;
+        l->arrived_of_slots = slots;
+    }
+    return &l->arrived_of[index];
+}
+
 void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
 {
+    /* Once for the round that is under way and once for the messages since it began: more of them would do no more. */
+    uint8_t *times = times_arrived(l, queue);
+    if (times != NULL && *times == ARRIVED_MAX) return;
     if (l->arrived_count == l->arrived_slots) {
         const uint32_t slots = l->arrived_slots == 0 ? 64 : l->arrived_slots * 2;
         cmq_queue **arrived = realloc(l->arrived, slots * sizeof(cmq_queue *));
@@ -37,6 +57,7 @@ void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
         l->arrived_slots = slots;
     }
     l->arrived[l->arrived_count++] = queue;
+    if (times != NULL) (*times)++;
 }
 
 /* End the holds of the queue that any message at `offset` ends, or one with this tag hash (NULL: any). False: more than
@@ -146,6 +167,8 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     uint32_t served = 0;
     while (served < listed && left.answers > 0 && left.reads > 0 && left.pop_looks > 0) {
         cmq_queue *queue = l->arrived[served++];
+        uint8_t *times = times_arrived(l, queue);
+        if (times != NULL && *times > 0) (*times)--;
         if (!serve_queue(l, queue, &left)) cmq_wake_remember(l, queue);
     }
     l->arrived_count -= served;
@@ -179,17 +202,36 @@ uint32_t cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
     return forgotten;
 }
 
-/* Answer the holds of the group; of the empty name: all. False: there are more than the turn answers. */
+/* Answer all holds. False: there are more than the turn answers. */
+static bool end_every_hold(cmq_broker_loop *l, uint32_t *answers)
+{
+    for (cmq_hold hold; (hold = cmq_holds_due(l->holds, INT64_MAX)) != CMQ_HOLD_NONE; (*answers)--) {
+        if (*answers == 0) return false;
+        cmq_pull_end_hold(l, hold);
+    }
+    cmq_pop_wake_all(l);
+    return true;
+}
+
+/* Answer the holds that the group has now, the oldest first: clients that are answered ask again, and those requests
+ * know of the change. A number that another hold of the group has got meanwhile is answered early, which harms nobody.
+ * False: there are more than the turn answers. */
 static bool end_group(cmq_broker_loop *l, cmq_slice group, uint32_t *answers)
 {
-    cmq_hold hold;
-    while ((hold = group.bytes > 0 ? cmq_holds_of_group(l->holds, group) : cmq_holds_due(l->holds, INT64_MAX)) !=
-           CMQ_HOLD_NONE) {
+    if (!l->changing_begun) {
+        l->changing_hold_count = cmq_holds_list_group(l->holds, group, &l->changing_holds);
+        l->changing_begun = true;
+    }
+    while (l->changing_hold_count > 0) {
         if (*answers == 0) return false;
+        const cmq_hold hold = l->changing_holds[--l->changing_hold_count];
+        if (!cmq_holds_is_of_group(l->holds, hold, group)) continue;
         (*answers)--;
         cmq_pull_end_hold(l, hold);
     }
-    if (group.bytes == 0) cmq_pop_wake_all(l);
+    free(l->changing_holds);
+    l->changing_holds = NULL;
+    l->changing_begun = false;
     return true;
 }
 
@@ -206,7 +248,9 @@ void cmq_wake_changed(cmq_broker_loop *l)
         pthread_mutex_unlock(&l->broker->changed_mutex);
     }
     const bool any = l->changing_count > 0;
-    for (; l->changing_count > 0; free(l->changing[--l->changing_count]))
-        if (!end_group(l, cmq_slice_of_text(l->changing[l->changing_count - 1]), &answers)) break;
+    for (; l->changing_count > 0; free(l->changing[--l->changing_count])) {
+        const cmq_slice group = cmq_slice_of_text(l->changing[l->changing_count - 1]);
+        if (!(group.bytes > 0 ? end_group(l, group, &answers) : end_every_hold(l, &answers))) break;
+    }
     if (any) cmq_loop_wake(l->loop);   /* more of them, or those that came meanwhile */
 }

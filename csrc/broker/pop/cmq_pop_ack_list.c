@@ -248,6 +248,7 @@ static void put_last(cmq_pop_ack_lists *lists, struct cmq_pop_ack_list *of)
     *(lists->last != NULL ? &lists->last->next : &lists->first) = of;
     lists->last = of;
     lists->count++;
+    lists->bytes += of->bytes;
 }
 
 static struct cmq_pop_ack_list *take_first(cmq_pop_ack_lists *lists)
@@ -257,6 +258,7 @@ static struct cmq_pop_ack_list *take_first(cmq_pop_ack_lists *lists)
     lists->first = of->next;
     if (lists->first == NULL) lists->last = NULL;
     lists->count--;
+    lists->bytes -= of->bytes;
     return of;
 }
 
@@ -332,7 +334,8 @@ void cmq_pop_ack_list_take(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
     }
     const bool at_once = entries <= CMQ_POP_LIST_AT_ONCE;
     const uint32_t own = at_once ? 0 : waiting_of(&l->ack_lists, cmq_conn_id_of(conn));
-    if (!at_once && (l->ack_lists.count >= CMQ_POP_LISTS_MAX || own >= CMQ_POP_LISTS_CONN_MAX)) {
+    if (!at_once && (l->ack_lists.count >= CMQ_POP_LISTS_MAX || own >= CMQ_POP_LISTS_CONN_MAX ||
+                     l->ack_lists.bytes + body.bytes > CMQ_POP_LISTS_BYTES_MAX)) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_BUSY, BUSY, l->ack_lists.count, own);
         return;
     }

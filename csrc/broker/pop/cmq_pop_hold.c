@@ -238,8 +238,9 @@ static bool wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *que
     if (round == CMQ_POP_ROUND_NOBODY) return true;
     if (round == CMQ_POP_ROUND_OTHER) return false;
     if (round == CMQ_POP_ROUND_NONE) {
-        /* Watched before they look: messages during their looks are the next arrival. */
-        if (cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
+        /* Watched before they look: messages during their looks are the next arrival. A deleted queue gets none, and
+         * the watcher would report it at once, again and again; its successor is reported without being asked for. */
+        if (!cmq_queue_deleted(queue) && cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
             cmq_wake_remember(l, queue);
             cmq_loop_wake(l->loop);
         }

@@ -138,7 +138,8 @@ void cmq_pop_ack_refuse(cmq_conn *conn, const cmq_command *command, cmq_status s
 #define CMQ_POP_LIST_AT_ONCE 32u      /* a list of so many entries is served as single acks are */
 #define CMQ_POP_LIST_STEP 128u        /* entries of longer ones in a turn: 0.8 ms */
 #define CMQ_POP_LISTS_MAX 64u         /* of those that wait … */
-#define CMQ_POP_LISTS_CONN_MAX 4u     /* … and of one connection */
+#define CMQ_POP_LISTS_CONN_MAX 4u     /* … and of one connection … */
+#define CMQ_POP_LISTS_BYTES_MAX (16u << 20)   /* … and their bytes */
 void cmq_pop_ack_list_take(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
 
 /* ---- cmq_pop_hold.c ---- */

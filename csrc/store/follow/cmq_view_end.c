@@ -51,7 +51,12 @@ static cmq_status judge_confirmed(cmq_store *store)
     cmq_follow_snapshot(store->follow, &page);
     const bool same = page.generation != 0 && page.generation == store->generation;
     const bool stopped = store->no_record_at == store->walked && store->walked < page.confirmed_end;
-    return same && stopped ? fail_unread(store->walked, page.confirmed_end) : CMQ_OK;
+    if (!same || !stopped) return CMQ_OK;
+    /* Mapped before a writer replaced the file (overlayfs copies it), the segment shows nothing of what came since. */
+    bool reopened;
+    const int64_t start = store->walked - store->walked % cmq_log_segment_bytes(store->log);
+    const cmq_status status = cmq_log_reopen_replaced(store->log, start, &reopened);
+    return status != CMQ_OK || reopened ? status : fail_unread(store->walked, page.confirmed_end);
 }
 
 /* ---- where nobody writes ---- */

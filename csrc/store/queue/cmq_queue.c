@@ -28,6 +28,7 @@ bool cmq_queue_deleted(const cmq_queue *queue)
     return (atomic_load_explicit(&queue->tail.marks, memory_order_acquire) & CMQ_MARK_DELETED) != 0;
 }
 uint32_t cmq_queue_index_seed(const cmq_queue *queue) { return queue->topic->index_seed; }
+uint32_t cmq_queue_index(const cmq_queue *queue) { return queue->index; }
 
 /* ---- writer ---- */
 

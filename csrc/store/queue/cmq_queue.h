@@ -115,6 +115,7 @@ bool cmq_queue_deleted(const cmq_queue *queue);
 bool cmq_queue_begun(const cmq_queue *queue);
 /* jhash of "topic#", to be extended by a key: the start of every index hash of this topic. */
 uint32_t cmq_queue_index_seed(const cmq_queue *queue);
+uint32_t cmq_queue_index(const cmq_queue *queue);   /* from 0 on; a deleted queue keeps its own */
 /* Had it messages, all of whose records end at or before min_phy? */
 bool cmq_queue_expired(const cmq_queue *queue, int64_t min_phy);
 

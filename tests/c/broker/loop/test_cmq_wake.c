@@ -86,6 +86,31 @@ static void long_looks_delay_no_other_queue(void)
     kit_broker_stop(&kit);
 }
 
+/* Clients that ask again while a change of their group is answered wait behind nobody: those that were held before it
+ * are answered once, the oldest first. */
+static void a_change_answers_the_holds_of_before_it(void)
+{
+    enum { HOLDS = 1200, A_TURN = 512 };
+    cmq_broker_counters counters;
+    start();
+    const int client = kit_client(&kit);
+    for (int32_t i = 0; i < HOLDS; i++) {
+        kit_pull(client, i, "T", 0, HELD_AND_FILTERED, WAIT_MS, "none");
+        if (i % 100 == 0) CHECK(kit_is_silent(&kit, client));
+    }
+    CHECK(kit_is_silent(&kit, client));
+    CHECK_OK(cmq_broker_group_changed(kit.broker, kit_slice("G")));
+    kit_broker_turn(&kit);
+    for (int32_t i = 0; i < A_TURN; i++) CHECK_INT(kit_answer_of(&kit, client)->command.opaque, i);
+    for (int32_t i = 0; i < A_TURN; i++) kit_pull(client, HOLDS + i, "T", 0, HELD_AND_FILTERED, WAIT_MS, "none");
+    for (int32_t i = A_TURN; i < HOLDS; i++) CHECK_INT(kit_answer_of(&kit, client)->command.opaque, i);
+    CHECK(kit_is_silent(&kit, client));
+    cmq_broker_count(kit.broker, &counters);
+    CHECK_INT(counters.holds_now, A_TURN);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* A changed subscription ends more holds than a turn answers. */
 static void changes_of_a_group_end_its_holds_over_turns(void)
 {
@@ -159,5 +184,6 @@ static void holds_of_a_queue_that_began_anew_end(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(long_looks_delay_no_other_queue),
-              CMQ_TEST(changes_of_a_group_end_its_holds_over_turns), CMQ_TEST(all_holds_of_a_tag_end_and_no_others),
+              CMQ_TEST(changes_of_a_group_end_its_holds_over_turns), CMQ_TEST(a_change_answers_the_holds_of_before_it),
+              CMQ_TEST(all_holds_of_a_tag_end_and_no_others),
               CMQ_TEST(holds_of_a_queue_that_began_anew_end))

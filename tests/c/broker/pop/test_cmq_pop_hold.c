@@ -311,6 +311,72 @@ static void arrivals_for_many_groups_take_many_turns(void)
     kit_broker_stop(&kit);
 }
 
+/* Wakes of a turn and of those behind it, until nobody is looked at any more. */
+static uint64_t wakes_until_quiet(uint64_t most)
+{
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    const uint64_t first = counters.pop_wakes;
+    for (uint64_t before = first - 1; before != counters.pop_wakes;) {
+        before = counters.pop_wakes;
+        kit_broker_turn(&kit);
+        cmq_broker_count(kit.broker, &counters);
+        CHECK(counters.pop_wakes - first <= most);
+    }
+    return counters.pop_wakes - first;
+}
+
+/* Arrivals that come quicker than all groups can be asked are asked for together: a queue waits twice at most, for the
+ * round that is under way and for the next. */
+static void arrivals_during_long_rounds_do_not_pile_up(void)
+{
+    enum { GROUPS = 700, QUEUES = 4, TURNS = 20, HELD_AND_FILTERED = 6 };
+    static char names[GROUPS][16];
+    start(NULL);
+    const int many = kit_client(&kit), puller = kit_client(&kit);
+    /* It has the queue watched again whenever the queue is served. */
+    kit_pull(puller, 1, "T", 0, HELD_AND_FILTERED, 15000, "never");
+    CHECK(kit_is_silent(&kit, puller));
+    for (int32_t i = 0; i < GROUPS; i++) {
+        snprintf(names[i], sizeof names[i], "G%d", i);
+        kit_broker_subscribe(&kit, names[i], "T", "never", 1);
+        asked never = of_group(waiting(15000), names[i]);
+        never.expression = "never";
+        pop(many, i, never);
+        if (i % 100 == 0) CHECK(kit_is_silent(&kit, many));
+    }
+    CHECK(kit_is_silent(&kit, many));
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int32_t queue = 0; queue < QUEUES; queue++) (void)put_to("T", queue);
+        kit_broker_turn(&kit);
+    }
+    CHECK(wakes_until_quiet((2 * QUEUES + 1) * GROUPS) > 0);
+    CHECK(kit_is_silent(&kit, many));
+    close(puller);
+    close(many);
+    kit_broker_stop(&kit);
+}
+
+/* The watcher reports a deleted queue whenever it is asked to watch it: nobody may ask it to at each report. */
+static void a_deleted_queue_wakes_its_waits_once(void)
+{
+    start(NULL);
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    kit_broker_subscribe(&kit, "H", "T", "*", 1);
+    (void)put_to("T", 0);
+    pop(first, 1, all);
+    expect(first, 1, OK);
+    hold(first, 2, waiting(15000));
+    pop(second, 1, of_group(all, "H"));
+    expect(second, 1, OK);
+    hold(second, 2, of_group(waiting(15000), "H"));
+    CHECK_OK(cmq_store_delete_topic(kit.store, cmq_slice_of_text("T")));
+    CHECK(wakes_until_quiet(16) > 0);
+    close(first);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
 static void a_wait_for_one_queue_and_one_for_all_are_both_asked(void)
 {
     start(NULL);
@@ -586,6 +652,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_l
               CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
               CMQ_TEST(a_deletion_during_the_wait_is_reported_at_the_end), CMQ_TEST(members_are_served_in_turn),
               CMQ_TEST(each_group_gets_new_messages), CMQ_TEST(arrivals_for_many_groups_take_many_turns),
+              CMQ_TEST(arrivals_during_long_rounds_do_not_pile_up), CMQ_TEST(a_deleted_queue_wakes_its_waits_once),
               CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked),
               CMQ_TEST(a_batch_is_shared_by_waiting_pops), CMQ_TEST(over_several_loops_each_message_goes_to_one),
               CMQ_TEST(a_rest_wakes_pops_of_other_loops), CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop),
