@@ -373,7 +373,7 @@ class AsyncStore:
     async def wait(self, seen_end: int, *, timeout_s: float | None = None) -> bool:
         """Wait until messages beyond ``seen_end`` can be read, as :meth:`Store.wait`; False when the time is over."""
         timeout_ms(timeout_s)  # that it is one
-        return await self._more.wait(in_range(seen_end, "seen_end", 0, INT64_MAX), timeout_s)
+        return await self._more.wait(max(in_range(seen_end, "seen_end", -INT64_MAX, INT64_MAX), 0), timeout_s)
 
     # --- Topics and queues
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+import numbers
 import operator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -108,7 +109,7 @@ class Retention:
             value = getattr(self, name)
             if value is None and name == "force_ratio":
                 continue
-            if not isinstance(value, (int, float)) or isinstance(value, bool):
+            if not _is_number(value):
                 raise WrongType(f"{name} must be a number, not {type(value).__name__} ({value!r:.60})")
         for hour in several(self.delete_hours, "delete_hours", "hours"):
             in_range(hour, "an element of delete_hours", 0, 23)
@@ -122,7 +123,7 @@ class Retention:
     @property
     def reserved_ms(self) -> int:
         """``reserved_hours`` in milliseconds."""
-        return round(self.reserved_hours * _HOUR_MS)
+        return round(float(self.reserved_hours) * _HOUR_MS)
 
     @classmethod
     def from_settings(cls, settings: StoreSettings) -> Retention:
@@ -309,6 +310,7 @@ _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
+_TIMEOUT_MS_MAX = 1 << 53
 
 
 def in_range(value: int, name: str, low: int, high: int) -> int:
@@ -325,6 +327,10 @@ def in_range(value: int, name: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise InvalidArgument(f"{name} is {value}; it must be {low} to {high}")
     return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def a_text(value: object, name: str, advice: str = "") -> str:
@@ -377,7 +383,7 @@ def time_ms(value: Time) -> int:
     """Return a time as milliseconds since 1970."""
     if isinstance(value, datetime):
         return (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND
-    if isinstance(value, int) and not isinstance(value, bool):
+    if hasattr(value, "__index__") and not isinstance(value, bool):
         return in_range(value, "a time in milliseconds", -INT64_MAX, INT64_MAX)
     raise WrongType(
         f"a time must be a datetime or milliseconds since 1970 as int, not {type(value).__name__} ({value!r:.60}); "
@@ -394,18 +400,18 @@ def timeout_ms(timeout_s: float | None) -> int:
     """Return a time-out in whole milliseconds, at least as long; None is for ever (-1)."""
     if timeout_s is None:
         return -1
-    if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
+    if not _is_number(timeout_s):
         raise WrongType(f"timeout_s must be a number of seconds or None, not {type(timeout_s).__name__}")
     if not timeout_s >= 0:
         raise InvalidArgument(f"timeout_s is {timeout_s}; it must be 0 or more, or None for no limit")
-    return min(math.ceil(timeout_s * 1000), 1 << 53)
+    return _TIMEOUT_MS_MAX if timeout_s >= _TIMEOUT_MS_MAX // 1000 else math.ceil(float(timeout_s) * 1000)
 
 
 def parse_tags(expression: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the tags of a subscription: ``"A || B"``; nothing (every tag) for None, an empty one or ``"*"``.
 
     Args:
-        expression: tags with ``||`` between them, or a list of tags, each taken as it is.
+        expression: tags with ``||`` between them, or a list of tags, each taken as it is, but ``"*"``.
 
     Raises:
         WrongType: it is neither.
@@ -417,10 +423,11 @@ def parse_tags(expression: str | Iterable[str] | None) -> tuple[str, ...]:
         return _listed_tags(expression)
     if not expression.strip(_JAVA_BLANKS):
         return ()
-    parts = [part.strip(_JAVA_BLANKS) for part in expression.split("||")]
+    trimmed = (part.strip(_JAVA_BLANKS) for part in expression.split("||"))
+    parts = [part for part in trimmed if part]
+    if not parts:
+        raise InvalidArgument(f'tags is {expression!r}: it names no tag; write tags="a || b"')
     for part in parts:
-        if not part:
-            raise InvalidArgument(f'tags is {expression!r}: a tag is missing beside ||; write tags="a || b"')
         if sign := condition_sign(part) or list_sign(part):
             raise InvalidArgument(
                 f"tags is {expression!r}: {sign!r} has no meaning there, only || divides tags "
@@ -441,4 +448,4 @@ def _listed_tags(tags: Any) -> tuple[str, ...]:
             raise InvalidArgument(f"tags[{at}] is {tag!r}: each element of a list is one tag")
     if not found:
         raise InvalidArgument("tags is an empty list: it would match nothing; None stands for all messages")
-    return found
+    return () if "*" in found else found

@@ -288,5 +288,9 @@ class Reading(StoreCore):
         return QueueInfo(topic, queue, 0, 0, config.attributes.get("queue.type") == "BatchCQ")
 
     def wait(self, seen_end: int, *, timeout_s: float | None = None) -> bool:
-        """Wait until messages beyond the physical offset ``seen_end`` can be read; False when the time is over."""
-        return self._handle.wait_more(in_range(seen_end, "seen_end", 0, INT64_MAX), timeout_ms(timeout_s))
+        """Wait until messages beyond the physical offset ``seen_end`` can be read; False when the time is over.
+
+        With -1 any message will do.
+        """
+        seen_end = max(in_range(seen_end, "seen_end", -INT64_MAX, INT64_MAX), 0)
+        return self._handle.wait_more(seen_end, timeout_ms(timeout_s))
