@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from collections.abc import Collection, Iterable, Mapping
@@ -28,6 +29,8 @@ __all__ = [
     "selected_queues",
     "selected_topics",
 ]
+
+_log = logging.getLogger("cometmq.spark")
 
 _SAMPLES = 8
 _UNITS_PER_SAMPLE = 16
@@ -186,8 +189,25 @@ class StoreCatalog:
             return None  # a gap, damage, or it expired just now
 
     def commit_progress(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
-        """See :class:`OpenCatalog`: the store's writer takes them from the hand-off folder."""
-        self._store.commit_progress(group, {(key.topic, key.queue_id): offset for key, offset in offsets.items()})
+        """See :class:`OpenCatalog`: the store's writer takes them from the hand-off folder.
+
+        Offsets in queues that are gone, or were made again, are left out and logged.
+        """
+        self.refresh()
+        there = {(key.topic, key.queue_id): offset for key, offset in offsets.items() if self._has(key, offset)}
+        gone = sorted(f"{key.topic}/{key.queue_id}" for key in offsets if (key.topic, key.queue_id) not in there)
+        if gone:
+            _log.warning(
+                "the offsets of group %s were not committed in queues that are gone: %s", group, ", ".join(gone)
+            )
+        if there:
+            self._store._commit_progress(group, there)
+
+    def _has(self, key: QueueKey, offset: int) -> bool:
+        try:
+            return offset <= self._store.max_offset(key.topic, key.queue_id)
+        except NotFound:
+            return False
 
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         """See :class:`Catalog`: the mean of some units spread over the range, which a queue keeps beside the log.

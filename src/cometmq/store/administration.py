@@ -8,6 +8,7 @@ from cometmq._engine import StoreHandle, restore_removed
 from cometmq.errors import InvalidArgument, NotFound, OffsetOutOfRange, WrongType
 from cometmq.store.handoff_files import CommitWork, new_work_id
 from cometmq.store.options import (
+    INT32_MAX,
     INT64_MAX,
     GroupProgress,
     QueueInfo,
@@ -20,7 +21,7 @@ from cometmq.store.options import (
 from cometmq.store.reading import Reading
 from cometmq.store.removed import RestoreReport
 from cometmq.store.topic_book import READ_WRITE, check_perm
-from cometmq.store_config.names import is_light_queue, is_system_topic, validate_group
+from cometmq.store_config.names import is_light_queue, is_system_topic, retry_topic, validate_group
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["Administration", "topic_info"]
@@ -73,7 +74,11 @@ class Administration(Reading):
         for place, offset in offsets.items():
             if not isinstance(place, tuple) or len(place) != 2:
                 raise WrongType(f"offsets has the key {place!r:.60}: it must be a pair (topic, queue)")
-            self._check_offset(*place, offset)
+            topic, queue = place
+            if topic == retry_topic(group) and offset == 0:
+                in_range(queue, "queue", 0, INT32_MAX)  # its first message makes the topic
+            else:
+                self._check_offset(topic, queue, offset)
         self._commit_progress(group, offsets)
 
     def _check_offset(self, topic: str, queue: int, offset: int) -> None:

@@ -369,10 +369,30 @@ def test_group_offsets_never_end_a_stream(
     def fail(*_: object) -> None:
         raise cometmq.StoreLocked("a broker holds it")
 
-    monkeypatch.setattr(cometmq.Store, "commit_progress", fail)
+    monkeypatch.setattr(cometmq.Store, "_commit_progress", fail)
     with caplog.at_level(logging.WARNING, "cometmq.spark"):
         reader.commit({"t/0": 3})
     assert "a broker holds it" in caplog.text
+
+
+def test_group_offsets_of_queues_that_are_gone_are_left_out(
+    path: Path, store: cometmq.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, 3, "again")
+    append(store, 3, "gone")
+    reader = stream(path, topic="t,again,gone", groupId="spark", commitOffsets="true")
+    latest(reader, reader.initialOffset())
+    store.delete_topic("gone")
+    store.delete_topic("again")
+    append(store, 1, "again")
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        for offset in (3, 4):
+            reader.commit({"t/0": offset, "gone/0": 3, "again/0": 3})
+    store.maintain()
+    assert [(one.topic, one.offset) for one in store.progress("spark")] == [("t", 4)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the offsets of group spark were not committed in queues that are gone: again/0, gone/0"
+    ]
 
 
 def test_pickled_partitions_are_small(path: Path, store: cometmq.Store) -> None:

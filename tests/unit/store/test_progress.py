@@ -282,6 +282,17 @@ def test_other_processes_see_commits_at_once(tmp_path: Path, flush: str) -> None
             assert offsets(reader) == {0: 30}
 
 
+def test_progress_in_a_retry_topic_before_its_first_message(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append("t", b"x")
+        store.set_progress("g", "%RETRY%g", 0, 0)
+        store.commit_progress("g", {("t", 0): 1, ("%RETRY%g", 0): 0})
+        assert offsets(store, topic="%RETRY%g") == {0: 0}
+        for topic, offset in (("%RETRY%g", 1), ("%RETRY%h", 0), ("nope", 0)):
+            with pytest.raises(errors.TopicNotFound, match="there is no topic"):
+                store.set_progress("g", topic, 0, offset)
+
+
 def test_a_reader_beside_a_busy_writer_never_sees_progress_go_back(tmp_path: Path) -> None:
     with open_small(tmp_path / "store", background=False) as store:
         store.append_many("t", bodies("m", 2_000))
