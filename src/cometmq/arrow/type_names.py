@@ -10,6 +10,7 @@ written                                     type
 ``list<int64>``, ``int64[]``, ``["int64"]``  a list
 ``struct<city: string>``, ``{"city": …}``   an object
 ``BIGINT``, ``VARCHAR``, ``DOUBLE``, …       SQL's names, in any case
+``float``, ``FLOAT``                        Arrow's, of 32 bits; Python's class ``float`` is 64 bits wide, as ``double``
 ``int``, ``str``                            Python's names and classes; ``int`` is 64 bits wide
 ==========================================  =========================================================================
 """
@@ -132,7 +133,8 @@ def field_of(name: Any, kind: Any) -> Any:
 
 
 def fields_of(text: str) -> list[Any]:
-    """Return the fields of a text: ``id int64, to struct<city: string>``, names with blanks in double quotes.
+    """Return the fields of a text: ``id int64, to struct<city: string>``, other names than words in double quotes or
+    backquotes.
 
     Raises:
         InvalidArgument: it is not a list of names with types.
@@ -151,11 +153,15 @@ def _pieces(text: str) -> list[str]:
     """Divide a text by commas outside of brackets and quotes."""
     pieces = [""]
     depth = 0
-    quoted = False
+    quote = ""
     for sign in text:
-        quoted ^= sign == '"'
-        depth += 0 if quoted else (sign in "<([") - (sign in ">)]")
-        if sign == "," and depth == 0 and not quoted:
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in '"`':
+            quote = sign
+        else:
+            depth += (sign in "<([") - (sign in ">)]")
+        if sign == "," and depth == 0 and not quote:
             pieces.append("")
         else:
             pieces[-1] += sign

@@ -369,7 +369,14 @@ def test_a_schema_as_text() -> None:
     assert made == pa.schema([("id", pa.int64()), ("a b", pa.string()), ("to", PLACE), ("n", pa.list_(pa.int64()))])
 
 
-@pytest.mark.parametrize("text", ["", "id", "id nope", "id int,", "id timestamp[hours]", 'id int, "a'])
+def test_quoted_names_may_hold_any_sign() -> None:
+    made = body_schema('`a, b` int, "c`d, e" text, `f"g` bool, `h<` struct<`i, j`: int, "k>": int>, "l""m, n" float')
+    nested = pa.struct([("i, j", pa.int64()), ("k>", pa.int64())])
+    kinds = [pa.int64(), pa.string(), pa.bool_(), nested, pa.float32()]
+    assert made == pa.schema(list(zip(["a, b", "c`d, e", 'f"g', "h<", 'l"m, n'], kinds, strict=True)))
+
+
+@pytest.mark.parametrize("text", ["", "id", "id nope", "id int,", "id timestamp[hours]", 'id int, "a', "id int, `a"])
 def test_texts_that_are_no_schema(text: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"schema is a pyarrow\.Schema"):
         body_schema(text)
