@@ -112,14 +112,14 @@ def with_body(
 ) -> Handler:
     """Return a handler of requests whose body is read as :func:`read_apart` does."""
 
-    async def later(request: Command, caller: Caller) -> Outcome:
-        outcome = serve(request, caller, await read_apart(request, caller, read))
+    async def later(request: Command, caller: Caller, body: Awaitable[T]) -> Outcome:
+        outcome = serve(request, caller, await body)
         return await cast("Awaitable[Outcome]", outcome) if isawaitable(outcome) else outcome
 
     def handle(request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         if len(request.body) <= INLINE_BODY_BYTES and not caller.is_busy:
             return serve(request, caller, read(request.body))
-        return later(request, caller)
+        return later(request, caller, caller.apart(lambda: read(request.body)))
 
     return handle
 

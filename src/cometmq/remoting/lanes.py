@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar, final
@@ -115,8 +115,10 @@ class Lanes:
         """Return whether a connection has work that its handlers do not know to have ended."""
         return conn in self._counts
 
-    async def run(self, conn: int, call: Callable[[], T]) -> T:
+    def run(self, conn: int, call: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """Call a function in a thread when it is the connection's turn; return what it returns.
+
+        It has its place in the lane at once, not when it is awaited first: requests that come meanwhile are behind it.
 
         Raises:
             Refusal: too much work of the connection waits.
@@ -130,11 +132,13 @@ class Lanes:
             )
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._counts[conn] = count + 1
+        self._lanes.setdefault(conn, deque()).append(_Work(call, done))
+        self._take_turn(conn)
+        self._begin()
+        return self._result(conn, done)
+
+    async def _result(self, conn: int, done: asyncio.Future[T]) -> T:
         try:
-            lane = self._lanes.setdefault(conn, deque())
-            lane.append(_Work(call, done))
-            self._take_turn(conn)
-            self._begin()
             return await done
         finally:
             self._counts[conn] -= 1

@@ -67,6 +67,18 @@ def test_connections_take_turns() -> None:
     on_loop(check)
 
 
+def test_work_has_its_place_before_anybody_waits_for_it() -> None:
+    async def check() -> None:
+        lanes = Lanes(threads=1)
+        first = lanes.run(1, lambda: "first")
+        assert lanes.is_busy(1), "a request of the same batch comes behind it"
+        assert await first == "first"
+        assert not lanes.is_busy(1)
+        lanes.close()
+
+    on_loop(check)
+
+
 def test_one_connection_has_one_thread_and_keeps_its_order() -> None:
     async def check() -> None:
         lanes, gates = Lanes(threads=2), Gates()
