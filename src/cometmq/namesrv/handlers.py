@@ -12,13 +12,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable
+from typing import TypeVar, cast
 
 from cometmq.errors import LimitReached
 from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from cometmq.namesrv.routes import Registered, Registration, RouteTable
 from cometmq.namesrv.settings import NamesrvSettings, properties_text, with_updates
 from cometmq.namesrv.turns import Steps, Turns
-from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok, table_of, with_body
+from cometmq.remoting.answers import Caller, Handler, Outcome, Refusal, Table, ok, table_of, with_body
 from cometmq.remoting.bodies.body import REQUEST_LIMITS, Body, decode_body
 from cometmq.remoting.bodies.config_tables import KVTable, TopicList, decode_data_version
 from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum
@@ -40,6 +44,8 @@ __all__ = ["NameServer"]
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_FIELD = "__ZONE_NAME"
 _LISTED_INLINE = 1_000
@@ -56,6 +62,24 @@ def _limited() -> Iterator[None]:
 
 def _version_of(body: bytes) -> DataVersion:
     return decode_body("DataVersion", body, decode_data_version, limits=REQUEST_LIMITS)
+
+
+def _in_one_step(change: Callable[[], T]) -> Steps[T]:
+    """Return a change without pauses as steps, for its turn behind the changes that came before it."""
+    yield from ()
+    return change()
+
+
+def _in_order(serve: Callable[[Command, Caller], Outcome | Awaitable[Outcome]]) -> Handler:
+    """Return a handler whose requests wait for a registration of their connection that is still being read."""
+    return with_body(len, lambda request, caller, _: serve(request, caller))
+
+
+@dataclass(slots=True, eq=False)
+class _Arrival:
+    """A registration that is being read; ``closed``: its connection is gone."""
+
+    closed: bool = False
 
 
 class NameServer:
@@ -75,6 +99,7 @@ class NameServer:
         self._now_ms = now_ms
         self._started_ms = now_ms()
         self._turns = Turns()
+        self._arrivals: dict[int, list[_Arrival]] = {}  # by connection
         self.routes = RouteTable(
             delete_missing_topics=settings.delete_topic_with_broker_registration,
             support_acting_master=settings.support_acting_master,
@@ -86,13 +111,13 @@ class NameServer:
             [
                 {
                     RequestCode.REGISTER_BROKER: self._register,
-                    RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+                    RequestCode.UNREGISTER_BROKER: _in_order(self._unregister_broker),
                     RequestCode.QUERY_DATA_VERSION: with_body(_version_of, self._query_data_version),
                     RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
                     RequestCode.GET_BROKER_MEMBER_GROUP: self._get_broker_member_group,
                     RequestCode.GET_BROKER_CLUSTER_INFO: self._get_broker_cluster_info,
-                    RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
-                    RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+                    RequestCode.WIPE_WRITE_PERM_OF_BROKER: _in_order(self._wipe_write_perm),
+                    RequestCode.ADD_WRITE_PERM_OF_BROKER: _in_order(self._add_write_perm),
                 },
                 {
                     RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
@@ -103,7 +128,7 @@ class NameServer:
                     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_subscribed_topics,
                     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_subscribed_plain_topics,
                     RequestCode.REGISTER_TOPIC_IN_NAMESRV: with_body(TopicRouteData.from_request, self._register_topic),
-                    RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+                    RequestCode.DELETE_TOPIC_IN_NAMESRV: _in_order(self._delete_topic),
                 },
                 {
                     RequestCode.PUT_KV_CONFIG: self._put_kv_config,
@@ -129,7 +154,9 @@ class NameServer:
     # --- Without a request --------------------------------------------------------------------------------------------
 
     def connection_closed(self, connection: int) -> None:
-        """Forget the brokers that lived by this connection."""
+        """Forget the brokers that lived by this connection, and let its registrations that are being read end there."""
+        for arrival in self._arrivals.get(connection, ()):
+            arrival.closed = True
 
         def forget() -> Steps[None]:
             for cluster, address in (yield from self.routes.connection_closed(connection)):
@@ -137,14 +164,16 @@ class NameServer:
 
         self._turns.run_apart(forget())
 
-    def expire(self) -> list[int]:
-        """Forget the brokers that were silent too long; return their connections, which are to be closed."""
-        now_ms = self._now_ms()
-        late = self.routes.late(now_ms)
-        for (cluster, address), _ in late:
-            _log.warning("broker gone: it was silent too long", extra={"cluster": cluster, "address": address})
-        self._turns.run_apart(self.routes.expire(now_ms))
-        return [connection for _, connection in late if isinstance(connection, int)]
+    def expire(self, close: Callable[[int], None]) -> None:
+        """Forget the brokers that were silent too long, and close their connections with ``close``."""
+
+        def forget() -> Steps[None]:
+            for (cluster, address), connection in (yield from self.routes.expire(self._now_ms())):
+                _log.warning("broker gone: it was silent too long", extra={"cluster": cluster, "address": address})
+                if isinstance(connection, int):
+                    close(connection)
+
+        self._turns.run_apart(forget())
 
     # --- Brokers ------------------------------------------------------------------------------------------------------
 
@@ -157,11 +186,28 @@ class NameServer:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
             return RegisterBrokerBody.from_wire(body, version=request.version) if body else RegisterBrokerBody()
 
-        return with_body(read, self._register_broker)(request, caller)
+        arrival = _Arrival()
+        register = partial(self._register_broker, arrival=arrival)
+        outcome = with_body(read, register)(request, caller)
+        if not isawaitable(outcome):
+            return outcome
+        self._arrivals.setdefault(caller.conn, []).append(arrival)
+        return self._until_registered(arrival, caller.conn, cast("Awaitable[Outcome]", outcome))
+
+    async def _until_registered(self, arrival: _Arrival, connection: int, outcome: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await outcome
+        finally:
+            under_way = self._arrivals[connection]
+            under_way.remove(arrival)
+            if not under_way:
+                del self._arrivals[connection]
 
     def _register_broker(
-        self, request: Command, caller: Caller, body: RegisterBrokerBody
+        self, request: Command, caller: Caller, body: RegisterBrokerBody, *, arrival: _Arrival
     ) -> Outcome | Awaitable[Outcome]:
+        if arrival.closed:
+            return ok(request)
         members = Members(request.fields)
         registration = Registration(
             cluster=members.required("clusterName"),
@@ -316,16 +362,20 @@ class NameServer:
         if not self.settings.enable_topic_list:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
 
-    def _register_topic(self, request: Command, caller: Caller, route: TopicRouteData) -> Command:
+    def _register_topic(self, request: Command, caller: Caller, route: TopicRouteData) -> Outcome | Awaitable[Outcome]:
         topic = Members(request.fields).required("topic")
-        with _limited():
-            self.routes.register_topic(topic, route.queue_datas)
-        return ok(request)
 
-    def _delete_topic(self, request: Command, caller: Caller) -> Command:
+        def register() -> None:
+            with _limited():
+                self.routes.register_topic(topic, route.queue_datas)
+
+        return self._turns.run(_in_one_step(register), lambda _: ok(request))
+
+    def _delete_topic(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
-        self.routes.delete_topic(members.required("topic"), cluster=members.text("clusterName") or None)
-        return ok(request)
+        topic, cluster = members.required("topic"), members.text("clusterName") or None
+        steps = _in_one_step(lambda: self.routes.delete_topic(topic, cluster=cluster))
+        return self._turns.run(steps, lambda _: ok(request))
 
     # --- Keys and settings --------------------------------------------------------------------------------------------
 

@@ -128,6 +128,9 @@ class _Live:
     ha_address: str
     filter_servers: tuple[str, ...]
 
+    def is_late(self, now_ms: int) -> bool:
+        return self.last_ms + self.expiry_ms < now_ms
+
 
 @dataclass(slots=True)
 class _Lost:
@@ -389,20 +392,19 @@ class RouteTable:
             yield from self._drop(key)
         return keys
 
-    def late(self, now_ms: int) -> list[tuple[_Key, Hashable]]:
-        """Return cluster, address and connection of the brokers that were silent too long."""
-        return [(key, live.connection) for key, live in self._live.items() if live.last_ms + live.expiry_ms < now_ms]
-
     def expire(self, now_ms: int) -> Steps[list[tuple[_Key, Hashable]]]:
         """Forget the brokers that were silent too long, in steps; return cluster, address and connection of each."""
         for name, lost in list(self._lost.items()):
             lost.since_ms = now_ms if lost.since_ms is None else lost.since_ms
             if lost.since_ms + LOST_BROKER_MS < now_ms:
                 del self._lost[name]
-        late = self.late(now_ms)
-        for key, _ in late:
-            yield from self._drop(key)
-        return late
+        gone: list[tuple[_Key, Hashable]] = []
+        for key, live in list(self._live.items()):
+            # One that was heard of during a pause stays.
+            if live.is_late(now_ms):
+                gone.append((key, live.connection))
+                yield from self._drop(key)
+        return gone
 
     def _drop(self, key: _Key) -> Steps[None]:
         cluster, address = key

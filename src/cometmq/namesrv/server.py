@@ -101,8 +101,7 @@ class NamesrvServer:
 
     def _look(self) -> None:
         try:
-            for connection in self._name_server.expire():
-                self._remoting.close_connection(connection)
+            self._name_server.expire(self._remoting.close_connection)
         except Exception:  # noqa: BLE001 - the next look comes all the same
             _log.exception("the look for silent brokers failed")
         finally:

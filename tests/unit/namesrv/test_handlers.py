@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar, cast
 
 import pytest
 
@@ -19,6 +22,7 @@ from cometmq.remoting.bodies.routes import (
 )
 from cometmq.remoting.codes import NAMESRV_REQUESTS, RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
+from cometmq.remoting.lanes import Lanes
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.topic_config import TopicConfig
 from support.callers import DirectCaller, answer_of
@@ -30,6 +34,7 @@ BROKER = {
     "haServerAddr": "10.0.0.1:10912",
     "brokerId": "0",
 }
+T = TypeVar("T")
 VERSION = DataVersion(counter=3, timestamp_ms=7)
 
 
@@ -58,6 +63,11 @@ class Asked:
         assert (answer.opaque, answer.format, answer.is_response) == (5, HeaderFormat.ROCKETMQ, True)
         return answer
 
+    def expired(self) -> list[int]:
+        closed: list[int] = []
+        self.server.expire(closed.append)
+        return closed
+
     def register(self, fields: Mapping[str, str] | None = None, body: bytes | None = None) -> Command:
         return self.ask(
             RequestCode.REGISTER_BROKER, {**BROKER, **(fields or {})}, registration() if body is None else body
@@ -68,6 +78,41 @@ def registration(*topics: str) -> bytes:
     configs = {name: TopicConfig(topic_name=name) for name in topics or ("orders", "bills")}
     wrapper = TopicConfigAndMappingSerializeWrapper(topics=configs, data_version=VERSION)
     return RegisterBrokerBody(wrapper=wrapper).to_json()
+
+
+LONG = registration(*(f"topic-{number:03}" for number in range(700)))
+"""Read apart from the event loop, and taken with a pause."""
+
+
+async def paused_registration(asked: Asked, connection: int = 1, **fields: str) -> Awaitable[object]:
+    """Return a registration whose last topics are not entered yet."""
+    request = Command(code=RequestCode.REGISTER_BROKER, fields={**BROKER, **fields}, body=LONG)
+    registering = asyncio.ensure_future(
+        cast("Awaitable[object]", asked.table[request.code](request, DirectCaller(connection)))
+    )
+    await asyncio.sleep(0)
+    assert asked.server.routes.route("topic-000") is not None
+    assert asked.server.routes.route("topic-699") is None
+    return registering
+
+
+class LaneCaller:
+    """A connection whose long work is done in threads."""
+
+    conn = 1
+    peer = "10.0.0.9:1"
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    @property
+    def is_busy(self) -> bool:
+        return self._lanes.is_busy(self.conn)
+
+    def apart(self, work: Callable[[], T]) -> Awaitable[T]:
+        return self._lanes.run(self.conn, work)
+
+    store_apart = apart
 
 
 def test_every_code_of_the_table_is_served() -> None:
@@ -138,10 +183,10 @@ def test_data_versions() -> None:
     older = asked.ask(RequestCode.QUERY_DATA_VERSION, fields, b'{"counter":2,"stateVersion":0,"timestamp":7}')
     assert older.fields == {"changed": "true"}
     asked.now_ms += 119_000
-    assert asked.server.expire() == [], "the question was a sign of life"
+    assert asked.expired() == [], "the question was a sign of life"
     asked.ask(RequestCode.BROKER_HEARTBEAT, {"clusterName": "c", "brokerAddr": "10.0.0.1:10911", "brokerName": "b"})
     asked.now_ms += 120_001
-    assert asked.server.expire() == [1], "its connection is to be closed"
+    assert asked.expired() == [1], "its connection is to be closed"
     assert asked.server.routes.broker_count == 0
 
 
@@ -203,6 +248,78 @@ def test_topics_made_and_deleted_by_request() -> None:
     asked.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "made"})
     asked.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "c"})
     assert asked.server.routes.topics() == ("bills",)
+
+
+def test_a_topic_deleted_during_an_older_registration_stays_deleted() -> None:
+    async def check() -> None:
+        asked = Asked()
+        registering = await paused_registration(asked)
+        request = Command(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, fields={"topic": "topic-699"})
+        deleted = cast("Awaitable[object]", asked.table[request.code](request, DirectCaller(2)))
+        await asyncio.gather(registering, deleted)
+        assert asked.server.routes.route("topic-699") is None
+        assert asked.server.routes.route("topic-698") is not None
+
+    asyncio.run(check())
+
+
+def test_a_topic_registered_during_an_older_registration_keeps_its_queues() -> None:
+    async def check() -> None:
+        asked = Asked()
+        registering = await paused_registration(asked)
+        queues = QueueData(broker_name="broker-ü", read_queue_nums=9, write_queue_nums=9, perm=6)
+        body = TopicRouteData(queue_datas=(queues,)).to_json()
+        request = Command(code=RequestCode.REGISTER_TOPIC_IN_NAMESRV, fields={"topic": "topic-699"}, body=body)
+        registered = cast("Awaitable[object]", asked.table[request.code](request, DirectCaller(2)))
+        await asyncio.gather(registering, registered)
+        route = asked.server.routes.route("topic-699")
+        assert route is not None
+        assert route.queue_datas == (queues,)
+
+    asyncio.run(check())
+
+
+def test_a_silent_broker_that_is_heard_of_before_its_turn_stays() -> None:
+    async def check() -> None:
+        asked = Asked()
+        asked.register({"brokerName": "b", "brokerAddr": "10.0.0.2:10911"})
+        asked.now_ms += 130_000
+        registering = await paused_registration(asked)
+        closed: list[int] = []
+        asked.server.expire(closed.append)
+        asked.ask(RequestCode.BROKER_HEARTBEAT, {"clusterName": "c", "brokerAddr": "10.0.0.2:10911"})
+        await registering
+        assert (closed, asked.server.routes.broker_count) == ([], 2)
+        asked.now_ms += 130_000
+        for _ in range(10):  # a pause for each 500 topics
+            asked.server.expire(closed.append)
+            await asyncio.sleep(0)
+        assert (closed, asked.server.routes.broker_count) == ([1, 1], 0)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("ending", ["unregistering", "closing"])
+def test_a_registration_that_is_still_being_read_does_not_outlive_its_end(ending: str) -> None:
+    async def check() -> None:
+        asked, lanes, is_free = Asked(), Lanes(threads=1), threading.Event()
+        caller = LaneCaller(lanes)
+        occupied = lanes.run(9, is_free.wait)
+        request = Command(code=RequestCode.REGISTER_BROKER, fields=BROKER, body=LONG)
+        waiting = [occupied, asked.table[request.code](request, caller)]
+        if ending == "unregistering":
+            request = Command(code=RequestCode.UNREGISTER_BROKER, fields=BROKER)
+            waiting.append(asked.table[request.code](request, caller))
+        else:
+            asked.server.connection_closed(caller.conn)
+        is_free.set()
+        await asyncio.gather(*cast("list[Awaitable[object]]", waiting))
+        info = ClusterInfo.from_json(asked.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+        assert (asked.server.routes.broker_count, info.lost) == (0, None)
+        lanes.close()
+        lanes.join()
+
+    asyncio.run(check())
 
 
 def test_keys_and_the_order_configuration() -> None:
