@@ -45,10 +45,10 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.built_in_topics import system_topics
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.request_modes import RequestMode
 from cometmq.store_config.subscription_groups import SYSTEM_GROUPS
-from cometmq.store_config.system_topics import system_topics
 from cometmq.store_config.topic_config import Perm, TopicConfig
 
 __all__ = ["ControlPlane", "Job", "NameServers"]

@@ -35,8 +35,8 @@ from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.server import RemotingServer, ServerLimits
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
+from cometmq.store_config.built_in_topics import revive_topic
 from cometmq.store_config.data_version import DataVersion, wall_clock_ms
-from cometmq.store_config.system_topics import revive_topic
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["Broker"]

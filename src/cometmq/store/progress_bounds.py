@@ -22,13 +22,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from cometmq.store_config.built_in_topics import SCHEDULE_TOPIC
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.consumer_offsets import ConsumerOffsets
 from cometmq.store_config.delay_offsets import DelayOffsets
 from cometmq.store_config.errors import ConfigError
 from cometmq.store_config.managed import ManagedFile
 from cometmq.store_config.order_info import OrderedQueue, OrderInfo
-from cometmq.store_config.system_topics import SCHEDULE_TOPIC
 
 __all__ = ["QueueEnd", "bound_broker_files", "bound_progress", "bounded_offset"]
 

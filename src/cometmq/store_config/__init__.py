@@ -6,7 +6,7 @@ module                   holds
 ``fastjson``             reader and writer of upstream's dialect of JSON
 ``config_file``          one file and its ``.bak``: loading with fall-back, crash-safe writing
 ``managed``              what the typed files have in common: load, change under a lock, persist
-``topics``               ``topics.json`` (records in ``topic_config``, built-in ones in ``system_topics``)
+``topics``               ``topics.json`` (records in ``topic_config``, built-in ones in ``built_in_topics``)
 ``consumer_offsets``     ``consumerOffset.json`` and ``lmqConsumerOffset.json``
 ``subscription_groups``  ``subscriptionGroup.json`` (records in ``subscription_group_config``)
 ``delay_offsets``        ``delayOffset.json``
@@ -26,6 +26,7 @@ from cometmq._lazy import lazy_names
 if TYPE_CHECKING:
     from cometmq.store_config.broker_properties import BrokerProperties, read_broker_properties
     from cometmq.store_config.broker_settings import BrokerSettings
+    from cometmq.store_config.built_in_topics import system_topics
     from cometmq.store_config.config_file import ConfigFile, Loaded, Origin
     from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOffsets
     from cometmq.store_config.data_version import DataVersion
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from cometmq.store_config.settings import BrokerRole, FlushDiskType, StoreSettings, StoreType
     from cometmq.store_config.subscription_group_config import RetryPolicy, SubscriptionGroupConfig
     from cometmq.store_config.subscription_groups import SYSTEM_GROUPS, SubscriptionGroups
-    from cometmq.store_config.system_topics import system_topics
     from cometmq.store_config.topic_config import CleanupPolicy, MessageType, Perm, QueueType, TopicConfig
     from cometmq.store_config.topics import Topics
 
@@ -120,7 +120,7 @@ _PLACES = {
     "UnknownSetting": "cometmq.store_config.errors",
     "load_settings": "cometmq.store_config.setting_sources",
     "read_broker_properties": "cometmq.store_config.broker_properties",
-    "system_topics": "cometmq.store_config.system_topics",
+    "system_topics": "cometmq.store_config.built_in_topics",
     "validate_group": "cometmq.store_config.names",
     "validate_topic": "cometmq.store_config.names",
 }

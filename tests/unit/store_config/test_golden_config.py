@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.store_config.built_in_topics import system_topics
 from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOffsets
 from cometmq.store_config.delay_offsets import DelayOffsets
 from cometmq.store_config.documents import DOCUMENTS, Document
@@ -18,7 +19,6 @@ from cometmq.store_config.managed import ManagedFile
 from cometmq.store_config.order_info import OrderInfo
 from cometmq.store_config.request_modes import RequestModes
 from cometmq.store_config.subscription_groups import SYSTEM_GROUPS, SubscriptionGroups
-from cometmq.store_config.system_topics import system_topics
 from cometmq.store_config.topics import Topics
 from support.golden import StoreKind, golden_names
 

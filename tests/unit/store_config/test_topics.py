@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.errors import InvalidArgument, InvalidTopic, TopicNotFound
+from cometmq.store_config.built_in_topics import SCHEDULE_TOPIC, system_topics
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.errors import ConfigError, ConfigValueError
 from cometmq.store_config.fastjson import loads
@@ -23,7 +24,6 @@ from cometmq.store_config.names import (
     validate_topic,
     validate_used_group,
 )
-from cometmq.store_config.system_topics import SCHEDULE_TOPIC, system_topics
 from cometmq.store_config.topic_config import CleanupPolicy, MessageType, Perm, QueueType, TopicConfig, alter_attributes
 from cometmq.store_config.topics import Topics
 
