@@ -92,7 +92,8 @@ DelayLevel: TypeAlias = Annotated[
         min=0,
         max=_DELAY_LEVELS_DEFAULT,
         metavar="N",
-        help=f"Delay level: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default; or use --delay-ms.",
+        help=f"Delay level: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default; further levels of a broker: "
+        "-p DELAY=N. Or use --delay-ms.",
     ),
 ]
 QueueId: TypeAlias = Annotated[

@@ -77,6 +77,9 @@ def test_delay_level_beyond_the_default_ones_is_a_usage_error() -> None:
     above = run("produce", "t-later", "--text", "a", "--delay-level", "19")
     assert above.code == ExitCode.USAGE
     assert "Invalid value for '--delay-level': Input should be less than or equal to 18" in above.err
+    assert "-p DELAY=N" in " ".join(ok("produce", "--help").out.replace("│", " ").split())
+    ok("produce", "t-later", "--text", "a", "-p", "DELAY=19")
+    assert bodies("t-later") == Counter(), "the broker holds it back"
 
 
 def test_option_errors_list_the_allowed_values() -> None:
