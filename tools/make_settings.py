@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cometmq.store_config.known_options import KNOWN_UPSTREAM_NAMES
-from cometmq.store_config.setting_effects import HARMLESS, REFUSALS
+from cometmq.store_config.setting_effects import HARMLESS, REFUSALS, Condition
 from cometmq.store_config.setting_names import OPTIONS, UPSTREAM_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,8 +45,8 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _condition(only_with: tuple[str, str] | None) -> str:
-    return "" if only_with is None else f", with `{only_with[0]}={only_with[1]}`"
+def _condition(only_with: Condition | None) -> str:
+    return "" if only_with is None else f", {only_with.text}"
 
 
 def unclassified() -> set[str]:

@@ -10,12 +10,28 @@ are harmless: what they tune or switch on is not here, or is fixed; a broker tha
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["HARMLESS", "REFUSALS", "Refusal", "refuse_settings", "settings_without_effect"]
+__all__ = ["HARMLESS", "REFUSALS", "Condition", "Refusal", "refuse_settings", "settings_without_effect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Values of another setting, without which a refusal does not apply.
+
+    Attributes:
+        name: upstream's name.
+        text: the condition in words, for the docs.
+        is_met: whether a value, as text, is one of them; empty where nobody gave the setting.
+    """
+
+    name: str
+    text: str
+    is_met: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +44,7 @@ class Refusal:
         is_refused: whether a value, as text, is one of them.
         reason: what is missing, and what to do.
         has_effect: other values have their effect; else they are harmless.
-        only_with: another setting and its value, without which no value is refused.
+        only_with: values of another setting, without which no value is refused.
     """
 
     name: str
@@ -36,7 +52,7 @@ class Refusal:
     is_refused: Callable[[str], bool]
     reason: str
     has_effect: bool = False
-    only_with: tuple[str, str] | None = None
+    only_with: Condition | None = None
 
 
 def _true(value: str) -> bool:
@@ -49,6 +65,21 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 def _below(limit: int) -> Callable[[str], bool]:
     return lambda value: value.lstrip("+-").isdecimal() and int(value) < limit
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _needs_a_look_up(addresses: str) -> bool:
+    """Return whether a list of addresses is empty, or has a host that is a name."""
+    parts = [part.strip().removeprefix("http://") for part in addresses.replace(",", ";").split(";")]
+    hosts = [part.rpartition(":")[0].strip("[]") for part in parts if part]
+    return not hosts or not all(_is_numeric(host) for host in hosts)
 
 
 def _no_credentials(name: str) -> Refusal:
@@ -119,7 +150,11 @@ REFUSALS: tuple[Refusal, ...] = (
         values="below 500",
         is_refused=_below(500),
         reason="with ASYNC_FLUSH CometMQ flushes every 500 ms. Use flushDiskType=SYNC_FLUSH to lose less",
-        only_with=("flushDiskType", "ASYNC_FLUSH"),
+        only_with=Condition(
+            name="flushDiskType",
+            text="with `flushDiskType=ASYNC_FLUSH`",
+            is_met=_one_of("async_flush"),
+        ),
     ),
     Refusal(
         name="messageStorePlugIn",
@@ -144,6 +179,11 @@ REFUSALS: tuple[Refusal, ...] = (
         values="true",
         is_refused=_true,
         reason="CometMQ takes each name of namesrvAddr for one server. Give all addresses in namesrvAddr",
+        only_with=Condition(
+            name="namesrvAddr",
+            text="where `namesrvAddr` has a name, or is missing",
+            is_met=_needs_a_look_up,
+        ),
     ),
     _no_credentials("aclEnable"),
     _no_credentials("authenticationEnabled"),
@@ -152,8 +192,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(name="tls.enable", values="true", is_refused=_true, reason=_NO_TLS),
     Refusal(
         name="tls.server.mode",
-        values="enforcing, permissive",
-        is_refused=_one_of("enforcing", "permissive"),
+        values="enforcing",
+        is_refused=_one_of("enforcing"),
         reason=_NO_TLS,
     ),
     Refusal(
@@ -167,6 +207,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
 )
 """The first that applies is raised."""
+
+_TLS = "TLS, which CometMQ does not serve"
 
 _HARMLESS: Mapping[str, str] = {
     "threads, queues and buffers of the Java broker; CometMQ's loops need none of them": """
@@ -278,7 +320,7 @@ _HARMLESS: Mapping[str, str] = {
         enableBroadcastOffsetStore enableCleanExpiredOffset enableCreateSysGroup enableMixedMessageType
         enableMultiDispatch enableShutdownGracefully maxConsumeQueueScan maxTopicLength pullBatchMaxMessageCount
         rocketmqHome subscriptionExpiredTimeout useStaticSubscription""",
-    "TLS, which CometMQ does not serve": """
+    _TLS: """
         tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath
         tls.client.trustCertPath tls.config.file tls.server.authClient tls.server.certPath tls.server.keyPassword
         tls.server.keyPath tls.server.need.client.auth tls.server.trustCertPath tls.test.mode.enable""",
@@ -286,6 +328,9 @@ _HARMLESS: Mapping[str, str] = {
 
 HARMLESS: Mapping[str, str] = {name: reason for reason, names in _HARMLESS.items() for name in names.split()}
 """Settings without effect, by upstream's name, with the subject that they belong to."""
+
+_HARMLESS_VALUES: Mapping[tuple[str, str], str] = {("tls.server.mode", "permissive"): _TLS}
+"""Values that ask for something that is not here but do without it, of settings of which other values are refused."""
 
 
 def _text(value: object) -> str:
@@ -295,7 +340,8 @@ def _text(value: object) -> str:
         return str(value.value)
     if isinstance(value, tuple):
         return ",".join(str(part) for part in value)
-    return "" if value is None else str(value).strip()
+    text = "" if value is None else str(value).strip()
+    return "" if text == "null" else text  # as a Java broker lists a setting without a value
 
 
 def refuse_settings(given: Mapping[str, object]) -> None:
@@ -310,19 +356,25 @@ def refuse_settings(given: Mapping[str, object]) -> None:
     for refusal in REFUSALS:
         if refusal.name not in given:
             continue
-        if refusal.only_with is not None and _text(given.get(refusal.only_with[0])) != refusal.only_with[1]:
+        condition = refusal.only_with
+        if condition is not None and not condition.is_met(_text(given.get(condition.name))):
             continue
         value = _text(given[refusal.name])
         if refusal.is_refused(value):
             raise InvalidArgument(f"{refusal.name} is {value}: {refusal.reason}")
 
 
-def settings_without_effect(names: Iterable[str]) -> str | None:
-    """Return one line that names those settings that have no effect, by subject; None where all have theirs."""
+def settings_without_effect(given: Mapping[str, object]) -> str | None:
+    """Return one line that names those settings that have no effect, by subject; None where all have theirs.
+
+    Args:
+        given: upstream's names and the values that somebody gave.
+    """
     subjects: dict[str, list[str]] = {}
-    for name in sorted(names):
-        if name in HARMLESS:
-            subjects.setdefault(HARMLESS[name], []).append(name)
+    for name, value in sorted(given.items()):
+        subject = HARMLESS.get(name) or _HARMLESS_VALUES.get((name, _text(value).lower()))
+        if subject is not None:
+            subjects.setdefault(subject, []).append(name)
     if not subjects:
         return None
     return "settings without effect: " + "; ".join(f"{', '.join(names)} ({why})" for why, names in subjects.items())

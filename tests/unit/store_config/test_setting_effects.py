@@ -78,7 +78,10 @@ def test_values_that_ask_for_nothing_are_not_refused() -> None:
         }
     )
     refuse_settings(
-        {"brokerRole": "ASYNC_MASTER", "brokerId": "0", "storeType": "default", "tls.server.mode": "disabled"}
+        {"brokerRole": "ASYNC_MASTER", "brokerId": "0", "storeType": "default", "tls.server.mode": "permissive"}
+    )
+    refuse_settings(
+        {"tls.server.mode": "disabled", "readOnlyCommitLogStorePaths": "null", "messageStorePlugIn": "null"}
     )
     refuse_settings({"metricsExporterType": "DISABLE", "messageStorePlugIn": "", "readOnlyCommitLogStorePaths": ()})
     refuse_settings({"flushIntervalCommitLog": 500, "flushDiskType": "ASYNC_FLUSH"})
@@ -86,9 +89,23 @@ def test_values_that_ask_for_nothing_are_not_refused() -> None:
     refuse_settings({"flushIntervalCommitLog": 10})
 
 
+def test_looking_name_servers_up_is_refused_where_they_have_names() -> None:
+    asked = {"fetchNameSrvAddrByDnsLookup": "true"}
+    for addresses in ("10.0.0.1:9876", "10.0.0.1:9876;[2001:db8::1]:9876", "http://10.0.0.1:9876, 10.0.0.2:9876;"):
+        refuse_settings({**asked, "namesrvAddr": addresses})
+    for others in (None, "", "null", "names.example:9876", "10.0.0.1:9876;names.example:9876"):
+        with pytest.raises(InvalidArgument, match="fetchNameSrvAddrByDnsLookup is true"):
+            refuse_settings({**asked, "namesrvAddr": others})
+
+
 def test_line_names_the_settings_without_effect_by_subject() -> None:
-    assert settings_without_effect(["flushDiskType", "brokerName"]) is None
-    assert settings_without_effect(["slaveReadEnable", "brokerName", "enablePropertyFilter", "inSyncReplicas"]) == (
+    assert settings_without_effect(dict.fromkeys(["flushDiskType", "brokerName"])) is None
+    assert settings_without_effect({"tls.server.mode": "disabled", "aclEnable": "false"}) is None
+    assert settings_without_effect({"tls.server.mode": "permissive"}) == (
+        "settings without effect: tls.server.mode (TLS, which CometMQ does not serve)"
+    )
+    harmless = ["slaveReadEnable", "brokerName", "enablePropertyFilter", "inSyncReplicas"]
+    assert settings_without_effect(dict.fromkeys(harmless)) == (
         "settings without effect: enablePropertyFilter (SQL92 filters; such subscriptions are refused with code 1); "
         "inSyncReplicas, slaveReadEnable (slaves, controllers and broker groups; a CometMQ broker stands alone)"
     )
