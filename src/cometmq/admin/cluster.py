@@ -44,13 +44,14 @@ class ClusterOperations:
     def read_only(self, brokers: Iterable[BrokerRef]) -> Operation[frozenset[str]]:
         """Return the names of those brokers whose write permission was removed at the name server.
 
-        As the name server has it for the topic that each broker makes of its own name; a broker without that topic
-        (``brokerTopicEnable=false``) is not among them. None where a broker is asked without a name server.
+        As the name server has it for the topic that each broker makes of its own name; a broker whose topic cannot be
+        read either (``brokerTopicEnable=false``) is not among them. None where a broker is asked without a name server.
         """
         found = set()
         for name in sorted({broker.broker_name for broker in brokers}) if not self._servers.is_direct else ():
             route = yield from self._servers.find_route(name)
-            if route is not None and all(not part.perm & Perm.WRITE for part in route.parts):
+            own = [part.perm for part in route.parts if part.broker.broker_name == name] if route is not None else []
+            if any(perm & (Perm.READ | Perm.WRITE) == Perm.READ for perm in own):
                 found.add(name)
         return frozenset(found)
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from cometmq.admin.cluster import ClusterOperations
 from cometmq.admin.operation import Answer, Call
 from cometmq.admin.results import BrokerRef
 from cometmq.admin.servers import Servers, lost_broker, request
@@ -59,6 +60,26 @@ def test_masters_that_cannot_be_asked_are_lost() -> None:
     assert names(lost) == [("c", 0)]
     with pytest.raises(NotFound, match=r"no master is registered in cluster west; .*; lost: east/c, west/w"):
         run_operation(servers.brokers(cluster="west"), lambda _: Command(code=0, body=info))
+
+
+@pytest.mark.parametrize(
+    ("perm", "is_read_only"), [(6, False), (7, False), (4, True), (5, True), (1, False), (2, False)]
+)
+def test_a_broker_is_read_only_where_its_topic_is(perm: int, is_read_only: bool) -> None:
+    servers = Servers(namesrv=["10.0.0.9:9876"])
+    route = TopicRouteData(
+        queue_datas=(
+            QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=perm),
+            QueueData(broker_name="b", read_queue_nums=1, write_queue_nums=1, perm=4),
+        ),
+        broker_datas=tuple(
+            BrokerData(cluster="east", broker_name=name, broker_addresses={0: f"10.0.0.{number}:1"})
+            for number, name in enumerate("ab")
+        ),
+    ).to_json()
+    brokers = [BrokerRef(cluster="east", broker_name="a", broker_id=0, address="10.0.0.0:1")]
+    found = run_operation(ClusterOperations(servers).read_only(brokers), lambda _: Command(code=0, body=route))
+    assert found == ({"a"} if is_read_only else set())
 
 
 def test_no_name_server_can_be_reached() -> None:
