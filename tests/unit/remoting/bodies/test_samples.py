@@ -137,6 +137,11 @@ SAMPLES: list[tuple[type[Body], str]] = [
     ),
     (ClusterInfo, '{"brokerAddrTable":{},"clusterAddrTable":{}}'),
     (
+        ClusterInfo,
+        '{"brokerAddrTable":{},"clusterAddrTable":{},"cometmqLostBrokers":{"broker-b":{"brokerAddrs":'
+        '{0:"10.0.0.3:10911"},"brokerName":"broker-b","cluster":"DefaultCluster","enableActingMaster":false}}}',
+    ),
+    (
         GetBrokerMemberGroupResponseBody,
         '{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"DefaultCluster"}}',
     ),
