@@ -129,6 +129,7 @@ class AsyncCluster(AsyncPart[ClusterOperations]):
     brokers = _awaited(ClusterOperations.brokers)
     status = _awaited(ClusterOperations.status)
     lost = _awaited(ClusterOperations.lost)
+    forget = _awaited(ClusterOperations.forget)
     read_only = _awaited(ClusterOperations.read_only)
     statistic = _awaited(ClusterOperations.statistic)
     broker_config = _awaited(ClusterOperations.broker_config)

@@ -141,6 +141,7 @@ class Cluster(_Part[ClusterOperations]):
     brokers = _blocking(ClusterOperations.brokers)
     status = _blocking(ClusterOperations.status)
     lost = _blocking(ClusterOperations.lost)
+    forget = _blocking(ClusterOperations.forget)
     read_only = _blocking(ClusterOperations.read_only)
     statistic = _blocking(ClusterOperations.statistic)
     broker_config = _blocking(ClusterOperations.broker_config)

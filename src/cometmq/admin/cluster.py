@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from cometmq.admin.operation import Answer, Call, Operation, accepted, succeeded
 from cometmq.admin.results import BrokerRef, BrokerStatus
-from cometmq.admin.servers import Servers, lost_broker, request
-from cometmq.errors import Error, InvalidArgument
+from cometmq.admin.servers import Servers, lost_broker, lost_masters, request
+from cometmq.errors import Error, InvalidArgument, NotFound
 from cometmq.remoting.bodies.config_tables import KVTable
+from cometmq.remoting.bodies.routes import ClusterInfo
 from cometmq.remoting.bodies.stats import BrokerStatsData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
@@ -78,6 +79,43 @@ class ClusterOperations:
             cluster: only those of this cluster.
         """
         return (yield from self._servers.brokers_and_lost(cluster=cluster))[1]
+
+    def forget(self, broker_name: str) -> Operation[tuple[BrokerRef, ...]]:
+        """Let all name servers forget a lost broker that was removed on purpose, as if it had unregistered.
+
+        Returns:
+            The broker as it was known; several where name servers know it of several clusters.
+
+        Raises:
+            InvalidArgument: the broker is registered, or slaves of its name are.
+            NotFound: no such broker is lost.
+        """
+        answers = yield from self._servers.invoke_namesrv(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        tables = [ClusterInfo.from_json(answer.body) for answer in answers]
+        for table in tables:
+            if broker_name in table.brokers:
+                addresses = ", ".join(table.brokers[broker_name].broker_addresses.values())
+                raise InvalidArgument(
+                    f"broker {broker_name} is registered ({addresses}): stop it, which unregisters it"
+                )
+        lost = sorted(
+            {broker for table in tables for broker in lost_masters(table)},
+            key=lambda broker: (broker.cluster, broker.broker_name, broker.address),
+        )
+        found = tuple(broker for broker in lost if broker.broker_name == broker_name)
+        if not found:
+            known = ", ".join(broker.broker_name for broker in lost)
+            raise NotFound(f"no broker {broker_name} is lost; lost are: {known or 'none'}")
+        for broker in found:
+            command = request(
+                RequestCode.UNREGISTER_BROKER,
+                clusterName=broker.cluster,
+                brokerName=broker.broker_name,
+                brokerAddr=broker.address,
+                brokerId=0,
+            )
+            yield from self._servers.invoke_namesrv(command)
+        return found
 
     def statistic(self, name: str, key: str) -> Operation[Mapping[str, BrokerStatsData]]:
         """Return one of the brokers' statistics, by broker name; those that do not have it are left out.

@@ -39,6 +39,8 @@ class OffsetOperations:
     def progress(self, group: str, *, topic: str | None = None) -> Operation[GroupProgress]:
         """Return where a group is in each queue that it has progress in; no queues for a group that never was.
 
+        Lost brokers are those of the clusters where it has progress; of all clusters where it has none.
+
         Args:
             group: the group.
             topic: only this topic.
@@ -47,14 +49,15 @@ class OffsetOperations:
         answers = yield from self._servers.invoke_brokers(
             brokers, request(RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic=topic)
         )
-        queues = []
+        queues: list[QueueProgress] = []
+        clusters = set()
         rate = 0.0
         for broker, answer in answers:
             if not answer.body:
                 continue
             stats = ConsumeStats.from_json(answer.body)
             rate += stats.consume_tps
-            queues += [
+            found = [
                 QueueProgress(
                     topic=queue.topic,
                     broker_name=broker.broker_name or queue.broker_name,
@@ -67,7 +70,15 @@ class OffsetOperations:
                 for queue, place in stats.offsets.items()
                 if topic is None or queue.topic == topic
             ]
-        return GroupProgress(group=group, queues=tuple(sorted(queues)), consumed_messages_per_s=rate, lost=lost)
+            queues += found
+            if found:
+                clusters.add(broker.cluster)
+        return GroupProgress(
+            group=group,
+            queues=tuple(sorted(queues)),
+            consumed_messages_per_s=rate,
+            lost=tuple(broker for broker in lost if not clusters or broker.cluster in clusters),
+        )
 
     def _whole_progress(self, group: str, topic: str | None) -> Operation[GroupProgress]:
         """Return the progress for a change that must not leave queues out.

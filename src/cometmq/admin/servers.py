@@ -24,7 +24,7 @@ from cometmq.remoting.members import Members, request
 from cometmq.store_config.java_properties import parse_properties
 from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["Route", "Servers", "TopicQueues", "lost_broker", "no_topic", "request"]
+__all__ = ["Route", "Servers", "TopicQueues", "lost_broker", "lost_masters", "no_topic", "request"]
 
 _PAGE = 2000
 
@@ -222,7 +222,7 @@ class Servers:
             for broker_id, address in data.broker_addresses.items()
         ]
         in_order = sorted(found, key=lambda broker: (broker.cluster, broker.broker_id != 0, broker.broker_name))
-        return tuple(in_order), _lost_masters(info)
+        return tuple(in_order), lost_masters(info)
 
     def _only_broker(self) -> Operation[tuple[BrokerRef, ...]]:
         if self._broker_ref is None:
@@ -335,7 +335,8 @@ class Servers:
                 return found
 
 
-def _lost_masters(info: ClusterInfo) -> tuple[BrokerRef, ...]:
+def lost_masters(info: ClusterInfo) -> tuple[BrokerRef, ...]:
+    """Return the masters that cannot be asked, by a name server's answer: :meth:`Servers.brokers_and_lost`."""
     without_master = {name: data for name, data in info.brokers.items() if 0 not in data.broker_addresses}
     lost = [
         BrokerRef(cluster=data.cluster or "", broker_name=name, broker_id=0, address=data.broker_addresses.get(0, ""))
@@ -349,8 +350,8 @@ def lost_broker(broker: BrokerRef) -> ConnectionLost:
     """Return the error of a master that cannot be asked, because it is lost."""
     where = f" (last at {broker.address})" if broker.address else ""
     return ConnectionLost(
-        f"broker {broker.broker_name}{where} is lost: it went without unregistering. Start it again; one that was "
-        "removed on purpose is forgotten after a day, or when the name server restarts"
+        f"broker {broker.broker_name}{where} is lost: it went without unregistering. Start it again, or have it "
+        f"forgotten if it was removed on purpose: cometmq cluster forget {broker.broker_name}"
     )
 
 

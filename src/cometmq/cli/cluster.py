@@ -241,6 +241,28 @@ def write_perm(
     typer.echo(f"{safe_text(broker_name)}: {topics} topics {'are read-only now' if wipe else 'accept messages again'}")
 
 
+@cluster_commands.command("forget")
+@reported()
+def forget(
+    broker_name: Annotated[str, typer.Argument(help="Broker name.", show_default=False)],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Let the name servers forget a lost broker that was removed on purpose.
+
+    \b
+    Example:
+      cometmq cluster forget broker-b
+    """
+    with connected(namesrv, None) as admin:
+        found = admin.cluster.forget(broker_name)
+    if json:
+        print_json(found)
+        return
+    for one in found:
+        typer.echo(f"{safe_text(one.broker_name)} of cluster {safe_text(one.cluster)} is forgotten")
+
+
 @cluster_commands.command("clean")
 @reported()
 def clean(

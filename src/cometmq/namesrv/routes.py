@@ -347,7 +347,9 @@ class RouteTable:
 
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> Steps[bool]:
         """Forget one address, and all entries that no other address shares, in steps. False where it was not known."""
-        self._lost.pop(broker_name, None)
+        lost = self._lost.get(broker_name)
+        if lost is not None and lost.data.cluster == cluster:
+            del self._lost[broker_name]
         broker = self._brokers.get(broker_name)
         if broker is None or broker.cluster != cluster or address not in broker.addresses.values():
             return False

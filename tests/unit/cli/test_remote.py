@@ -486,6 +486,40 @@ def test_commands_name_a_lost_broker_and_fail() -> None:
         clone = run("offset", "clone", "billing", "billing", "--yes", *namesrv)
         assert (clone.code, clone.out) == (ExitCode.FAILED, "")
         assert "broker broker-b" in clone.err
+        registered = run("cluster", "forget", "broker-a", *namesrv)
+        assert registered.code == ExitCode.FAILED
+        assert "broker broker-a is registered" in registered.err
+        unknown = run("cluster", "forget", "broker-c", *namesrv)
+        assert (unknown.code, unknown.out) == (ExitCode.FAILED, "")
+        assert "no broker broker-c is lost; lost are: broker-b" in unknown.err
+        assert "cometmq cluster forget broker-b" in run("cluster", "show", *namesrv).err
+        assert ok("cluster", "forget", "broker-b", *namesrv).out == "broker-b of cluster DefaultCluster is forgotten\n"
+        for command_line in commands:
+            ok(*command_line, *namesrv)
+
+
+def test_a_lost_broker_of_another_cluster_concerns_no_group() -> None:
+    with cluster() as running:
+        namesrv = ("--namesrv", running.name_server_address)
+        for group in ("billing", "idle"):
+            ok("group", "create", group, *namesrv)
+        ok("topic", "create", "orders", *namesrv)
+        ok("message", "send", "orders", *namesrv, input="one")
+        ok("offset", "reset", "billing", "orders", "--to", "earliest", "--yes", *namesrv)
+        with Channel(running.name_server_address) as second:
+            command = registration(cluster="other", broker_name="broker-b")
+            assert second.invoke(command, timeout_ms=10_000).code == ResponseCode.SUCCESS
+        while run("cluster", "show", *namesrv).code == ExitCode.OK:
+            pass  # until the name server has seen the end of the connection
+        ok("offset", "show", "billing", *namesrv)
+        ok("group", "describe", "billing", *namesrv)
+        ok("group", "show", "billing", *namesrv)
+        ok("offset", "clone", "billing", "idle", "--yes", *namesrv)
+        empty = run("offset", "clone", "nobody", "idle", "--yes", *namesrv)
+        assert (empty.code, "broker broker-b" in empty.err) == (ExitCode.FAILED, True)
+        (found,) = ok_json("cluster", "forget", "broker-b", *namesrv)
+        assert (found["cluster"], found["address"]) == ("other", "127.0.0.1:10911")
+        ok("cluster", "show", *namesrv)
 
 
 def test_nobody_is_there() -> None:

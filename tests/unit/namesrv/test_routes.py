@@ -180,6 +180,8 @@ def test_a_broker_that_unregisters_is_not_lost() -> None:
     assert lost(table) == {}
     register(table, broker("a"), connection=2)
     finished(table.connection_closed(2))
+    finished(table.unregister(cluster="d", broker_name="a", address="a0:10911"))
+    assert set(lost(table)) == {"a"}, "another cluster's broker has the name"
     finished(table.unregister(cluster="c", broker_name="a", address="a0:10911"))
     assert lost(table) == {}, "an administrator unregistered it afterwards"
 
