@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,8 +34,29 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_LIKE_A_FILE = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}")
-"""A suffix that says "a file of some format"; folders are rather called ``2026-11-23`` or ``v1.2``."""
+_OTHER_FORMATS = frozenset(
+    (
+        ".avro",
+        ".bz2",
+        ".db",
+        ".duckdb",
+        ".gz",
+        ".json",
+        ".lz4",
+        ".orc",
+        ".sqlite",
+        ".tar",
+        ".tsv",
+        ".txt",
+        ".xls",
+        ".xlsx",
+        ".xml",
+        ".xz",
+        ".zip",
+        ".zst",
+    )
+)
+"""Suffixes of files, of formats that cannot be written; any other name is a folder's, such as ``orders.daily``."""
 
 
 @reported()
@@ -108,7 +128,7 @@ def export(
     from cometmq.arrow.exporting import STATE_NAME, Exporter
 
     kind = file_kind(output, format, compression)
-    if kind is None and _LIKE_A_FILE.fullmatch(output.suffix) and not output.is_dir():
+    if kind is None and output.suffix.lower() in _OTHER_FORMATS and not output.is_dir():
         raise typer.BadParameter(
             f"unsupported suffix of {output}: use .parquet, .arrow, .csv or .jsonl (also .gz, .zst); for a folder of "
             "this name pass --format",

@@ -118,6 +118,20 @@ def test_json_lines(path: Path, tmp_path: Path) -> None:
     assert rows[-3]["body"] == "\ufffd\x00"
 
 
+@pytest.mark.parametrize("name", ["orders.daily", "2026.nov", "v1.2", "host.example.com", "orders.d"])
+def test_any_name_but_a_file_formats_is_a_folder(path: Path, tmp_path: Path, name: str) -> None:
+    assert run_json("export", path, "orders", "-o", tmp_path / name, "--json")["complete"]
+    assert (tmp_path / name / "part-00000.parquet").exists()
+
+
+@pytest.mark.parametrize("name", ["o.xlsx", "o.XLSX", "o.json", "o.avro", "o.tsv", "o.gz", "o.txt.gz", "o.zip"])
+def test_names_of_other_formats_are_refused(path: Path, tmp_path: Path, name: str) -> None:
+    outcome = run("export", path, "orders", "-o", tmp_path / name)
+    assert outcome.code == 2
+    assert "unsupported suffix" in outcome.err
+    assert not (tmp_path / name).exists()
+
+
 def test_bodies_as_base64(path: Path, tmp_path: Path) -> None:
     for name in ("b.jsonl", "b.csv"):
         assert run("export", path, "others", "-o", tmp_path / name, "--columns", "body", "--body", "base64").code == 0
