@@ -180,30 +180,6 @@ static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
         answer_changed(conn, command, what->handle.pop_ms, invisible_ms, CMQ_POP_REVIVE_ORDER);
 }
 
-/* When the message at an offset was stored; false: that cannot be read. */
-static bool stored_at(cmq_broker_loop *l, const acked *what, int64_t offset, int64_t *stored_ms_out)
-{
-    cmq_found item;
-    cmq_found_batch batch = {.items = &item, .capacity = 1};
-    cmq_record_view view;
-    const bool found =
-        cmq_store_read_offset(l->broker->store, what->topic, what->queue_id, offset, &batch) == CMQ_OK &&
-        cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view) == CMQ_OK;
-    if (found) *stored_ms_out = view.store_timestamp_ms;
-    cmq_found_batch_release(&batch);
-    return found;
-}
-
-/* Is the handle of a topic that was deleted and made again since? All messages of the queue are younger than it: the
- * first one counts, too, since a clock that was set back makes a message look younger than its pop. */
-static bool is_of_former_life(cmq_broker_loop *l, const acked *what, int64_t offset)
-{
-    const int64_t pop_ms = what->handle.pop_ms;
-    int64_t min, max, stored_ms;
-    return stored_at(l, what, offset, &stored_ms) && stored_ms > pop_ms && cmq_pop_ack_bounds(l, what, &min, &max) &&
-           stored_at(l, what, min, &stored_ms) && stored_ms > pop_ms;
-}
-
 static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)
 {
     static const int32_t first[] = {0};
@@ -229,7 +205,7 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
                           (const char *)what.handle.broker.data);
         return;
     }
-    if (is_of_former_life(l, &what, header->offset)) {
+    if (cmq_pop_service_is_former(pops, what.topic, what.handle.pop_ms)) {
         cmq_bump(&l->counters.pop_acks_refused, 1);
         cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE,
                           "extraInfo is of a pop before topic %.*s was deleted and created again",

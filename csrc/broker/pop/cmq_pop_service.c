@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/cmq_assert.h"
+#include "broker/pop/flight/cmq_pop_forgotten.h"
 #include "broker/pop/flight/cmq_pop_sink.h"
 
 #define DISK_MS 5            /* so long after a step that waits for the disk comes the next */
@@ -25,6 +26,7 @@ struct cmq_pop_service {
     cmq_pop_fifo ordered;
     cmq_pop_buffer *buffer;
     cmq_pop_revive *revive;
+    cmq_pop_forgotten forgotten;
     cmq_pop_service_revived revived;
     void *revived_context;
     _Atomic uint32_t next_revive_queue;
@@ -153,6 +155,7 @@ cmq_status cmq_pop_service_create(cmq_pop_service **pops_out, const cmq_pop_serv
     pops->clock = options->clock.now_ms != NULL ? options->clock : cmq_clock_system();
     atomic_store_explicit(&pops->awake_ms, NEVER, memory_order_relaxed);
     pthread_mutex_init(&pops->mutex, NULL);
+    cmq_pop_forgotten_begin(&pops->forgotten);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);   /* or a wait would last as long as the clock is set
@@ -178,6 +181,7 @@ void cmq_pop_service_destroy(cmq_pop_service *pops)
     CMQ_ASSERT(!pops->running);
     cmq_pop_revive_destroy(pops->revive);
     cmq_pop_buffer_destroy(pops->buffer);
+    cmq_pop_forgotten_end(&pops->forgotten);
     pthread_cond_destroy(&pops->wanted);
     pthread_mutex_destroy(&pops->mutex);
     free(pops->broker);
@@ -332,6 +336,12 @@ void cmq_pop_service_forget(cmq_pop_service *pops, cmq_slice topic, cmq_slice gr
 {
     cmq_pop_buffer_forget(pops->buffer, topic, group);
     cmq_pop_fifo_table_forget(pops->ordered.order, topic, group);
+    if (topic.bytes > 0) cmq_pop_forgotten_add(&pops->forgotten, topic, cmq_pop_service_now_ms(pops));
+}
+
+bool cmq_pop_service_is_former(cmq_pop_service *pops, cmq_slice topic, int64_t pop_ms)
+{
+    return cmq_pop_forgotten_has(&pops->forgotten, topic, pop_ms);
 }
 
 void cmq_pop_service_count(cmq_pop_service *pops, cmq_pop_service_counters *counters_out)

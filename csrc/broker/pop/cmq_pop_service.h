@@ -103,6 +103,9 @@ void cmq_pop_service_topic_made(cmq_pop_service *pops);
 /* A topic or a group (the other empty: any) is no more. */
 void cmq_pop_service_forget(cmq_pop_service *pops, cmq_slice topic, cmq_slice group);
 
+/* Is a pop of this time of a topic that was deleted since (cmq_pop_forgotten)? */
+bool cmq_pop_service_is_former(cmq_pop_service *pops, cmq_slice topic, int64_t pop_ms);
+
 typedef struct cmq_pop_service_counters {
     cmq_pop_buffer_counters buffer;
     cmq_pop_revive_counters revive;

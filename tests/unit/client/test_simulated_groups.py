@@ -96,7 +96,7 @@ class Member(FakeConsumer):
     async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         assert process_queue.dropped
         if self.is_orderly:
-            await self.table.unlock(queue)
+            await self.table.unlock(queue, oneway=False)
         return True
 
     def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
