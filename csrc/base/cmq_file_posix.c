@@ -641,6 +641,7 @@ static cmq_status posix_overwrites(cmq_fs *self, const char *path, cmq_overwrite
 {
     (void)self;
     const int descriptor = cmq_nofollow_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (descriptor < 0 && errno == ENOENT) return fail_path("open", path);
     if (descriptor < 0) return CMQ_OK;   /* not to be found out: in place */
     *overwrites_out = cmq_file_overwrites_of(descriptor);
     close(descriptor);
