@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/flight/cmq_pop_forgotten.c: pops before a deletion are known, those of other topics are not, and
- * the newest deletions stay. */
+/* Tests csrc/broker/pop/flight/cmq_pop_forgotten.c: pops before a deletion are known, those of other topics are not,
+ * and the newest deletions stay. */
 #include "broker/pop/flight/cmq_pop_forgotten.h"
 
 #include <stdio.h>
