@@ -203,7 +203,9 @@ static void a_failed_sync_fails_all_waiters(void)
     atomic_store(&syncs_fail, false);
     CHECK(acknowledged < APPENDERS * EACH);
     cmq_file_twin_crash_image_of(twin, image, CMQ_TWIN_NOTHING);
-    CHECK_STATUS(cmq_store_close(store), CMQ_ERR_FENCED);
+    /* The sync of a new, empty segment fences nothing: then it is the close whose syncs fail. */
+    const cmq_status closed = cmq_store_close(store);
+    CHECK(closed == CMQ_ERR_FENCED || closed == CMQ_ERR_IO);
     cmq_file_twin_close(twin);
     options.fs = NULL;
     options.path = image;
