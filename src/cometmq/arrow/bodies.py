@@ -281,6 +281,10 @@ _EXACT_MAX = 1 << 53
 """Whole numbers below are exact as float64."""
 _WRITTEN_TIME_MIN = 10**8
 """Least number that CSV may have for a timestamp: ``20240101`` is a day, epoch seconds are longer."""
+_WRITTEN_SECOND_MIN, _WRITTEN_SECOND_MAX = 19_000_101_000_000, 21_000_101_000_000
+"""``20240101120000`` is a day and a time; as milliseconds it would lie in the year 2611."""
+_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY_S = 86_400
 _DAY_MIN = -719_162
 """0001-01-01 in days since 1970."""
 _DAY_MAX = 2_932_896
@@ -318,11 +322,18 @@ def _ways_of(pa: Any, kind: Any, *, has_numbers: bool) -> list[_Way]:
     def day_from_float(column: Any) -> Any:
         return day(from_float(column))
 
+    def check_timestamps(values: Any) -> None:
+        if not has_numbers:
+            written = (values >= _WRITTEN_SECOND_MIN) & (values < _WRITTEN_SECOND_MAX)
+            if (((values > -_WRITTEN_TIME_MIN) & (values < _WRITTEN_TIME_MIN)) | written).any():
+                raise pa.ArrowInvalid("it may be a day, or a day and a time")
+        day = _DAY_S * _SECOND[kind.unit]
+        if kind.unit != "ns" and ((values < _DAY_MIN * day) | (values >= (_DAY_MAX + 1) * day)).any():
+            raise pa.ArrowInvalid("not in the years 1 to 9999")
+
     def from_whole(column: Any) -> Any:
-        if not has_numbers and types.is_timestamp(kind):
-            values = column.drop_null().to_numpy()
-            if ((values > -_WRITTEN_TIME_MIN) & (values < _WRITTEN_TIME_MIN)).any():
-                raise pa.ArrowInvalid("it may be a day")
+        if types.is_timestamp(kind):
+            check_timestamps(column.drop_null().to_numpy())
         # A date or time of 32 bits is made from a number of 32 bits.
         return column.cast(pa.int32()).cast(kind) if kind.bit_width == 32 else column.cast(kind)
 
@@ -338,7 +349,8 @@ def _ways_of(pa: Any, kind: Any, *, has_numbers: bool) -> list[_Way]:
         return [_Way(kind, day), *numbers, _Way(pa.string(), day)]
     ways = [_Way(kind, as_is)]
     if types.is_temporal(kind) and not types.is_interval(kind):
-        ways += [_Way(pa.int64(), from_whole), _Way(pa.float64(), from_float)]
+        if has_numbers or not types.is_time(kind):  # 120000 in CSV is noon
+            ways += [_Way(pa.int64(), from_whole), _Way(pa.float64(), from_float)]
         if not types.is_duration(kind):
             ways.append(_Way(pa.string(), cast))
     elif types.is_integer(kind):

@@ -274,6 +274,12 @@ def test_a_number_becomes_each_type_that_it_can_mean(kind: str, value: str, expe
         ("timestamp[s]", "20240101", None),
         ("timestamp[s]", "20240101.0", None),
         ("timestamp[ms]", "-20240101", None),
+        ("timestamp[ms]", "20240101120000", None),
+        ("timestamp[us]", "20240101120000", None),
+        ("timestamp[ms]", "20240101120000.0", None),
+        ("time32[s]", "120000", None),
+        ("time64[us]", "120000", None),
+        ("time32[s]", "12:00:00", dt.time(12)),
         ("timestamp[s]", "100000000", dt.datetime(1973, 3, 3, 9, 46, 40)),
         ("timestamp[ms]", "1700000000500", NOON),
         ("timestamp[ms]", "1700000000500.0", NOON),
@@ -284,6 +290,12 @@ def test_whole_numbers_in_csv_are_no_dates(kind: str, text: str, expected: objec
     rows, reasons = fields([b"%s,1" % text.encode()] * 3 + [b",2"], {"v": kind, "n": "int8"}, "csv")
     assert rows == [(expected, 1)] * 3 + [(None, 2)]
     assert reasons == ({} if expected is not None else dict.fromkeys(range(3), f"v: not {type_of(kind)}"))
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("s", False), ("ms", True), ("us", True), ("ns", True)])
+def test_timestamps_beyond_the_calendar_do_not_fit(kind: str, fits: bool) -> None:
+    rows, reasons = fields([b'{"v": 1700000000500}'], {"v": f"timestamp[{kind}]"})
+    assert (rows[0][0] is not None, len(reasons)) == (fits, 0 if fits else 1)
 
 
 @pytest.mark.parametrize("value", ["20240101", "-719163", "2932897", "20240101.0", '"0000-12-31"'])
