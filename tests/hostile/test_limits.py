@@ -18,6 +18,7 @@ from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.cli import logs
 from cometmq.namesrv.kv_config import KVLimits
+from cometmq.namesrv.routes import LOST_BROKERS_MAX
 from cometmq.remoting import lanes
 from cometmq.remoting.bodies import registration
 from cometmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -71,6 +72,7 @@ VALUES: dict[str, object] = {
     "topics of a registration, at a name server": registration.REGISTERED_TOPICS_MAX,
     "keys and namespaces of a name server": KVLimits().entries,
     "characters of all of them": KVLimits().total_chars,
+    "lost brokers that a name server remembers": LOST_BROKERS_MAX,
     "files of a staged write": staged_writes.FILES_OF_JOB_MAX,
     "files of all staged writes": staged_writes.FILES_MAX,
     "log lines of one event in a second": logs.LINES_PER_SECOND_MAX,
@@ -346,6 +348,10 @@ TRIED_ELSEWHERE = {
     ),
     "keys and namespaces of a name server": ("tests/unit/namesrv/test_kv_config.py", "entries="),
     "characters of all of them": ("tests/unit/namesrv/test_kv_config.py", "total_chars="),
+    "lost brokers that a name server remembers": (
+        "tests/unit/namesrv/test_routes.py",
+        "test_the_oldest_lost_brokers_make_room",
+    ),
     "log lines of one event in a second": ("tests/unit/cli/test_logs.py", "test_an_event_is_logged_so_often_a_second"),
     "log lines that wait for the reader of stderr": (
         "tests/unit/cli/test_logs.py",

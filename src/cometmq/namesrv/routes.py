@@ -31,6 +31,7 @@ from cometmq.store_config.topic_config import Perm, TopicConfig
 __all__ = [
     "BROKER_EXPIRY_MS",
     "DEFAULT_LIMITS",
+    "LOST_BROKERS_MAX",
     "LOST_BROKER_MS",
     "Registered",
     "Registration",
@@ -43,6 +44,9 @@ BROKER_EXPIRY_MS = 120_000
 
 LOST_BROKER_MS = 24 * 60 * 60 * 1_000
 """How long a broker is remembered that went without unregistering, unless it registers again."""
+
+LOST_BROKERS_MAX = 256
+"""Most of them; the oldest make room. Each answer about the cluster has all, and anybody can register."""
 
 STEP_TOPICS = 500
 """Topics that a step of a change enters, changes or removes: under a millisecond."""
@@ -416,7 +420,10 @@ class RouteTable:
         name = live.broker_name
         data = _broker_data(name, self._brokers[name])
         yield from self.unregister(cluster=cluster, broker_name=name, address=address)
-        if name not in self._brokers and len(self._lost) < self._limits.brokers:
+        if name not in self._brokers:
+            self._lost.pop(name, None)
+            if len(self._lost) == LOST_BROKERS_MAX:
+                del self._lost[next(iter(self._lost))]
             self._lost[name] = _Lost(data)
 
     def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:

@@ -14,6 +14,7 @@ from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.namesrv.routes import (
     BROKER_EXPIRY_MS,
     LOST_BROKER_MS,
+    LOST_BROKERS_MAX,
     STEP_TOPICS,
     Registered,
     Registration,
@@ -195,6 +196,15 @@ def test_a_lost_broker_is_forgotten_after_a_day() -> None:
     assert set(lost(table)) == {"a"}
     finished(table.expire(5_001 + LOST_BROKER_MS))
     assert lost(table) == {}
+
+
+def test_the_oldest_lost_brokers_make_room() -> None:
+    table = RouteTable()
+    names = [f"b{number}" for number in range(LOST_BROKERS_MAX + 2)]
+    for name in [*names, "b2"]:
+        register(table, broker(name), connection=1)
+        finished(table.connection_closed(1))
+    assert list(lost(table)) == [*names[3:], "b2"]
 
 
 def test_a_name_that_keeps_a_slave_is_not_among_the_lost_names() -> None:
