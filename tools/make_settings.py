@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.known_options import KNOWN_UPSTREAM_NAMES
 from cometmq.store_config.setting_effects import HARMLESS, REFUSALS, Condition
 from cometmq.store_config.setting_names import OPTIONS, UPSTREAM_NAMES
+from cometmq.store_config.setting_options import setting_text
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = "docs/settings.md"
@@ -22,15 +24,23 @@ A broker names the harmless ones that it was given in one line when it starts. W
 [operating](operating.md#settings).
 """
 
+_DEFAULTS = """\
+The defaults are upstream's; [three differ](operating.md#settings) in a CometMQ broker. Where none is given, it follows
+from the machine or from another setting.
+"""
+
 
 def document() -> str:
     """Return the page."""
     refused = {refusal.name for refusal in REFUSALS if not refusal.has_effect}
-    lines = [*_INTRODUCTION.splitlines(), "", "## With an effect", "", "| setting | meaning |", "|---|---|"]
-    for option in sorted(OPTIONS.values(), key=lambda option: option.upstream_name.lower()):
+    lines = [*_INTRODUCTION.splitlines(), "", "## With an effect", "", *_DEFAULTS.splitlines(), ""]
+    lines += ["| setting | default | meaning |", "|---|---|---|"]
+    defaults = BrokerSettings()
+    for field, option in sorted(OPTIONS.items(), key=lambda item: item[1].upstream_name.lower()):
         if option.upstream_name not in HARMLESS and option.upstream_name not in refused:
             spellings = ", ".join(f"`{name}`" for name in (option.upstream_name, *option.aliases))
-            lines.append(f"| {spellings} | {option.doc} |")
+            default = setting_text(getattr(defaults, field))
+            lines.append(f"| {spellings} | {f'`{default}`' if default else ''} | {option.doc} |")
     lines += ["", "## Refused", "", "| setting | values | why, and what to do |", "|---|---|---|"]
     lines += [
         f"| `{one.name}` | {one.values}{_condition(one.only_with)} | {one.reason} |"

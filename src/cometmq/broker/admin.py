@@ -7,7 +7,6 @@ upstream's AdminBrokerProcessor.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
 import logging
 import shutil
@@ -46,6 +45,7 @@ from cometmq.store_config.errors import SettingError
 from cometmq.store_config.java_properties import check_config_body, parse_properties
 from cometmq.store_config.names import is_light_queue, is_system_topic
 from cometmq.store_config.setting_names import OPTIONS, find_setting
+from cometmq.store_config.setting_options import setting_text
 from cometmq.store_config.setting_sources import from_mapping
 
 __all__ = ["Admin", "LiveSettings"]
@@ -142,7 +142,9 @@ class Admin:
 
     def _show_config(self, request: Command, caller: Caller) -> Command:
         settings = self._live.settings
-        lines = [f"{OPTIONS[field.name].upstream_name}={_shown(getattr(settings, field.name))}\n" for field in _FIELDS]
+        lines = [
+            f"{OPTIONS[field.name].upstream_name}={setting_text(getattr(settings, field.name))}\n" for field in _FIELDS
+        ]
         version = self._live.version
         known = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_ms}
         text = json.dumps(known, separators=(",", ":"))
@@ -167,7 +169,7 @@ class Admin:
         changes: dict[str, Any] = {name: value.value for name, value in given.items()}
         if changes:
             await self._live.change(dataclasses.replace(self._live.settings, **changes))
-            shown = ", ".join(f"{OPTIONS[name].upstream_name}={_shown(value)}" for name, value in changes.items())
+            shown = ", ".join(f"{OPTIONS[name].upstream_name}={setting_text(value)}" for name, value in changes.items())
             _log.info("settings changed", extra={"peer": caller.peer, "settings": shown})
         return ok(request)
 
@@ -234,7 +236,7 @@ class Admin:
         table |= self._pools()
         table |= {f"commitLogDiskRatio_{folder}": _ratio(folder, ratio) for folder in log_folders}
         table |= self._delays()
-        return {name: _shown(value) for name, value in table.items()}
+        return {name: setting_text(value) for name, value in table.items()}
 
     def _pools(self) -> dict[str, object]:
         """Upstream's thread pools; ours have no queues of their own but the one to the control thread."""
@@ -416,17 +418,6 @@ def _connections(members: Iterable[ClientConnection]) -> tuple[Connection, ...]:
         )
         for member in members
     )
-
-
-def _shown(value: object) -> str:
-    """Return a value as Java shows it in properties and tables."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, enum.Enum):
-        return str(value.value)
-    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _duration(elapsed_ms: int) -> str:

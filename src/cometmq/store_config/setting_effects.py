@@ -9,12 +9,12 @@ are harmless: what they tune or switch on is not here, or is fixed; a broker tha
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from cometmq.errors import InvalidArgument
+from cometmq.store_config.setting_options import setting_text
 
 __all__ = ["HARMLESS", "REFUSALS", "Condition", "Refusal", "refuse_settings", "settings_without_effect"]
 
@@ -334,13 +334,7 @@ _HARMLESS_VALUES: Mapping[tuple[str, str], str] = {("tls.server.mode", "permissi
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, enum.Enum):
-        return str(value.value)
-    if isinstance(value, tuple):
-        return ",".join(str(part) for part in value)
-    text = "" if value is None else str(value).strip()
+    text = setting_text(value).strip()
     return "" if text == "null" else text  # as a Java broker lists a setting without a value
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "long_option",
     "option",
     "option_of",
+    "setting_text",
     "text_option",
 ]
 
@@ -30,6 +31,17 @@ Checker: TypeAlias = Callable[[str], object]
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _METADATA_KEY = "cometmq.option"
+
+
+def setting_text(value: object) -> str:
+    """Return a value as Java's brokers write it in properties and tables; None is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

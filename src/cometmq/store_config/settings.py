@@ -54,45 +54,55 @@ class StoreSettings:
     """Every option of a store that decides about its bytes or its behaviour, and those of the broker that touch it."""
 
     # --- Where things are
-    store_path_root_dir: str | None = text_option("storePathRootDir", None, "the store; upstream's is $HOME/store")
-    store_path_commit_log: tuple[str, ...] = option("storePathCommitLog", (), "folders of the commit log, if elsewhere")
+    store_path_root_dir: str | None = text_option("storePathRootDir", None, "directory of the store")
+    store_path_commit_log: tuple[str, ...] = option(
+        "storePathCommitLog", (), "folders of the commit log, separated by commas; default: commitlog in the store"
+    )
     read_only_commit_log_store_paths: tuple[str, ...] = option(
         "readOnlyCommitLogStorePaths", (), "those of the folders that get no new files"
     )
     store_path_dledger_commit_log: str | None = text_option("storePathDLedgerCommitLog", None, "DLedger's log")
     store_path_epoch_file: str | None = text_option("storePathEpochFile", None, "the epoch file, if elsewhere")
-    store_type: StoreType = option("storeType", StoreType.DEFAULT, "files, or RocksDB for the consume queues")
+    store_type: StoreType = option("storeType", StoreType.DEFAULT, "default: consume queues in files")
 
     # --- Sizes of files
     mapped_file_size_commit_log_bytes: int = option(
-        "mappedFileSizeCommitLog", _GIB, "a commit log file", aliases=("mapedFileSizeCommitLog",), minimum=1
+        "mappedFileSizeCommitLog",
+        _GIB,
+        "size of a commit log file, bytes",
+        aliases=("mapedFileSizeCommitLog",),
+        minimum=1,
     )
     mapped_file_size_consume_queue_bytes: int = option(
         "mappedFileSizeConsumeQueue",
         300_000 * _CONSUME_QUEUE_UNIT_BYTES,
-        "a consume queue file; see consume_queue_file_bytes",
+        "size of a consume queue file, bytes; rounded up to whole units of 20",
         aliases=("mapedFileSizeConsumeQueue",),
         minimum=1,
     )
     mapped_file_size_consume_queue_ext_bytes: int = option(
         "mappedFileSizeConsumeQueueExt",
         48 * _MIB,
-        "a consume queue extension file",
+        "size of a consume queue extension file, bytes",
         aliases=("mapedFileSizeConsumeQueueExt",),
         minimum=1,
     )
     mapper_file_size_batch_consume_queue_bytes: int = option(
         "mapperFileSizeBatchConsumeQueue",
         300_000 * _BATCH_UNIT_BYTES,
-        "a batch consume queue file",
+        "size of a batch consume queue file, bytes",
         minimum=_BATCH_UNIT_BYTES,
         multiple_of=_BATCH_UNIT_BYTES,
     )
     mapped_file_size_timer_log_bytes: int = option(
-        "mappedFileSizeTimerLog", 100 * _MIB, "a timer log file", aliases=("mapedFileSizeTimerLog",), minimum=1
+        "mappedFileSizeTimerLog",
+        100 * _MIB,
+        "size of a timer log file, bytes",
+        aliases=("mapedFileSizeTimerLog",),
+        minimum=1,
     )
     max_hash_slot_num: int = option("maxHashSlotNum", 5_000_000, "hash slots of an index file", minimum=1)
-    max_index_num: int = option("maxIndexNum", 20_000_000, "entries of an index file", minimum=2)
+    max_index_num: int = option("maxIndexNum", 20_000_000, "most entries of an index file", minimum=2)
     compaction_mapped_file_size_bytes: int = option(
         "compactionMappedFileSize", 100 * _MIB, "a compaction log file", minimum=1
     )
@@ -101,28 +111,36 @@ class StoreSettings:
     )
 
     # --- Files written
-    message_index_enable: bool = option("messageIndexEnable", True, "build the index")
-    enable_consume_queue_ext: bool = option("enableConsumeQueueExt", False, "write consumequeue_ext")
+    message_index_enable: bool = option("messageIndexEnable", True, "write the index for queries by key")
+    enable_consume_queue_ext: bool = option("enableConsumeQueueExt", False, "write the extension of consume queues")
     bit_map_length_consume_queue_ext_bits: int = option(
         "bitMapLengthConsumeQueueExt", 64, "filter bits of an extension unit; overwritten by the filter's own"
     )
-    enable_lmq: bool = option("enableLmq", False, "light message queues")
+    enable_lmq: bool = option("enableLmq", False, "allow light message queues")
     enable_multi_dispatch: bool = option("enableMultiDispatch", False, "put a message into several queues")
-    max_lmq_consume_queue_num: int = option("maxLmqConsumeQueueNum", 20_000, "most light queues")
+    max_lmq_consume_queue_num: int = option("maxLmqConsumeQueueNum", 20_000, "most light message queues")
     enable_compaction: bool = option("enableCompaction", True, "compact topics that ask for it")
-    enabled_append_prop_crc: bool = option("enabledAppendPropCRC", False, "append a CRC as a property")
-    force_verify_prop_crc: bool = option("forceVerifyPropCRC", False, "check that CRC instead of the body's")
+    enabled_append_prop_crc: bool = option(
+        "enabledAppendPropCRC", False, "append a CRC over the whole record as a property"
+    )
+    force_verify_prop_crc: bool = option(
+        "forceVerifyPropCRC", False, "check the CRC property of records instead of the body's CRC"
+    )
     check_crc_on_recover: bool = option("checkCRCOnRecover", True, "check CRCs while recovering")
     auto_message_version_on_topic_len: bool = option(
         "autoMessageVersionOnTopicLen", True, "record version 2 for topics over 127 bytes"
     )
-    max_message_size_bytes: int = option("maxMessageSize", 4 * _MIB, "largest body", minimum=10)
-    max_msgs_num_batch: int = option("maxMsgsNumBatch", 64, "most messages of an index query")
+    max_message_size_bytes: int = option("maxMessageSize", 4 * _MIB, "largest message body, bytes", minimum=10)
+    max_msgs_num_batch: int = option("maxMsgsNumBatch", 64, "most messages that a query by key returns")
     duplication_enable: bool = option("duplicationEnable", False, "recover from the consume queues' confirmed end")
 
     # --- Flush
-    flush_disk_type: FlushDiskType = option("flushDiskType", FlushDiskType.ASYNC_FLUSH, "when to acknowledge")
-    sync_flush_timeout_ms: int = option("syncFlushTimeout", 5 * _SECOND, "longest wait for a synchronous flush")
+    flush_disk_type: FlushDiskType = option(
+        "flushDiskType",
+        FlushDiskType.ASYNC_FLUSH,
+        "SYNC_FLUSH: acknowledge when a message is on disk; ASYNC_FLUSH: at once",
+    )
+    sync_flush_timeout_ms: int = option("syncFlushTimeout", 5 * _SECOND, "longest wait of a send for its flush, ms")
     flush_interval_commit_log_ms: int = option("flushIntervalCommitLog", 500, "asynchronous flush of the log")
     flush_commit_log_timed: bool = option("flushCommitLogTimed", True, "sleep between flushes instead of waiting")
     flush_commit_log_least_pages: int = option("flushCommitLogLeastPages", 4, "least pages of 4 KiB to flush")
@@ -163,15 +181,23 @@ class StoreSettings:
     rocksdb_cq_double_write_enable: bool = option("rocksdbCQDoubleWriteEnable", False, "queues in files and RocksDB")
 
     # --- Retention
-    file_reserved_time_hours: int = option("fileReservedTime", 72, "age at which files may go")
-    delete_when_hours_of_day: str = text_option("deleteWhen", "04", "hours of day, ';' between them", check=hours)
-    disk_max_used_space_ratio_percent: int = option("diskMaxUsedSpaceRatio", 75, "use that starts deletion")
-    disk_space_warning_level_ratio_percent: int = option("diskSpaceWarningLevelRatio", 90, "use that stops appends")
-    disk_space_clean_forcibly_ratio_percent: int = option(
-        "diskSpaceCleanForciblyRatio", 85, "use at which files of any age are deleted"
+    file_reserved_time_hours: int = option("fileReservedTime", 72, "age at which log files expire, hours")
+    delete_when_hours_of_day: str = text_option(
+        "deleteWhen", "04", "hours of the day in which expired log files are deleted, separated by ;", check=hours
     )
-    clean_file_forcibly_enable: bool = option("cleanFileForciblyEnable", True, "allow deletion of files of any age")
-    delete_file_batch_max: int = option("deleteFileBatchMax", 10, "most files deleted in a round", minimum=1)
+    disk_max_used_space_ratio_percent: int = option(
+        "diskMaxUsedSpaceRatio", 75, "disk use above which expired log files are deleted at any hour, percent"
+    )
+    disk_space_warning_level_ratio_percent: int = option(
+        "diskSpaceWarningLevelRatio", 90, "disk use above which sends are refused, percent"
+    )
+    disk_space_clean_forcibly_ratio_percent: int = option(
+        "diskSpaceCleanForciblyRatio", 85, "disk use above which log files of any age are deleted, percent"
+    )
+    clean_file_forcibly_enable: bool = option(
+        "cleanFileForciblyEnable", True, "delete log files of any age on a full disk (diskSpaceCleanForciblyRatio)"
+    )
+    delete_file_batch_max: int = option("deleteFileBatchMax", 10, "most log files deleted in one round", minimum=1)
     clean_resource_interval_ms: int = option("cleanResourceInterval", 10 * _SECOND, "between two rounds", minimum=1)
     delete_commit_log_files_interval_ms: int = option("deleteCommitLogFilesInterval", 100, "between two log files")
     delete_consume_queue_files_interval_ms: int = option(
@@ -188,49 +214,53 @@ class StoreSettings:
     # --- Reading
     max_filter_message_size_bytes: int = option("maxFilterMessageSize", 16_000, "queue bytes scanned for a filter")
     max_transfer_bytes_on_message_in_memory: int = option(
-        "maxTransferBytesOnMessageInMemory", 256 * _KIB, "most bytes of an answer from memory"
+        "maxTransferBytesOnMessageInMemory", 256 * _KIB, "most bytes of a pull from memory"
     )
     max_transfer_count_on_message_in_memory: int = option(
-        "maxTransferCountOnMessageInMemory", 32, "most messages of an answer from memory"
+        "maxTransferCountOnMessageInMemory", 32, "most messages of a pull from memory"
     )
     max_transfer_bytes_on_message_in_disk: int = option(
-        "maxTransferBytesOnMessageInDisk", 64 * _KIB, "most bytes of an answer from disk"
+        "maxTransferBytesOnMessageInDisk", 64 * _KIB, "most bytes of a pull from disk"
     )
     max_transfer_count_on_message_in_disk: int = option(
-        "maxTransferCountOnMessageInDisk", 8, "most messages of an answer from disk"
+        "maxTransferCountOnMessageInDisk", 8, "most messages of a pull from disk"
     )
     access_message_in_memory_max_ratio_percent: int = option(
-        "accessMessageInMemoryMaxRatio", 40, "share of memory taken for messages still cached", maximum=100
+        "accessMessageInMemoryMaxRatio", 40, "percent of memory whose newest messages count as cached", maximum=100
     )
     travel_cq_file_num_when_get_message: int = option(
         "travelCqFileNumWhenGetMessage", 1, "queue files looked through for one answer", minimum=1
     )
     offset_check_in_slave: bool = option("offsetCheckInSlave", False, "correct a consumer's offset on a slave too")
-    default_query_max_num: int = option("defaultQueryMaxNum", 32, "messages of a query without a limit")
+    default_query_max_num: int = option("defaultQueryMaxNum", 32, "most messages of a query by key that names no limit")
 
     # --- Delays and timers
     message_delay_level: str = text_option(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        "delay of each level, from 1",
+        "delays of the levels 1, 2, …, such as 1s 5s 10s",
         check=delay_levels_ms,
     )
     flush_delay_offset_interval_ms: int = long_option(
-        "flushDelayOffsetInterval", 10 * _SECOND, "between two writes of delayOffset.json", minimum=1
+        "flushDelayOffsetInterval", 10 * _SECOND, "time between two writes of delayOffset.json, ms", minimum=1
     )
     delay_offset_update_version_step: int = long_option(
         "delayOffsetUpdateVersionStep", 200, "updates per data version", minimum=1
     )
     enable_schedule_async_deliver: bool = option("enableScheduleAsyncDeliver", False, "deliver without waiting")
-    timer_wheel_enable: bool = option("timerWheelEnable", True, "timer messages")
-    timer_precision_ms: int = option("timerPrecisionMs", _SECOND, "a slot of the wheel", minimum=1)
-    timer_roll_window_slots: int = option("timerRollWindowSlot", 2 * 86_400, "slots after which a timer is rolled")
-    timer_flush_interval_ms: int = option(
-        "timerFlushIntervalMs", _SECOND, "between two flushes of timer files", minimum=1
+    timer_wheel_enable: bool = option("timerWheelEnable", True, "serve timer messages, and pops, which need them")
+    timer_precision_ms: int = option("timerPrecisionMs", _SECOND, "precision of timer messages, ms", minimum=1)
+    timer_roll_window_slots: int = option(
+        "timerRollWindowSlot", 2 * 86_400, "slots of the timer wheel after which a message is put into the wheel again"
     )
-    timer_max_delay_seconds: int = option("timerMaxDelaySec", 3 * 86_400, "longest delay of a timer", minimum=1)
+    timer_flush_interval_ms: int = option(
+        "timerFlushIntervalMs", _SECOND, "time between two flushes of the timer files, ms", minimum=1
+    )
+    timer_max_delay_seconds: int = option(
+        "timerMaxDelaySec", 3 * 86_400, "longest delay of a timer message, s", minimum=1
+    )
     timer_congest_num_each_slot: int = option(
-        "timerCongestNumEachSlot", 2**31 - 1, "messages of a slot that count as congestion", minimum=1
+        "timerCongestNumEachSlot", 2**31 - 1, "messages of a timer slot above which sends for it are refused", minimum=1
     )
 
     # --- Transactions
@@ -241,20 +271,26 @@ class StoreSettings:
     transaction_op_batch_interval_ms: int = option("transactionOpBatchInterval", 3 * _SECOND, "op message gathering")
 
     # --- Topics, groups, filters
-    auto_create_topic_enable: bool = option("autoCreateTopicEnable", True, "make a topic on first use")
-    auto_create_subscription_group: bool = option("autoCreateSubscriptionGroup", True, "make a group on first use")
-    default_topic_queue_nums: int = option("defaultTopicQueueNums", 8, "queues of such a topic", minimum=1)
-    cluster_topic_enable: bool = option("clusterTopicEnable", True, "a topic named as the cluster")
-    broker_topic_enable: bool = option("brokerTopicEnable", True, "a topic named as the broker")
-    trace_topic_enable: bool = option("traceTopicEnable", False, "a topic for message traces")
-    msg_trace_topic_name: str = text_option("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "its name")
+    auto_create_topic_enable: bool = option("autoCreateTopicEnable", True, "create a topic on first use")
+    auto_create_subscription_group: bool = option(
+        "autoCreateSubscriptionGroup", True, "create a consumer group on first use"
+    )
+    default_topic_queue_nums: int = option(
+        "defaultTopicQueueNums", 8, "queues of a topic that is created on first use", minimum=1
+    )
+    cluster_topic_enable: bool = option("clusterTopicEnable", True, "have a topic with the cluster's name")
+    broker_topic_enable: bool = option("brokerTopicEnable", True, "have a topic with the broker's name")
+    trace_topic_enable: bool = option("traceTopicEnable", False, "have a topic for message traces")
+    msg_trace_topic_name: str = text_option(
+        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "name of the topic for message traces"
+    )
     # Handles have 999 in place of the queue's number where messages are popped in order.
-    revive_queue_num: int = option("reviveQueueNum", 8, "queues of the pop revive log", minimum=1, maximum=999)
-    enable_retry_topic_v2: bool = option("enableRetryTopicV2", False, "pop retry topics with '+'")
+    revive_queue_num: int = option("reviveQueueNum", 8, "queues of the revive topic", minimum=1, maximum=999)
+    enable_retry_topic_v2: bool = option("enableRetryTopicV2", False, "name pop retry topics %RETRY%group+topic")
     enable_split_metadata: bool = option("enableSplitMetadata", True, "send long tables to slaves in parts")
     split_metadata_size: int = option("splitMetadataSize", 2_000, "entries of a part", minimum=1)
     flush_consumer_offset_interval_ms: int = option(
-        "flushConsumerOffsetInterval", 5 * _SECOND, "between two writes of consumerOffset.json", minimum=1
+        "flushConsumerOffsetInterval", 5 * _SECOND, "time between two writes of consumerOffset.json, ms", minimum=1
     )
     consumer_offset_update_version_step: int = long_option(
         "consumerOffsetUpdateVersionStep", 500, "commits per data version", minimum=1
@@ -270,19 +306,23 @@ class StoreSettings:
     filter_support_retry: bool = option("filterSupportRetry", False, "filter retried messages too")
 
     # --- The broker and its group
-    broker_name: str | None = text_option("brokerName", None, "the broker; upstream's is the host's name")
-    broker_cluster_name: str = text_option("brokerClusterName", "DefaultCluster", "its cluster")
-    broker_id: int = long_option("brokerId", 0, "0 for a master", minimum=-1)
-    broker_ip1: str | None = text_option("brokerIP1", None, "the address in message ids; upstream finds one")
-    broker_ip2: str | None = text_option("brokerIP2", None, "the address for slaves")
-    listen_port: int = option("listenPort", 10911, "the port in message ids", maximum=65_535)
+    broker_name: str | None = text_option("brokerName", None, "name of the broker")
+    broker_cluster_name: str = text_option("brokerClusterName", "DefaultCluster", "name of the broker's cluster")
+    broker_id: int = long_option("brokerId", 0, "id of the broker among those of its name; 0: the master", minimum=-1)
+    broker_ip1: str | None = text_option(
+        "brokerIP1", None, "address that clients connect to, in routes and message ids"
+    )
+    broker_ip2: str | None = text_option("brokerIP2", None, "address for slaves, as registered with name servers")
+    listen_port: int = option("listenPort", 10911, "port to listen on", maximum=65_535)
     broker_role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER, "what the broker is in its group")
-    namesrv_addr: str | None = text_option("namesrvAddr", None, "name servers, ';' between them")
+    namesrv_addr: str | None = text_option("namesrvAddr", None, "addresses of name servers, separated by ;")
     slave_read_enable: bool = option("slaveReadEnable", False, "let slaves answer pulls")
     enable_slave_acting_master: bool = option("enableSlaveActingMaster", False, "a slave stands in for its master")
     enable_remote_escape: bool = option("enableRemoteEscape", False, "hand timers and transactions to other masters")
-    enable_dleger_commit_log: bool = option("enableDLegerCommitLog", False, "the log is DLedger's")
-    ha_listen_port: int = option("haListenPort", 0, "0 for the port after listenPort", maximum=65_535)
+    enable_dleger_commit_log: bool = option("enableDLegerCommitLog", False, "use DLedger's log")
+    ha_listen_port: int = option(
+        "haListenPort", 0, "port for slaves, as registered with name servers; 0: listenPort + 1", maximum=65_535
+    )
     ha_master_address: str | None = text_option("haMasterAddress", None, "where a slave finds its master")
     ha_send_heartbeat_interval_ms: int = option("haSendHeartbeatInterval", 5 * _SECOND, "between two heartbeats")
     ha_housekeeping_interval_ms: int = option("haHousekeepingInterval", 20 * _SECOND, "silence that ends a connection")
