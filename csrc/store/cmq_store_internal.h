@@ -154,6 +154,7 @@ struct cmq_store {
     int64_t walked;                     /* the log was dispatched up to here */
     int64_t walked_ms;                  /* store time of the last record walked */
     int64_t newest_ms;                  /* the latest store time walked: older records behind it may be stale … */
+    int64_t seen_ms;                    /* the latest store time that this view has walked, under any writer */
     int64_t walked_phy;                 /* of the last record walked, -1: not known */
     int64_t no_record_at;               /* the walk stopped here last, at bytes that are no record; -1: at none */
     bool foreign_seen;                  /* a Java broker wrote since: a page of ours says nothing of this log */

@@ -15,6 +15,8 @@
 
 #define NS_PER_MS INT64_C(1000000)
 #define ANSWERS_PER_TURN 512u
+#define NOTES_COMPARED 16u        /* a note that equals one of the last so many is left out */
+#define NOTES_MAX 65536u          /* that wait for a loop */
 #define SAME_TIME_MS 20           /* the difference of the loop's clock and the wall's within a turn */
 
 /* Notifications wait apart: an arrival is for a pop, also when notifications were sent for it. */
@@ -25,16 +27,18 @@ static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code)
 
 /* ---- notes ---- */
 
-/* The broker's changed_mutex is held. A note that is lost for want of memory is made up for at the wait's deadline. */
+/* The broker's changed_mutex is held. Of a note that is dropped, because there is no memory or too many wait, the pop
+ * looks again at its deadline. */
 static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t queue_id)
 {
-    if (to->pop_note_count > 0) {
-        const cmq_pop_note *last = &to->pop_notes[to->pop_note_count - 1];
-        if (last->queue_id == queue_id && last->topic_bytes == topic.bytes && last->group_bytes == group.bytes &&
-            memcmp(last->names, topic.data, topic.bytes) == 0 &&
-            memcmp(last->names + topic.bytes, group.data, group.bytes) == 0)
+    for (uint32_t i = to->pop_note_count, looks = NOTES_COMPARED; i > 0 && looks > 0; i--, looks--) {
+        const cmq_pop_note *there = &to->pop_notes[i - 1];
+        if (there->queue_id == queue_id && there->topic_bytes == topic.bytes && there->group_bytes == group.bytes &&
+            memcmp(there->names, topic.data, topic.bytes) == 0 &&
+            memcmp(there->names + topic.bytes, group.data, group.bytes) == 0)
             return;
     }
+    if (to->pop_note_count == NOTES_MAX) return;
     if (to->pop_note_count == to->pop_note_slots) {
         const uint32_t slots = to->pop_note_slots == 0 ? 16 : to->pop_note_slots * 2;
         cmq_pop_note *notes = realloc(to->pop_notes, slots * sizeof *notes);

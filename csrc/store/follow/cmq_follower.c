@@ -172,7 +172,7 @@ typedef enum walk_mode {
     WALK_DISPATCH       /* put units into the tails */
 } walk_mode;
 
-/* The bytes at store->walked are no whole record: damage, if the log goes on there (cmq_view_end). */
+/* There is no whole record at store->walked: that is damage if later records follow (cmq_view_end). */
 static cmq_status no_record(cmq_store *store)
 {
     store->no_record_at = store->walked;
@@ -218,6 +218,7 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
         store->walked += view.record_bytes;
         store->walked_ms = view.store_timestamp_ms;
         if (store->walked_ms > store->newest_ms) store->newest_ms = store->walked_ms;
+        if (store->newest_ms > store->seen_ms) store->seen_ms = store->newest_ms;
     }
     cmq_segment_unpin(segment);
     return status;
@@ -267,7 +268,7 @@ static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int
     }
     store->walked = point != NULL ? point->log_end : newest;
     store->walked_phy = point != NULL && point->last_bytes > 0 ? point->last_phy : -1;
-    store->walked_ms = store->newest_ms = point != NULL ? point->store_ms : 0;
+    store->walked_ms = store->newest_ms = store->seen_ms = point != NULL ? point->store_ms : 0;
     /* Units are asked for only behind the known end, not of every record of the newest segment: this walk finds
      * whole records. */
     const int source = store->source;
@@ -314,7 +315,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     store->opening.scanned_from = store->walked = start;
     const bool from_point = trusted && start == point.log_end;
     store->walked_phy = from_point && point.last_bytes > 0 ? point.last_phy : -1;
-    store->walked_ms = store->newest_ms = from_point ? point.store_ms : 0;
+    store->walked_ms = store->newest_ms = store->seen_ms = from_point ? point.store_ms : 0;
     /* as it was found, or is published */
     if (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && end > store->proven_end) store->proven_end = end;
     status = walk_to(store, end, WALK_DISPATCH);

@@ -52,7 +52,7 @@ static cmq_status judge_confirmed(cmq_store *store)
     const bool same = page.generation != 0 && page.generation == store->generation;
     const bool stopped = store->no_record_at == store->walked && store->walked < page.confirmed_end;
     if (!same || !stopped) return CMQ_OK;
-    /* Mapped before a writer replaced the file (overlayfs copies it), the segment shows nothing of what came since. */
+    /* A writer may have replaced the file (overlayfs copies it): the old mapping shows none of the later writes. */
     bool reopened;
     const int64_t start = store->walked - store->walked % cmq_log_segment_bytes(store->log);
     const cmq_status status = cmq_log_reopen_replaced(store->log, start, &reopened);
@@ -84,7 +84,7 @@ static cmq_status judge_left(cmq_store *store)
     if (at < store->known_end && !blank_reaches(store, store->known_end)) return fail_unread(at, store->known_end);
     const bool unclean = store->left_unclean || store->generation != 0;
     /* A record that is older than any before it may be left from before a cut (cmq_stale_record). */
-    if (!cmq_store_flushed_behind(store, at, store->walked_phy, store->newest_ms, unclean, &view)) return CMQ_OK;
+    if (!cmq_store_flushed_behind(store, at, store->walked_phy, store->seen_ms, unclean, &view)) return CMQ_OK;
     return fail_followed(at, view.physical_offset);
 }
 
