@@ -136,12 +136,12 @@ cdef class BrokerPlane(RequestHandler):
         with nogil:
             cmq_delay_destroy(self._delay)
             if self._pops_run:
-                # As for the timers below: stop_pops has logged what was not stored.
+                # stop_pops has logged the checkpoints that could not be stored.
                 cmq_pop_service_stop(self._pops)
             cmq_broker_destroy(self._broker)
             cmq_pop_service_destroy(self._pops)
             if self._timer is not NULL:
-                # stop_timers has logged what was not written; the next start finds it in the log.
+                # stop_timers has logged any failed write; the next start reads those timers from the log.
                 cmq_timer_stop(self._timer)
                 cmq_timer_destroy(self._timer)
         cmq_pop_fifo_table_destroy(self._pop_order)

@@ -4,8 +4,9 @@
  * bytes and nothing moves when there are more. A list's first member has `previous` NONE; its head is the anchor's, or
  * the connection's.
  *
- * Holds of a queue come with rising offsets, since each begins at the queue's end. Where a queue began anew, those of
- * before are above those that follow (`epoch`): as long as one of them is there, looks go through the whole list.
+ * Holds of a queue have rising offsets, since each begins at the queue's end. When a queue is reset to a lower end, its
+ * older holds have higher offsets than the new ones (`epoch`): until the last of them ends, a search reads the whole
+ * list.
  */
 #include "broker/loop/cmq_hold.h"
 

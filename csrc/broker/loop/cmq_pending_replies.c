@@ -1,8 +1,8 @@
 /* cmq_pending_replies: a queue of answers in one block of memory. See cmq_pending_replies.h.
  *
  * Entry: its fixed part, then the physical offsets, then UNIQ_KEY and the handle, padded to 8 bytes. When the tail
- *        comes to the end of the block, what is left moves to its front if that frees half of it, else the block grows;
- *        each byte is so moved at most once per time it is passed over.
+ *        reaches the end of the block, the remaining entries move to the front if that frees half of the block;
+ *        otherwise the block grows. So each byte moves at most once for each byte that was freed before it.
  */
 #include "broker/loop/cmq_pending_replies.h"
 

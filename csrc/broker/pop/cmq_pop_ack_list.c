@@ -6,7 +6,8 @@
  * An entry is of one checkpoint, and costs some 6 us where it has to be stored, so a list of the most would keep the
  * loop from everybody for 13 ms.
  *
- * Owns:      the lists that wait, each with a copy of its body. One whose connection is gone goes on, unanswered.
+ * Owns:      the lists that wait, each with a copy of its body. A list whose connection closes is processed to its end,
+ *            without an answer.
  * Source:    consumption specification 4.7; upstream's AckMessageProcessor, BatchAckMessageRequestBody.
  */
 #include "broker/pop/cmq_pop_internal.h"

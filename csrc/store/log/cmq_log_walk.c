@@ -195,7 +195,7 @@ static cmq_status take_keys(cmq_log_walk *walk, const known_topic *topic, cmq_pe
     return cmq_dispatch_keys(&walk->view, &walk->facts, topic->seed, keys);
 }
 
-/* Check and describe the record at `at`. CMQ_AGAIN: it goes on behind the bytes read. */
+/* Check and describe the record at `at`. CMQ_AGAIN: the record is longer than the bytes read. */
 static cmq_status take_record(cmq_log_walk *walk, const uint8_t *at, size_t available, lot *into)
 {
     cmq_record_view *view = &walk->view;

@@ -61,7 +61,7 @@ cmq_status CMQ_MUST_CHECK cmq_offset_journal_append(cmq_offset_journal *log, cmq
  * fails. */
 cmq_status CMQ_MUST_CHECK cmq_offset_journal_wait(cmq_offset_journal *log, uint64_t end);
 
-/* The JSON was written, durably, with all that was appended: begin anew on it. Waiters need not wait longer.
+/* The JSON file holds every appended commit, durably: empty the journal and base it on that file. Waiters return.
  * Durable with the next record. */
 cmq_status CMQ_MUST_CHECK cmq_offset_journal_restart(cmq_offset_journal *log, const cmq_offset_journal_basis *basis);
 

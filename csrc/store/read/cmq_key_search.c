@@ -1,17 +1,17 @@
 /* cmq_key_search: all records of a key, newest first, in steps: from the index, collisions removed by reading the
  * record.
  *
- * Between two steps only places are kept: the index file and its entry to go on from (cmq_index_cursor), a lot of
- * offsets that were looked up and not read yet, and the last offsets that were given. No file is held, so retention
- * goes on, and what it takes is passed over.
+ * Between two steps a search keeps places only: the index file and the entry to continue from (cmq_index_cursor), a
+ * batch of offsets that were looked up and not read yet, and the last offsets that were returned. It holds no file, so
+ * retention continues, and the search skips what retention deleted.
  *
- * A record may stand in the index twice for one key: the same key twice, or indexed again by a recovery, which puts the
- * last records' keys anew. Such entries are near each other, so a window of the last results is enough to return each
+ * A record may be in the index twice for one key: it has the key twice, or a recovery inserted the keys of the last
+ * records a second time. Such entries are near each other, so a window of the last results is enough to return each
  * record once.
  *
- * A view whose writer was killed has keys up to the durable point for certain: behind it the log is read. After a power
- * loss, and while a writer recovers, the whole index file that holds the point is in doubt: the log is read from that
- * file's first record on.
+ * Behind a killed writer, a view's index has every key up to the durable point, and the view reads the log from there.
+ * After a power loss, and while a writer recovers, the index file that holds the point is in doubt as a whole: the view
+ * reads the log from that file's first record.
  *
  * Memory:  1 KiB per search; in such a view 8 bytes per record of the part read from the log that carries the key.
  * Threads: one at a time per search; any number of searches, beside the writer.
@@ -127,7 +127,7 @@ static int64_t point_of(cmq_store *store)
 }
 
 /* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or
- * one is recovering and enters those behind the durable point anew. */
+ * a recovering writer is inserting the keys behind the durable point again. */
 static int64_t index_end(cmq_store *store, int64_t generation)
 {
     const int source = store->source;

@@ -99,8 +99,8 @@ bool cmq_reader_in_time(cmq_reader *reader, int64_t stored_ms);
 /* Of queues: does no cursor expect any more, ever? */
 bool cmq_reader_all_ended(const cmq_reader *reader);
 
-/* Nothing was found. In a view: do messages follow that cannot be read? Reported once for each of its ends; reading
- * goes on, or ends, behind the failure. */
+/* Nothing was found. In a view: do messages follow that cannot be read? Reported once for each end of the view;
+ * the next read continues, or ends, after the failure. */
 cmq_status CMQ_MUST_CHECK cmq_reader_check_end(cmq_reader *reader);
 
 cmq_status CMQ_MUST_CHECK cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed);

@@ -86,12 +86,11 @@ static void long_looks_delay_no_other_queue(void)
     kit_broker_stop(&kit);
 }
 
-/* Clients that ask again while a change of their group is answered wait behind nobody: those that were held before it
- * are answered once, the oldest first. */
-static void a_change_answers_the_holds_of_before_it(void)
+enum { HOLDS = 1200, A_TURN = 512 };
+
+/* A broker and a client with more held pulls than a turn answers. */
+static int hold_many(void)
 {
-    enum { HOLDS = 1200, A_TURN = 512 };
-    cmq_broker_counters counters;
     start();
     const int client = kit_client(&kit);
     for (int32_t i = 0; i < HOLDS; i++) {
@@ -99,6 +98,15 @@ static void a_change_answers_the_holds_of_before_it(void)
         if (i % 100 == 0) CHECK(kit_is_silent(&kit, client));
     }
     CHECK(kit_is_silent(&kit, client));
+    return client;
+}
+
+/* Clients that ask again while a change of their group is answered wait behind nobody: those that were held before it
+ * are answered once, the oldest first. */
+static void a_change_answers_the_holds_of_before_it(void)
+{
+    cmq_broker_counters counters;
+    const int client = hold_many();
     CHECK_OK(cmq_broker_group_changed(kit.broker, kit_slice("G")));
     kit_broker_turn(&kit);
     for (int32_t i = 0; i < A_TURN; i++) CHECK_INT(kit_answer_of(&kit, client)->command.opaque, i);
@@ -114,15 +122,8 @@ static void a_change_answers_the_holds_of_before_it(void)
 /* A changed subscription ends more holds than a turn answers. */
 static void changes_of_a_group_end_its_holds_over_turns(void)
 {
-    enum { HOLDS = 1200, A_TURN = 512 };
     cmq_broker_counters counters;
-    start();
-    const int client = kit_client(&kit);
-    for (int32_t i = 0; i < HOLDS; i++) {
-        kit_pull(client, i, "T", 0, HELD_AND_FILTERED, WAIT_MS, "none");
-        if (i % 100 == 0) CHECK(kit_is_silent(&kit, client));
-    }
-    CHECK(kit_is_silent(&kit, client));
+    const int client = hold_many();
     CHECK_OK(cmq_broker_group_changed(kit.broker, kit_slice("G")));
     CHECK_OK(cmq_broker_group_changed(kit.broker, kit_slice("another")));
     for (uint64_t before = HOLDS; before > 0; before = counters.holds_now) {
@@ -138,19 +139,19 @@ static void changes_of_a_group_end_its_holds_over_turns(void)
 /* More holds than a turn answers, between others that wait for other tags. */
 static void all_holds_of_a_tag_end_and_no_others(void)
 {
-    enum { HOLDS = 1500 };
+    enum { MANY = 1500 };
     cmq_broker_counters counters;
     start();
     const int client = kit_client(&kit), other = kit_client(&kit);
-    for (int32_t i = 0; i < HOLDS; i++) {
+    for (int32_t i = 0; i < MANY; i++) {
         kit_pull(client, i, "T", 0, HELD_AND_FILTERED, WAIT_MS, i % 2 == 0 ? "wanted" : "also || wanted");
         if (i % 10 == 0) kit_pull(other, i, "T", 0, HELD_AND_FILTERED, WAIT_MS, "none");
         if (i % 100 == 0) CHECK(kit_is_silent(&kit, client));
     }
     CHECK(kit_is_silent(&kit, other));
     append(1, "wanted");
-    bool answered[HOLDS] = {false};
-    for (int32_t i = 0; i < HOLDS; i++) {
+    bool answered[MANY] = {false};
+    for (int32_t i = 0; i < MANY; i++) {
         const kit_answer *answer = kit_answer_of(&kit, client);
         CHECK_INT(answer->command.code, FOUND);
         CHECK(!answered[answer->command.opaque]);
@@ -158,7 +159,7 @@ static void all_holds_of_a_tag_end_and_no_others(void)
     }
     CHECK(kit_is_silent(&kit, other));
     cmq_broker_count(kit.broker, &counters);
-    CHECK_INT(counters.holds_now, HOLDS / 10);
+    CHECK_INT(counters.holds_now, MANY / 10);
     close(client);
     close(other);
     kit_broker_stop(&kit);
