@@ -8,6 +8,7 @@ Threads: signals are handled in the main thread.
 
 from __future__ import annotations
 
+import atexit
 import os
 import resource
 import signal
@@ -20,6 +21,7 @@ from types import FrameType
 
 __all__ = ["Stopping", "descriptors_for_clients", "stopping_by_signals"]
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOOK_S = 1.0
 _FORCE_AFTER_S = 10.0
 _DESCRIPTORS = 65_536
@@ -45,6 +47,12 @@ def descriptors_for_clients() -> Iterator[None]:
     finally:
         if is_short:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _ignore_signals() -> None:
+    """Ignore signals from now on: an interpreter that exits restores their default action, which is to kill."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Stopping:
@@ -90,17 +98,19 @@ class Stopping:
 def stopping_by_signals() -> Iterator[Stopping]:
     """Have SIGTERM and SIGINT ask for the stop; outside the main thread nothing is handled.
 
-    The handlers stay after a stop that a signal began: one that arrives while the interpreter exits must not turn a
-    clean stop into a failure.
+    The handlers stay after a stop that a signal began, and once the interpreter exits, signals are ignored: one that
+    arrives late must not turn a clean stop into a failure.
     """
     stopping = Stopping()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
-    before = {number: signal.signal(number, stopping.want) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stopping.want) for number in _SIGNALS}
     try:
         yield stopping
     finally:
-        if not stopping.is_wanted:
+        if stopping.is_wanted:
+            atexit.register(_ignore_signals)
+        else:
             for number, handler in before.items():
                 signal.signal(number, handler)

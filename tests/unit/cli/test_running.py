@@ -58,11 +58,20 @@ def test_a_burst_of_signals_stops_a_broker_cleanly(number: signal.Signals, tmp_p
     assert not (tmp_path / "abort").exists()
 
 
-def test_a_signal_during_the_exit_of_the_interpreter_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    "send_at_exit",
+    [
+        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)",
+        # a global of the program goes when the interpreter has taken its signal handlers away
+        "late = type('Late', (), {'__del__': lambda self, kill=os.kill, pid=os.getpid(): kill(pid, signal.SIGTERM)})()",
+    ],
+    ids=["while exit functions run", "while modules go"],
+)
+def test_a_signal_during_the_exit_of_the_interpreter_changes_nothing(send_at_exit: str) -> None:
     program = (
         "import atexit, os, signal\n"
         "from cometmq.cli.running import stopping_by_signals\n"
-        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        f"{send_at_exit}\n"
         "with stopping_by_signals() as stopping:\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    stopping.wait()\n"
