@@ -84,7 +84,7 @@ cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *
     if (broker->sync) cmq_store_set_staging(broker->store, broker->options.staging_bytes_max);
     if (status == CMQ_OK && broker->sync) status = cmq_flush_wait_start(broker);
     if (status == CMQ_OK && options->pops != NULL)
-        cmq_pop_service_on_revived(options->pops, cmq_pop_tell_revived, broker);
+        cmq_pop_service_on_revived(options->pops, cmq_pop_notify_revived, broker);
     if (status != CMQ_OK) {
         cmq_broker_destroy(broker);
         return status;

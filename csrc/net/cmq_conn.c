@@ -197,7 +197,7 @@ void conn_finish(cmq_conn *conn)
     CMQ_ASSERT((conn->flags & CONN_CLOSING) != 0);
     net_node *news = NULL;
     if ((conn->flags & CONN_KNOWN) != 0) {
-        news = net_control_news(conn);
+        news = net_control_make_closed(conn);
         if (news == NULL) {
             conn_list(conn);   /* the control thread has to hear of it: again in the next turn */
             return;
@@ -215,7 +215,7 @@ void conn_finish(cmq_conn *conn)
     net_leave_counts(loop, &conn->peer);
     net_count(&loop->counts.closed, 1);
     /* Last: when the control thread learns of it, the id is already invalid. */
-    if (news != NULL) net_control_tell(loop->net, news);
+    if (news != NULL) net_control_push_unlimited(loop->net, news);
 }
 
 void conn_update(cmq_conn *conn)

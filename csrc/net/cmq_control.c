@@ -25,7 +25,7 @@ static void write_event(int fd)
 
 /* ---- loops ---- */
 
-void net_control_tell(cmq_net *net, net_node *node)
+void net_control_push_unlimited(cmq_net *net, net_node *node)
 {
     if (net_stack_push(&net->control, &node->link)) write_event(net->control_fd);
 }
@@ -59,11 +59,11 @@ bool net_control_push(cmq_conn *conn, net_node *node)
         return false;
     }
     atomic_fetch_add_explicit(&net->outstanding, 1, memory_order_relaxed);
-    net_control_tell(net, node);
+    net_control_push_unlimited(net, node);
     return true;
 }
 
-net_node *net_control_news(const cmq_conn *conn)
+net_node *net_control_make_closed(const cmq_conn *conn)
 {
     net_node *node = net_node_make(NET_NODE_CLOSED, cmq_conn_id_of(conn), NULL, 0);
     if (node == NULL) return NULL;

@@ -380,8 +380,8 @@ void conn_put_node(cmq_conn *conn, net_node *node);
 
 /* false: over a limit, the node is not taken */
 bool net_control_push(cmq_conn *conn, net_node *node);
-net_node *net_control_news(const cmq_conn *conn);                         /* that it is gone; NULL: no memory now */
-void net_control_tell(cmq_net *net, net_node *node);                      /* without a limit */
+net_node *net_control_make_closed(const cmq_conn *conn);                  /* that it is gone; NULL: no memory now */
+void net_control_push_unlimited(cmq_net *net, net_node *node);
 void net_control_clear(cmq_net *net);
 
 #endif

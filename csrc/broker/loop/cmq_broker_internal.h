@@ -255,7 +255,7 @@ void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns);
 uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
 void cmq_pop_wake_all(cmq_broker_loop *l);
 /* Any thread: messages were revived. */
-void cmq_pop_tell_revived(void *broker, cmq_slice topic, cmq_slice group);
+void cmq_pop_notify_revived(void *broker, cmq_slice topic, cmq_slice group);
 
 /* ---- cmq_pop_poll_count.c: how many pops wait ---- */
 cmq_net_verdict cmq_pop_poll_count_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);

@@ -382,7 +382,7 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     }
     const bool may_take = popped.failed == CMQ_OK || popped.failed == CMQ_ERR_CORRUPT;
     if (may_take && popped.rest > popped.limited)
-        cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
+        cmq_pop_notify_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
     cmq_pop_result_end(&popped);
     return done;
 }

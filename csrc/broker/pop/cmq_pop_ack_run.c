@@ -40,8 +40,8 @@ void cmq_pop_ack_run_destroy(cmq_pop_ack_run *run) { free(run); }
 
 void cmq_pop_ack_wake(cmq_broker_loop *l, const cmq_pop_acked *what)
 {
-    cmq_pop_tell_rest(l, what->topic, what->group, -1);
-    cmq_pop_tell_rest(l, what->topic, what->group, what->queue_id);
+    cmq_pop_notify_rest(l, what->topic, what->group, -1);
+    cmq_pop_notify_rest(l, what->topic, what->group, what->queue_id);
 }
 
 /* There may be fewer messages in flight than are allowed now. */
@@ -51,7 +51,7 @@ static void wake_limited(cmq_broker_loop *l, const cmq_pop_acked *what)
     if (cmq_pop_retry_of(what->topic) == CMQ_POP_NORMAL)
         cmq_pop_ack_wake(l, what);
     else if (cmq_pop_normal_topic(what->topic, what->group, &normal) == CMQ_OK)
-        cmq_pop_tell_revived(l->broker, normal, what->group);
+        cmq_pop_notify_revived(l->broker, normal, what->group);
 }
 
 bool cmq_pop_ack_is_ours(const cmq_pop_service *pops, const cmq_pop_handle *handle)

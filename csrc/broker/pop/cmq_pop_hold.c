@@ -141,9 +141,9 @@ static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, 
     }
 }
 
-/* ---- telling ---- */
+/* ---- notices ---- */
 
-void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id)
+void cmq_pop_notify_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id)
 {
     cmq_broker *broker = l->broker;
     const uint32_t own = cmq_pop_waits_count(l->pop_waits) + cmq_pop_waits_count(l->notices);
@@ -159,7 +159,7 @@ void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int
     pthread_mutex_unlock(&broker->changed_mutex);
 }
 
-void cmq_pop_tell_revived(void *context, cmq_slice topic, cmq_slice group)
+void cmq_pop_notify_revived(void *context, cmq_slice topic, cmq_slice group)
 {
     cmq_broker *broker = context;
     pthread_mutex_lock(&broker->changed_mutex);
@@ -175,7 +175,7 @@ cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key
     if (status != CMQ_OK) return status;
     if (cmq_pop_retry_of(key->topic) != CMQ_POP_NORMAL) {
         if (cmq_pop_normal_topic(key->topic, key->group, &normal) == CMQ_OK)
-            cmq_pop_tell_revived(broker, normal, key->group);
+            cmq_pop_notify_revived(broker, normal, key->group);
         return CMQ_OK;
     }
     pthread_mutex_lock(&broker->changed_mutex);

@@ -152,6 +152,6 @@ typedef enum cmq_pop_polling {
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *asked, int64_t free_ms);
 /* There is more of the queue (-1: of the topic) than was taken, or it was blocked and is not any more: one who waits
  * for it may go on. */
-void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id);
+void cmq_pop_notify_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id);
 
 #endif

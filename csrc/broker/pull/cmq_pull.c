@@ -430,7 +430,7 @@ static bool find(cmq_broker_loop *l, const pull *p, int64_t begins, pulled *got)
         return false;
     }
     const int64_t reset =
-        cmq_offsets_tell_reset(l->broker->options.offsets, &key, begins, cmq_broker_asker(l, p->held.conn));
+        cmq_offsets_reset_for_pull(l->broker->options.offsets, &key, begins, cmq_broker_asker(l, p->held.conn));
     if (reset == CMQ_OFFSETS_NONE) return true;
     got->reset = true;
     got->count = 0;

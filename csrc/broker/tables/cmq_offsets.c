@@ -22,7 +22,7 @@
 
 #define CHUNK_ENTRIES 4096u
 #define NO_NUMBER UINT32_MAX
-#define TOLD_OFTEN 3u                 /* a client may miss an answer; one that got so many has chosen to be elsewhere */
+#define RESET_SENDS_MAX 3u            /* a client may miss an answer; one that got so many has chosen to be elsewhere */
 #define RESET_PENDING (-2)            /* as a pull offset: the next pull gets the committed one */
 
 /* Links of the chain: the number of an entry, or of a pair with this bit. */
@@ -54,7 +54,7 @@ typedef struct pair {
 /* A reset that was sent to a client, and the connection that knows of it. */
 typedef struct fence {
     uint32_t number;                  /* of the entry */
-    uint8_t told;                     /* how often it was sent to conn, while the reset was pending */
+    uint8_t sends;                    /* to conn, while the reset was pending */
     bool known;                       /* by conn; else the reset is pending */
     uint64_t conn;
     int64_t until_ns;                 /* known: until then other connections' commits are ignored */
@@ -553,7 +553,7 @@ int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
 }
 
 /* The entry's reset is pending, or was lately. */
-static int64_t tell(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_offset_asker asker)
+static int64_t offer_reset(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_offset_asker asker)
 {
     entry *of = entry_at(offsets, number);
     fence *found = find_fence(offsets, number, asker.now_ns);
@@ -563,21 +563,22 @@ static int64_t tell(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_off
         return CMQ_OFFSETS_NONE;
     }
     if (found == NULL) found = make_fence(offsets, number);
-    if (found->conn != asker.conn) found->told = 0;
+    if (found->conn != asker.conn) found->sends = 0;
     found->conn = asker.conn;
-    if (from != of->offset && found->told++ < TOLD_OFTEN) return of->offset;
+    if (from != of->offset && found->sends++ < RESET_SENDS_MAX) return of->offset;
     set_reset(offsets, of, false);
     set_known(found, asker);
     return CMQ_OFFSETS_NONE;
 }
 
-int64_t cmq_offsets_tell_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from, cmq_offset_asker asker)
+int64_t cmq_offsets_reset_for_pull(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from,
+                                   cmq_offset_asker asker)
 {
     if (!has_resets(offsets) || !is_key(key)) return CMQ_OFFSETS_NONE;
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
     const uint32_t number = find(offsets, key, hash);
-    const int64_t offset = number == NO_NUMBER ? CMQ_OFFSETS_NONE : tell(offsets, number, from, asker);
+    const int64_t offset = number == NO_NUMBER ? CMQ_OFFSETS_NONE : offer_reset(offsets, number, from, asker);
     pthread_mutex_unlock(&offsets->mutex);
     return offset;
 }

@@ -87,7 +87,8 @@ int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key);
 
 /* A pull of a client that begins at `from`, or CMQ_OFFSETS_NONE where that is not sure: the pending reset to answer it
  * with, or CMQ_OFFSETS_NONE. Costs as a pop. */
-int64_t cmq_offsets_tell_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from, cmq_offset_asker asker);
+int64_t cmq_offsets_reset_for_pull(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from,
+                                   cmq_offset_asker asker);
 
 /* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit, in one look-up.
  * Statuses as for a client's commit. */

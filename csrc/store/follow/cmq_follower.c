@@ -200,14 +200,14 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     }
     bool has_unit = true;
     /* Below a proven end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
-    const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE ||
+    const bool proven = store->source == CMQ_FOLLOW_SOURCE_PAGE ||
                       (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && store->walked < store->known_end);
-    if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit))
+    if (!proven && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit))
         status = CMQ_END;
     /* The remains of a killed writer: of the view's opening, also where the next writer was recovering then, or of the
      * writer that it followed. */
     const bool unclean = store->left_unclean || store->generation != 0;
-    if (!told && unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
+    if (!proven && unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN)
         status = confirm_foreign(store, &view, &facts, limit, &has_unit);

@@ -278,7 +278,7 @@ static bool complete_setting(uint64_t bytes, int64_t *slots, int64_t *entries)
 }
 
 /* Check the settings against a file: first its length, then its chains, if they are clear. */
-static cmq_status check_setting(probe *look, const char *path, uint64_t bytes, bool told, int32_t slots,
+static cmq_status check_setting(probe *look, const char *path, uint64_t bytes, bool known, int32_t slots,
                                 int32_t entries)
 {
     int64_t set_slots = look->settings.index_slots, set_entries = look->settings.index_entries;
@@ -288,7 +288,7 @@ static cmq_status check_setting(probe *look, const char *path, uint64_t bytes, b
                         "maxHashSlotNum is set to %d and maxIndexNum to %d (0: not set), but index file %s has %" PRIu64
                         " bytes",
                         look->settings.index_slots, look->settings.index_entries, path, bytes);
-    if (told && (slots != set_slots || entries != set_entries))
+    if (known && (slots != set_slots || entries != set_entries))
         return cmq_fail(CMQ_ERR_SETTING,
                         "maxHashSlotNum %" PRId64 " and maxIndexNum %" PRId64
                         " are set, but the chains of index file %s show %d and %d",

@@ -182,7 +182,7 @@ static cmq_status CMQ_MUST_CHECK make_room_slowly(cmq_queue *queue, uint32_t uni
         /* Not confirmed yet, or the disk is full: the tail takes it as long as it can. */
         const uint64_t held_now = (uint64_t)(next_position(queue) - cmq_queue_tail_flushed(&queue->tail));
         const cmq_status grown = grow_tail(queue, held_now, units);
-        if (grown != CMQ_OK) return status != CMQ_OK ? cmq_queue_told(status) : grown;
+        if (grown != CMQ_OK) return status != CMQ_OK ? cmq_queue_missing_is_corrupt(status) : grown;
     }
     set_room(queue, units);
     return CMQ_OK;
@@ -496,7 +496,10 @@ static uint32_t drop_fillers(cmq_unit *units, uint32_t count)
     return kept;
 }
 
-cmq_status cmq_queue_told(cmq_status status) { return status == CMQ_ERR_NOT_FOUND ? CMQ_ERR_CORRUPT : status; }
+cmq_status cmq_queue_missing_is_corrupt(cmq_status status)
+{
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_ERR_CORRUPT : status;
+}
 
 cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
                           uint32_t *count_out, int64_t *next_out)
@@ -519,7 +522,7 @@ cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end,
         *count_out += drop_fillers(into, count);
     }
     /* the next call returns a failure behind these units */
-    return *count_out > 0 ? CMQ_OK : cmq_queue_told(status);
+    return *count_out > 0 ? CMQ_OK : cmq_queue_missing_is_corrupt(status);
 }
 
 /* All of [from, from + count). */
@@ -576,5 +579,5 @@ cmq_status cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirm
         *next_out = units[0].offset;
         at -= wanted;
     }
-    return *count_out > 0 || status == CMQ_AGAIN ? CMQ_OK : cmq_queue_told(status);
+    return *count_out > 0 || status == CMQ_AGAIN ? CMQ_OK : cmq_queue_missing_is_corrupt(status);
 }

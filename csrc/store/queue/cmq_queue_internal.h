@@ -278,7 +278,7 @@ cmq_status CMQ_MUST_CHECK cmq_queue_place(cmq_queue *queue, int64_t offset, int6
                                           int64_t *position_out, int64_t *high_out, int64_t *offset_out);
 
 /* A missing file is damage to callers of the module. */
-cmq_status cmq_queue_told(cmq_status status);
+cmq_status cmq_queue_missing_is_corrupt(cmq_status status);
 
 /* reader: whether a read of `position` failed because retention, here or in the process that writes, took its file
  * after the reader had looked at `min`. Then go on at *min_out. */

@@ -255,7 +255,7 @@ cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end,
     *count_out = 0;
     *next_out = from;
     cmq_status status = cmq_queue_place(queue, from, confirmed_end, &at, &high, next_out);
-    if (status != CMQ_OK) return cmq_queue_told(status);
+    if (status != CMQ_OK) return cmq_queue_missing_is_corrupt(status);
     if (at < high && (uint64_t)(high - at) > examine_max) high = at + (int64_t)examine_max;
     scan of;   /* field by field: zeroing the window would cost more than a short scan */
     of.queue = queue;
@@ -272,7 +272,7 @@ cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end,
         }
     }
     *count_out = of.count;
-    return of.count > 0 || status == CMQ_AGAIN ? CMQ_OK : cmq_queue_told(status);
+    return of.count > 0 || status == CMQ_AGAIN ? CMQ_OK : cmq_queue_missing_is_corrupt(status);
 }
 
 /* ---- search ---- */
@@ -299,14 +299,14 @@ cmq_status cmq_queue_search(cmq_queue *queue, int64_t low, int64_t high, int64_t
     *offset_out = high;
     cmq_status status = cmq_queue_place(queue, high, confirmed_end, &end, &unused, &unused);
     if (status == CMQ_OK) status = cmq_queue_place(queue, low, confirmed_end, &at, &unused, &unused);
-    if (status != CMQ_OK || at >= end) return cmq_queue_told(status);
+    if (status != CMQ_OK || at >= end) return cmq_queue_missing_is_corrupt(status);
     border of = {.compare = compare, .context = context, .offset = high};
     const cmq_queue_probe probe = {.reached = compare_reached, .context = &of};
     do {
         status = cmq_queue_first(queue, at, end, &probe, &unused);
     } while (cmq_queue_was_expired(queue, status, at, &at));
     if (status == CMQ_OK) *offset_out = of.offset;
-    return cmq_queue_told(status);
+    return cmq_queue_missing_is_corrupt(status);
 }
 
 /* ---- what another process wrote ---- */

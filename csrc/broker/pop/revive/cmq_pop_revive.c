@@ -204,7 +204,7 @@ static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, cmq_pop_revive_qu
 
 /* ---- runs ---- */
 
-/* The first `count` checkpoints are done, and confirmed: tell, forget, commit. */
+/* The first `count` checkpoints are done, and confirmed: notify, forget, commit. */
 static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32_t count)
 {
     const cmq_offset_key key = {.group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP),
@@ -220,9 +220,9 @@ static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_qu
         const uint32_t revived = cmq_pop_unfinished_revived(s->unfinished, 0);
         if (revived > 0 && r->options.calls.revived != NULL &&
             cmq_pop_normal_topic(of.topic, of.group, &normal) == CMQ_OK) {
-            const cmq_pop_revived told = {of.topic,        of.group, normal,    of.queue_id,
-                                          of.start_offset, revived,  of.pop_ms, of.invisible_ms};
-            r->options.calls.revived(r->options.calls.context, &told);
+            const cmq_pop_revived notice = {of.topic,        of.group, normal,    of.queue_id,
+                                            of.start_offset, revived,  of.pop_ms, of.invisible_ms};
+            r->options.calls.revived(r->options.calls.context, &notice);
         }
         cmq_pop_unfinished_drop(s->unfinished);
     }

@@ -173,15 +173,15 @@ static void former_owner_does_not_undo_a_reset(void)
     const cmq_offset_key of = key("g", "T", 0);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 100, asker(1, 0)));
     CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
-    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 120, asker(1, 1)), 7);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 120, asker(1, 1)), 7);
     CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 110, asker(1, 1)), CMQ_AGAIN);
-    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 7, asker(2, 2)), CMQ_OFFSETS_NONE);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 7, asker(2, 2)), CMQ_OFFSETS_NONE);
     CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 110, asker(1, 3)), CMQ_AGAIN);
     CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 130, 111, asker(1, 3)), CMQ_AGAIN);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 9, asker(2, 4)));
     CHECK_OK(cmq_offsets_commit(offsets, &of, 10));
     /* The next owner begins where the group is. */
-    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 10, asker(3, 5)), CMQ_OFFSETS_NONE);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 10, asker(3, 5)), CMQ_OFFSETS_NONE);
     CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 11, asker(2, 6)), CMQ_AGAIN);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 12, asker(3, 6)));
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 13, asker(1, 65)));
@@ -194,10 +194,10 @@ static void reset_is_over_for_a_client_that_chose_to_be_elsewhere(void)
     cmq_offsets *offsets = make_offsets(0);
     const cmq_offset_key of = key("g", "T", 0);
     CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
-    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, i)), 7);
-    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(2, 3)), 7);   /* another one counts anew */
-    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, i)), 7);
-    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, 4)), CMQ_OFFSETS_NONE);
+    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, i)), 7);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(2, 3)), 7);   /* another one counts anew */
+    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, i)), 7);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, 4)), CMQ_OFFSETS_NONE);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 51, asker(1, 4)));
     cmq_offsets_destroy(offsets);
 }
@@ -208,7 +208,7 @@ static void resets_beyond_the_fences_end_with_the_first_pull_that_gets_one(void)
     for (int q = 0; q <= (int)CMQ_OFFSETS_FENCES_MAX; q++) {
         const cmq_offset_key of = key("g", "T", q);
         CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
-        CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, 0)), 7);
+        CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, 0)), 7);
     }
     const cmq_offset_key first = key("g", "T", 0), second = key("g", "T", 1);
     CHECK_OK(cmq_offsets_commit_of(offsets, &first, 51, asker(1, 0)));
