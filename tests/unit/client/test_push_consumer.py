@@ -294,7 +294,7 @@ def test_a_process_pool(servers: Cluster, make: Maker, producer: Producer) -> No
             engine = consumer._running()
 
             def retried() -> bool:
-                counts = engine._counts
+                counts = engine._pipeline.counts
                 return counts.consumed("Pool") == 19 and counts.consumed("%RETRY%g-pool") == 1
 
             background().run(_until(retried))

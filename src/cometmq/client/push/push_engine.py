@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.client.group.allocation import AllocateStrategy, as_strategy
 from cometmq.client.group.consumer_facts import ConsumerFacts
@@ -27,8 +27,6 @@ from cometmq.client.group.offset_stores import (
 )
 from cometmq.client.group.process_queue import ProcessQueue
 from cometmq.client.group.rebalance import Rebalance
-from cometmq.client.group.retry_policy import most_tries
-from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
 from cometmq.client.group.subscriptions import TAG, make_subscription, next_version
 from cometmq.client.instance.closing import Closing, to_the_end
@@ -36,20 +34,13 @@ from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.instance.namespaces import with_namespace
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
-from cometmq.client.pop.pop_kernel import PopKernel
 from cometmq.client.pull.pull_policy import FlowCounters, share_of_topic
 from cometmq.client.push.concurrent_service import ConcurrentService
-from cometmq.client.push.consume_counts import ConsumeCounts
-from cometmq.client.push.consume_service import ConsumeContext
-from cometmq.client.push.listener_hooks import ListenerHooks
-from cometmq.client.push.listener_workers import DirectCall, ListenerSpec, direct_result, make_workers
+from cometmq.client.push.listener_workers import ListenerSpec, direct_result
 from cometmq.client.push.orderly_service import OrderlyService
-from cometmq.client.push.pop_service import PopService
-from cometmq.client.push.push_popping import PushPopping, may_pop
-from cometmq.client.push.push_pops import PushPops
-from cometmq.client.push.push_pulls import PushPulls
+from cometmq.client.push.push_pipeline import PushPipeline
+from cometmq.client.push.push_tasks import PushTasks
 from cometmq.client.push.queue_resets import QueueResets
-from cometmq.client.push.tasks import TaskResult, Workers
 from cometmq.client.settings import PushSettings
 from cometmq.client.trace.trace import consume_tracer
 from cometmq.client.trace.tracing import Tracing
@@ -139,18 +130,12 @@ class PushEngine(ConsumerFacts):
         self._started_ms = 0
         self._start_over = asyncio.Event()  # a close waits for the start
         self._closing = Closing()
-        self._timers: set[asyncio.Task[None]] = set()
-        self._work: set[asyncio.Task[None]] = set()
-        self._counts = ConsumeCounts()
         self._instance: ClientInstance
         self._store: OffsetStore
         self._rebalance: Rebalance
         self._resets: QueueResets
-        self._pulls: PushPulls
-        self._workers: Workers
-        self._service: ConcurrentService | OrderlyService
-        self._popping: PushPopping | None = None
-        self._call_now: DirectCall
+        self._tasks: PushTasks
+        self._pipeline: PushPipeline
 
     def __repr__(self) -> str:
         """Return the group, its state and its queues."""
@@ -186,7 +171,7 @@ class PushEngine(ConsumerFacts):
     def flow_counters(self) -> FlowCounters:
         """How often pulls waited because too much was held."""
         require_running(self._name, self.state)
-        return self._pulls.counters
+        return self._pipeline.pulls.counters
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -194,7 +179,8 @@ class PushEngine(ConsumerFacts):
         if self.state is not ServiceState.RUNNING:
             return []
         pulled = [queue for queue, held in self._rebalance.queues.items() if not held.dropped]
-        return pulled if self._popping is None else pulled + self._popping.queues
+        popping = self._pipeline.popping
+        return pulled if popping is None else pulled + popping.queues
 
     @property
     def _name(self) -> str:
@@ -228,6 +214,7 @@ class PushEngine(ConsumerFacts):
             own_name = own_instance_name(self.settings.instance_name)
             self.settings = replace(self.settings, instance_name=own_name)
         self._instance = ClientInstance.shared(self.settings, network_factory=self._network_factory, now_ms=self._clock)
+        self._tasks = PushTasks(self._instance, group=self.group)
         try:
             await self._start_parts()
         except GroupTaken:
@@ -262,23 +249,25 @@ class PushEngine(ConsumerFacts):
         self._store = usual_store(self._own_store, instance, settings, group=self.group)
         self._resets = QueueResets(self._rebalance, self._store, persist=self._persist, release=self.release)
         await self._store.load()
-        self._pulls = PushPulls(
-            instance, self, settings, self._store, group=self.group, counts=self._counts, spawn=self._spawn
+        self._pipeline = PushPipeline(
+            instance,
+            self,
+            settings,
+            self._listener,
+            self._store,
+            self._rebalance,
+            self._tasks,
+            interceptors=self._interceptors,
+            on_subscriptions=self._beat,
+            now_ms=self._now_ms,
         )
-        self._service = self._make_service()
-        if may_pop(settings, is_orderly=self.is_orderly):
-            self._popping = self._make_popping()
-        on_done = self._service.done if self._popping is None else self._popping.sorted(self._service.done)
-        self._workers = self._service.workers = self._make_workers(on_done)
-        if self._popping is not None:
-            self._popping.service.workers = self._workers
         instance.register_consumer(self)
         await instance.start()
         if self.is_orderly and self.model is MessageModel.CLUSTERING:
-            self._every(_LOCK_FIRST_S, settings.lock_interval_ms / 1000, self._rebalance.lock_all)
+            self._tasks.repeat(_LOCK_FIRST_S, settings.lock_interval_ms / 1000, self._rebalance.lock_all)
         if not self.is_orderly:
             timeout_s = settings.consume_timeout_minutes * 60.0
-            self._every(timeout_s, timeout_s, self.give_back_hanging)
+            self._tasks.repeat(timeout_s, timeout_s, self.give_back_hanging)
 
     async def _greet(self) -> None:
         """Look up the topics' routes, have expressions compiled, and send the brokers a heartbeat."""
@@ -319,84 +308,9 @@ class PushEngine(ConsumerFacts):
         self.subscriptions[name] = make_subscription(name, expression, expression_type=expression_type, now_ms=version)
 
     @property
-    def _batch_max(self) -> int:
-        return self.settings.consume_message_batch_max_size if self._listener.batch else 1
-
-    def _make_popping(self) -> PushPopping:
-        settings = self.settings
-        most = most_tries(settings.max_reconsume_times)
-        kernel = PopKernel(
-            self._instance,
-            group=self.group,
-            namespace=settings.namespace,
-            tries_max=most,
-            dead_letters=SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode),
-        )
-        service = PopService(
-            group=self.group,
-            batch_max=self._batch_max,
-            tries_max=most,
-            kernel=kernel,
-            extends=settings.pop_extend,
-            spawn=self._spawn,
-            now_ms=self._now_ms,
-        )
-        pops = PushPops(
-            self._instance, self, settings, kernel, group=self.group, counts=self._counts, consume=service.submit
-        )
-        return PushPopping(
-            pops,
-            service,
-            self.subscriptions,
-            group=self.group,
-            on_change=lambda: self._spawn(self._beat()),
-            now_ms=self._now_ms,
-        )
-
-    def _make_service(self) -> ConcurrentService | OrderlyService:
-        settings = self.settings
-        most = most_tries(settings.max_reconsume_times, orderly=self.is_orderly)
-        send_backs = SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode)
-        around = ConsumeContext(
-            group=self.group,
-            batch_max=self._batch_max,
-            store=self._store,
-            send_backs=send_backs,
-            on_room=self._pulls.room,
-            spawn=self._spawn,
-            now_ms=self._instance.steady_ms,
-        )
-        if not self.is_orderly:
-            return ConcurrentService(around, model=self.model)
-        return OrderlyService(
-            around,
-            needs_lock=self.model is MessageModel.CLUSTERING,
-            auto_commit=self._listener.auto_commit,
-            most=most,
-            suspend_default_ms=settings.suspend_current_queue_time_ms,
-            lock=self._rebalance.lock,
-        )
-
-    def _make_workers(self, on_done: Callable[[list[TaskResult]], None]) -> Workers:
-        def done(task_results: list[TaskResult]) -> None:
-            self._counts.add(task_results)
-            on_done(task_results)
-
-        timeout_s = self.settings.consume_timeout_minutes * 60.0
-        workers, self._call_now = make_workers(
-            self._listener,
-            done,
-            ListenerHooks(self._interceptors, group=self.group, timeout_s=timeout_s, now_ms=self._now_ms),
-            group=self.group,
-            threads_max=self.settings.consume_thread_max,
-            has_interceptors=bool(self._interceptors),
-        )
-        return workers
-
-    @property
     def is_in_listener(self) -> bool:
         """Whether the caller is a call of this consumer's listener. Any thread."""
-        return hasattr(self, "_workers") and self._workers.is_inside
+        return hasattr(self, "_pipeline") and self._pipeline.is_in_listener
 
     def begin_close(self, *, timeout_ms: int = _FINISH_MS) -> None:
         """Begin to close, as :meth:`close` does, and do not wait for the end."""
@@ -423,18 +337,8 @@ class PushEngine(ConsumerFacts):
         try:
             await self._start_over.wait()
             self.state = ServiceState.SHUTDOWN_ALREADY
-            self._pulls.close()
-            self._service.close()
-            if self._popping is not None:
-                self._popping.close()
-            hanging = await self._workers.close(
-                drain_ms=self.settings.await_termination_when_shutdown_ms, finish_ms=timeout_ms
-            )
-            if hanging:
-                _log.warning("group %s: %d listeners still run; their messages are redelivered", self.group, hanging)
-            if self._work:
-                # Failed messages are being sent back to the brokers.
-                await asyncio.wait(set(self._work), timeout=timeout_ms / 1000)
+            await self._pipeline.drain(timeout_ms=timeout_ms)
+            await self._tasks.finish(timeout_ms=timeout_ms)  # failed messages are being sent back to the brokers
             for queue in list(self._rebalance.queues):
                 await self._persist(queue)
             if self.is_orderly and self.model is MessageModel.CLUSTERING:
@@ -455,20 +359,11 @@ class PushEngine(ConsumerFacts):
                 await self._let_go()
 
     async def _stop_work(self) -> None:
-        for task in (*self._timers, *self._work):
-            if task is not asyncio.current_task():
-                task.cancel()
+        self._tasks.cancel()
         if hasattr(self, "_rebalance"):
             self._rebalance.drop_all()
-        if hasattr(self, "_pulls"):
-            self._pulls.close()
-        if hasattr(self, "_service"):
-            self._service.close()
-        if self._popping is not None:
-            self._popping.close()
-            await self._popping.end()
-        if hasattr(self, "_workers") and self.state is not ServiceState.SHUTDOWN_ALREADY:
-            await self._workers.close(drain_ms=0, finish_ms=0)
+        if hasattr(self, "_pipeline"):
+            await self._pipeline.stop(drained=self.state is ServiceState.SHUTDOWN_ALREADY)
 
     async def _let_go(self) -> None:
         try:
@@ -477,31 +372,6 @@ class PushEngine(ConsumerFacts):
                 await tracing.close()
         finally:
             await self._instance.release()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._instance.spawn(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return task
-
-    def _every(self, first_s: float, period_s: float, action: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        async def rounds() -> None:
-            await asyncio.sleep(first_s)
-            while True:
-                try:
-                    await action()
-                except Error as error:
-                    _log.warning("group %s: %s", self.group, error)
-                except Exception as error:  # noqa: BLE001 - locks that are renewed no more would be lost for good
-                    _log.error("group %s: a round failed", self.group, exc_info=error)
-                await asyncio.sleep(period_s)
-
-        self._keep_timer(self._instance.spawn(rounds()))
-
-    def _keep_timer(self, task: asyncio.Task[None]) -> None:
-        """Have the task cancelled by a close."""
-        self._timers.add(task)
-        task.add_done_callback(self._timers.discard)
 
     # --- Changes while it runs ----------------------------------------------------------------------------------------
 
@@ -536,14 +406,14 @@ class PushEngine(ConsumerFacts):
         if self.is_suspended or not self.is_running:
             return False
         is_balanced = await self._rebalance.run()
-        if self._popping is not None:
-            self._popping.keep_topics()
+        if self._pipeline.popping is not None:
+            self._pipeline.popping.keep_topics()
         return is_balanced
 
     def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
         """Pop the queues that a broker assigns for pops; return whether they changed."""
-        assert self._popping is not None  # brokers are asked by those alone that may pop
-        return self._popping.assign(topic, queues, is_pulled=is_pulled)
+        assert self._pipeline.popping is not None  # brokers are asked by those alone that may pop
+        return self._pipeline.popping.assign(topic, queues, is_pulled=is_pulled)
 
     def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Nothing is kept here: the rebalance reads the routes when it runs."""
@@ -567,22 +437,23 @@ class PushEngine(ConsumerFacts):
 
     def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
         """Begin to pull a queue that came."""
-        self._pulls.begin(process_queue, next_offset)
+        self._pipeline.pulls.begin(process_queue, next_offset)
 
     async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         """Store a queue's progress and give it up; an orderly one when its listener has ended, or counts as hung."""
         await self._persist(queue)
-        if isinstance(self._service, OrderlyService):
+        service = self._pipeline.service
+        if isinstance(service, OrderlyService):
             if self.model is MessageModel.CLUSTERING:
                 hangs_ms = process_queue.last_consume_ms + self.settings.consume_timeout_minutes * 60_000
                 may_wait = self._instance.steady_ms() <= hangs_ms
-                if may_wait and not await self._service.quiet(process_queue):
+                if may_wait and not await service.quiet(process_queue):
                     process_queue.try_unlock_times += 1
                     return False
                 await self._persist(queue)
                 process_queue.locked = False
                 await self._rebalance.unlock(queue, oneway=False)
-            self._service.forget(process_queue)
+            service.forget(process_queue)
         self._store.remove(queue)
         return True
 
@@ -596,7 +467,7 @@ class PushEngine(ConsumerFacts):
         if all_queues and subscription is not None:
             self.subscriptions[topic] = replace(subscription, sub_version=next_version(subscription, self._now_ms()))
             self._share_limits()
-            self._spawn(self._beat())
+            self._tasks.spawn(self._beat())
         if self._queue_listener is not None:
             try:
                 self._queue_listener(topic, all_queues, mine)
@@ -607,7 +478,7 @@ class PushEngine(ConsumerFacts):
         await self._instance.heartbeat(queues_changed=True)
 
     def _share_limits(self) -> None:
-        settings, limits, queues = self.settings, self._pulls.limits, len(self._rebalance.queues)
+        settings, limits, queues = self.settings, self._pipeline.pulls.limits, len(self._rebalance.queues)
         if not queues:
             return
         if settings.pull_threshold_for_topic != -1:
@@ -619,10 +490,11 @@ class PushEngine(ConsumerFacts):
 
     def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
         """Have messages of a pull consumed."""
-        if isinstance(self._service, OrderlyService):
-            self._service.submit(held, dispatch=dispatch)
+        service = self._pipeline.service
+        if isinstance(service, OrderlyService):
+            service.submit(held, dispatch=dispatch)
         else:
-            self._service.submit(held, messages)
+            service.submit(held, messages)
 
     def offset_is_illegal(self, held: ProcessQueue, offset: int) -> None:
         """Begin a queue again at an offset that exists.
@@ -630,12 +502,12 @@ class PushEngine(ConsumerFacts):
         The offset is frozen, so that what listeners still report cannot move it, and stored; then the queue goes, and
         the next rebalance brings it anew.
         """
-        self._spawn(self._begin_again(held, offset))
+        self._tasks.spawn(self._begin_again(held, offset))
 
     async def _begin_again(self, held: ProcessQueue, offset: int) -> None:
         if await self._resets.stop_at(held, offset):
             # A close does not wait for the rest: what is stored is all that the next owner needs.
-            self._keep_timer(self._instance.spawn(self._rest(held)))
+            self._tasks.spawn_timer(self._rest(held))
 
     async def _rest(self, held: ProcessQueue) -> None:
         await self._resets.give_up_after(held, self.settings.offset_illegal_delay_ms / 1000)
@@ -643,9 +515,10 @@ class PushEngine(ConsumerFacts):
 
     async def give_back_hanging(self) -> int:
         """Send back what listeners have had for longer than the consume time-out; return how many messages."""
-        if not isinstance(self._service, ConcurrentService) or self.model is MessageModel.BROADCASTING:
+        service = self._pipeline.service
+        if not isinstance(service, ConcurrentService) or self.model is MessageModel.BROADCASTING:
             return 0
-        return await self._service.give_back_hanging(
+        return await service.give_back_hanging(
             list(self._rebalance.queues.values()), longer_than_s=self.settings.consume_timeout_minutes * 60.0
         )
 
@@ -688,8 +561,8 @@ class PushEngine(ConsumerFacts):
             "consumeThreadMin": str(settings.consume_thread_min),
             "consumeThreadMax": str(settings.consume_thread_max),
             "consumeConcurrentlyMaxSpan": str(settings.consume_concurrently_max_span),
-            "pullThresholdForQueue": str(self._pulls.limits.messages),
-            "pullThresholdSizeForQueue": str(self._pulls.limits.size_mib),
+            "pullThresholdForQueue": str(self._pipeline.pulls.limits.messages),
+            "pullThresholdSizeForQueue": str(self._pipeline.pulls.limits.size_mib),
             "pullThresholdForTopic": str(settings.pull_threshold_for_topic),
             "pullThresholdSizeForTopic": str(settings.pull_threshold_size_for_topic_mib),
             "pullInterval": str(settings.pull_interval_ms),
@@ -703,6 +576,7 @@ class PushEngine(ConsumerFacts):
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
         }
         wall_ahead_ms = self._now_ms() - self._instance.steady_ms()
+        popping = self._pipeline.popping
         return ConsumerRunningInfo(
             properties=properties,
             subscriptions=tuple(self.subscriptions.values()),
@@ -710,8 +584,8 @@ class PushEngine(ConsumerFacts):
                 queue: held.info(commit_offset=self._store.memory(queue), wall_ahead_ms=wall_ahead_ms)
                 for queue, held in self._rebalance.queues.items()
             },
-            pop_queues={} if self._popping is None else self._popping.infos(wall_ahead_ms=wall_ahead_ms),
-            statuses=self._counts.statuses(
+            pop_queues={} if popping is None else popping.infos(wall_ahead_ms=wall_ahead_ms),
+            statuses=self._pipeline.counts.statuses(
                 self.subscriptions, elapsed_s=max(0.001, (self._now_ms() - self._started_ms) / 1000)
             ),
         )
@@ -719,7 +593,7 @@ class PushEngine(ConsumerFacts):
     async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
         """Give one message to the listener, outside of any queue."""
         began = time.perf_counter()
-        handled = await self._call_now([message])
+        handled = await self._pipeline.call_now([message])
         return ConsumeMessageDirectlyResult(
             order=self.is_orderly,
             auto_commit=self._listener.auto_commit,

@@ -137,7 +137,7 @@ async def test_dropped_queue_ends_a_pull_that_waits_for_its_timer(cluster: FakeC
         await asyncio.sleep(10)
         assert [one for one in pulls if one.request.queue_id == 0] == sent
         assert held.last_pull_ms == last_pull_ms, "a dropped queue does not count as pulled"
-        assert held not in engine._pulls._pulls
+        assert held not in engine._pipeline.pulls._pulls
         await engine.close()
 
 
@@ -323,7 +323,7 @@ async def test_first_lock_asks_for_the_offset_again_and_later_ones_do_not(cluste
         await engine.start()
         await until(lambda: queue_of(0) in engine.queues)
         (held,) = [held for queue, held in engine._rebalance.queues.items() if queue == queue_of(0)]
-        pull = engine._pulls._pulls[held]
+        pull = engine._pipeline.pulls._pulls[held]
         assert (pull.held, pull.next_offset, pull.previously_locked) == (held, 0, False)
         held.locked = False
         await asyncio.sleep(2)

@@ -122,7 +122,7 @@ async def test_close_unlocks_the_queues_that_no_listener_has_begun(cluster: Fake
     one = consumer(cluster, listener, orderly=True, consume_thread_min=1, consume_thread_max=1)
     fill(cluster, 10)
     await one.start()
-    await until(lambda: len(at_work) == 1 and one._workers.waiting > 0)
+    await until(lambda: len(at_work) == 1 and one._pipeline.workers.waiting > 0)
     await one.close(timeout_ms=1_000)
     assert cluster.brokers[0].locks == {}, "the close cancelled the listener that had begun, and none is at the other"
 
