@@ -32,7 +32,7 @@ API = {
     "store": (
         "The store: cometmq",
         "cometmq",
-        ("open", "Store", "Consumer", "Reader", "Retention", "FlushMode", "StartFrom"),
+        ("open", "Store", "Consumer", "Cursor", "Reader", "Retention", "FlushMode", "StartFrom"),
     ),
     "messages": (
         "Messages and results: cometmq",

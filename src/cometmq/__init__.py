@@ -56,6 +56,7 @@ from cometmq.errors import (
     SendFailed,
     SettingConflict,
     SettingNeeded,
+    StaleCursor,
     StaleHandle,
     Status,
     StorageError,
@@ -68,6 +69,7 @@ from cometmq.errors import (
 )
 
 if TYPE_CHECKING:
+    from cometmq.arrow.cursor import Cursor
     from cometmq.store import (
         AppendManyResult,
         AppendResult,
@@ -98,6 +100,7 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "CorruptRecord",
+    "Cursor",
     "DecompressionError",
     "DiskFull",
     "Error",
@@ -134,6 +137,7 @@ __all__ = [
     "SendFailed",
     "SettingConflict",
     "SettingNeeded",
+    "StaleCursor",
     "StaleHandle",
     "StartFrom",
     "Status",
@@ -176,4 +180,6 @@ _OF_STORE = frozenset(
     }
 )
 
-__getattr__, __dir__ = lazy_names(globals(), dict.fromkeys([*_OF_STORE, "store"], "cometmq.store"))
+__getattr__, __dir__ = lazy_names(
+    globals(), {**dict.fromkeys([*_OF_STORE, "store"], "cometmq.store"), "Cursor": "cometmq.arrow.cursor"}
+)

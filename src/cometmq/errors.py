@@ -51,6 +51,7 @@ __all__ = [
     "SettingConflict",
     "SettingNeeded",
     "Status",
+    "StaleCursor",
     "StaleHandle",
     "StorageError",
     "StoreBusy",
@@ -187,6 +188,24 @@ class OffsetOutOfRange(Error, IndexError):
         """``offset`` is the requested one."""
         super().__init__(message, status=status)
         self.offset = offset
+
+
+class StaleCursor(Error, LookupError):
+    """The messages behind a cursor are not there any more, or are others.
+
+    Retention deleted them unread, or the topic was deleted and made again. ``on_loss="skip"`` continues with the
+    messages that are there.
+
+    Attributes:
+        topic: the topic, or None.
+        queue_id: the queue, or None.
+    """
+
+    def __init__(self, message: str, *, topic: str | None = None, queue_id: int | None = None) -> None:
+        """``topic`` and ``queue_id`` are of the queue at fault."""
+        super().__init__(message)
+        self.topic = topic
+        self.queue_id = queue_id
 
 
 class CorruptRecord(Error):

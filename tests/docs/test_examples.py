@@ -6,10 +6,12 @@ import ast
 import importlib
 import importlib.util
 import json
+import sqlite3
 import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,6 +72,51 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["embed_store.py", "consumer_group.py", "popped_orders.py"])
 def test_every_example_says_how_to_start_it(name: str) -> None:
     assert f"python examples/{name}" in (EXAMPLES / name).read_text(encoding="utf-8")
+
+
+# --- Since last time, with a crash at each of its steps
+
+DYING = """
+import os, sqlite3, sys
+import cometmq, cometmq.arrow
+sys.path.insert(0, sys.argv[1])
+import since_last_time as example
+
+way, point = sys.argv[2], sys.argv[3]
+
+class Sink(sqlite3.Connection):
+    def __exit__(self, *error):
+        if point == "before the sink's commit":
+            os._exit(9)
+        super().__exit__(*error)
+        if point == "behind the sink's commit":
+            os._exit(9)
+
+def commit(scan, commit=cometmq.arrow.Scan.commit):
+    commit(scan)
+    if point == "behind the group's commit":
+        os._exit(9)
+
+cometmq.arrow.Scan.commit = commit
+sink = sqlite3.connect("sink.sqlite", factory=Sink)
+example.prepare(sink)
+with cometmq.open("store", flush="sync") as store:
+    example.append(store, 100 * int(sys.argv[4]), 100)
+    getattr(example, way)(store, sink)
+"""
+
+
+@pytest.mark.parametrize("way", ["copy_with_cursor", "copy_with_group"])
+def test_each_message_arrives_once_whatever_interrupts_the_copy(way: str, tmp_path: Path) -> None:
+    points = ["before the sink's commit", "behind the sink's commit", "behind the group's commit", "never"]
+    if way == "copy_with_cursor":
+        points.remove("behind the group's commit")
+    for number, point in enumerate(points):
+        command = [sys.executable, "-W", "error", "-c", DYING, str(EXAMPLES), way, point, str(number)]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=90)
+        assert ended.returncode == (0 if point == "never" else 9), ended.stderr
+    with closing(sqlite3.connect(tmp_path / "sink.sqlite")) as sink:
+        assert sink.execute("select id from orders order by id").fetchall() == [(n,) for n in range(100 * len(points))]
 
 
 # --- The demo, with a small CSV of the same columns -------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.aio.waiting import MoreWaiter
 from cometmq.arrow.count import offsets_of
+from cometmq.arrow.cursor import Cursor
 from cometmq.arrow.scan import Scan, ScanPass, ScanReport
 from cometmq.store import Store
 
@@ -100,6 +101,14 @@ class AsyncScan:
     def failure(self) -> BaseException | None:
         """The error of the latest pass, or None."""
         return self.scan.failure
+
+    async def cursor(self) -> Cursor:
+        """Return the cursor behind the messages read, as :attr:`Scan.cursor`."""
+        return await asyncio.to_thread(lambda: self.scan.cursor)
+
+    async def commit(self) -> None:
+        """Store the cursor as the group's progress, as :meth:`Scan.commit`."""
+        await asyncio.to_thread(self.scan.commit)
 
     async def to_table(self) -> pyarrow.Table:
         """Return everything, as :meth:`Scan.to_table`."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from cometmq._types import ArrowSchemaLike, Bodies, Body, Keys, Numbers, Properties, Values
+    from cometmq.arrow import Cursor
 
 __all__ = ["AsyncStore", "open"]
 
@@ -287,7 +288,8 @@ class AsyncStore:
         tags: str | Iterable[str] | None = None,
         keys: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
-        start: int | None = None,
+        group: str | None = None,
+        start: int | Cursor | Mapping[int, int] | Mapping[tuple[str, int], int] | None = None,
         end: int | None = None,
         start_time: Time | None = None,
         end_time: Time | None = None,
@@ -302,6 +304,7 @@ class AsyncStore:
         strict: bool = False,
         error_column: str | None = None,
         on_corrupt: Literal["fail", "skip"] = "fail",
+        on_loss: Literal["fail", "skip"] = "fail",
         check_crc: bool = False,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
@@ -313,6 +316,7 @@ class AsyncStore:
             tags=tags,
             keys=keys,
             queues=queues,
+            group=group,
             start=start,
             end=end,
             start_time=start_time,
@@ -328,6 +332,7 @@ class AsyncStore:
             strict=strict,
             error_column=error_column,
             on_corrupt=on_corrupt,
+            on_loss=on_loss,
             check_crc=check_crc,
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,

@@ -8,6 +8,7 @@ imported by the calls that need them.
 from __future__ import annotations
 
 from cometmq.arrow.columns import COLUMN_NAMES, DEFAULT_COLUMNS
+from cometmq.arrow.cursor import Cursor
 from cometmq.arrow.scan import Scan, ScanReport
 
-__all__ = ["COLUMN_NAMES", "DEFAULT_COLUMNS", "Scan", "ScanReport"]
+__all__ = ["COLUMN_NAMES", "DEFAULT_COLUMNS", "Cursor", "Scan", "ScanReport"]

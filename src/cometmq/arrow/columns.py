@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cometmq.errors import InvalidArgument, WrongType
 
-__all__ = ["COLUMN_NAMES", "DEFAULT_COLUMNS", "Column", "parse_columns", "plain"]
+__all__ = ["COLUMN_NAMES", "DEFAULT_COLUMNS", "PLACE", "Column", "parse_columns", "plain"]
 
 DEFAULT_COLUMNS = (
     "topic",
@@ -65,6 +65,14 @@ class Column:
     def as_tuple(self) -> tuple[str, str, str, str | None]:
         """Return it as ``ColumnScan`` takes it."""
         return self.kind, self.form, self.name, self.property
+
+
+PLACE = (
+    Column("topic", "dictionary", "__cometmq_topic"),
+    Column("queue_id", "default", "__cometmq_queue_id"),
+    Column("queue_offset", "default", "__cometmq_queue_offset"),
+)
+"""Where a row comes from, in columns that no user sees."""
 
 
 def parse_columns(names: Iterable[str] | None, *, view_bodies: bool) -> tuple[Column, ...]:

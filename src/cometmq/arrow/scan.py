@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cometmq._engine import ColumnScan
-from cometmq.arrow.columns import Column
+from cometmq.arrow.columns import PLACE, Column
+from cometmq.arrow.cursor import Cursor, Delta, Tracker, next_offsets
 from cometmq.arrow.libraries import library
 from cometmq.errors import BodyMismatch, Error, InvalidArgument
 
@@ -30,14 +31,7 @@ __all__ = ["OnBadBody", "Query", "Scan", "ScanPass", "ScanReport"]
 
 OnBadBody: TypeAlias = Literal["null", "fail"]
 
-_BODY = "__cometmq_body"
-_PLACE = ("__cometmq_topic", "__cometmq_queue_id", "__cometmq_queue_offset")
-_HIDDEN = (
-    Column("body", "plain", _BODY),
-    Column("topic", "dictionary", _PLACE[0]),
-    Column("queue_id", "default", _PLACE[1]),
-    Column("queue_offset", "default", _PLACE[2]),
-)
+_BODY = Column("body", "plain", "__cometmq_body")
 _BAD_ROWS_KEPT = 100
 
 
@@ -160,8 +154,18 @@ class ScanPass:
         decoder: BodyDecoder | None = None,
         on_bad_body: OnBadBody = "null",
         warn: Callable[[str], object] = lambda text: None,
+        tracker: Tracker | None = None,
     ) -> None:
-        """Begin. Each batch has the columns of ``query`` first, then those of the decoder."""
+        """Begin. Each batch has the columns of ``query`` first, then those of the decoder.
+
+        Args:
+            handle: the store.
+            query: the request.
+            decoder: makes columns of bodies.
+            on_bad_body: what becomes of bodies that do not fit.
+            warn: called with a text about such bodies, for each batch that has some.
+            tracker: follows how far the pass is.
+        """
         self._shown = len(query.columns)
         self._decoder = decoder
         self._on_bad_body = on_bad_body
@@ -171,28 +175,41 @@ class ScanPass:
         self._bad_rows: list[tuple[str, int, int]] = []
         self._final: ScanReport | None = None
         self._failure: BaseException | None = None
-        # With a decoder there are hidden columns behind those that were asked for.
-        asked = query if decoder is None else replace(query, columns=(*query.columns, *_HIDDEN))
-        self.engine = asked.open(handle)
+        self._tracker = tracker
+        self._left = query.limit_rows
+        # A decoder and a tracker need hidden columns behind those that were asked for.
+        hidden = [*([_BODY] if decoder else []), *(PLACE if decoder or tracker else [])]
+        self.engine = replace(query, columns=(*query.columns, *hidden)).open(handle)
 
     @property
     def schema(self) -> pyarrow.Schema:
         """The columns' names and types."""
         pa = library("pyarrow")
-        found = pa.schema(self.engine)
-        return found if self._decoder is None else pa.schema([*list(found)[: self._shown], *self._decoder.schema])
+        found = list(pa.schema(self.engine))[: self._shown]
+        return pa.schema(found if self._decoder is None else [*found, *self._decoder.schema])
 
     def next(self) -> pyarrow.RecordBatch | None:
         """Return the next batch, or None: nothing more, or with ``follow`` nothing for so long."""
         try:
             capsules = self.engine.next_batch()
             if capsules is None:
+                if self._tracker is not None:
+                    self._tracker.ended(limited=self._left is not None and self._left <= 0)
                 return None
             batch = library("pyarrow").record_batch(_Capsules(capsules))
-            return batch if self._decoder is None else self._decoded(batch, self._decoder)
+            shown = self._shown_of(batch) if self._decoder is None else self._decoded(batch, self._decoder)
+            if self._left is not None:
+                self._left -= batch.num_rows
+            if self._tracker is not None:
+                self._tracker.passed(next_offsets(batch))
+            return shown
         except Error as error:
             self._failure = error
             raise
+
+    def _shown_of(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """Return the batch without hidden columns."""
+        return batch if batch.num_columns == self._shown else batch.select(range(self._shown))
 
     @property
     def failure(self) -> BaseException | None:
@@ -203,7 +220,7 @@ class ScanPass:
         """Put the decoded columns in the place of the hidden ones."""
         pa = library("pyarrow")
         failing = self._on_bad_body == "fail"
-        decoded = decoder.decode(batch.column(_BODY), stop_at_bad=failing)
+        decoded = decoder.decode(batch.column(_BODY.name), stop_at_bad=failing)
         if failing and len(decoded.bad):
             row = int(decoded.bad[0])
             topic, queue_id, offset = _place(batch, row)
@@ -264,7 +281,7 @@ class ScanPass:
 
 
 def _place(batch: pyarrow.RecordBatch, row: int) -> tuple[str, int, int]:
-    topic, queue_id, offset = (batch.column(name)[row].as_py() for name in _PLACE)
+    topic, queue_id, offset = (batch.column(column.name)[row].as_py() for column in PLACE)
     return topic, queue_id, offset
 
 
@@ -284,12 +301,14 @@ class Scan:
         *,
         decoder: BodyDecoder | None = None,
         on_bad_body: OnBadBody | None = None,
+        delta: Delta | None = None,
     ) -> None:
         """Use :meth:`cometmq.Store.scan`."""
         self._handle = handle
         self._query = query
         self._decoder = decoder
         self._on_bad_body = on_bad_body
+        self._delta = delta
         self._latest: ScanPass | None = None
         self._warned = False
 
@@ -311,7 +330,7 @@ class Scan:
 
         Damage fails the stream with a text that names the place; :meth:`to_table` raises CorruptRecord instead.
         """
-        if self._decoder is not None:
+        if self._decoder is not None or self._delta is not None:
             return self.to_reader().__arrow_c_stream__(requested_schema)
         return self.begin().engine.__arrow_c_stream__(requested_schema)
 
@@ -344,6 +363,8 @@ class Scan:
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Iterate over record batches, one pass. With ``follow`` it waits for new messages.
 
+        For :attr:`cursor` and :meth:`commit`, a batch counts as read when it is handed out.
+
         Raises:
             CorruptRecord: (while iterating) a damaged record, after every row before it.
             BodyMismatch: (while iterating) with ``on_bad_body="fail"``, a body that does not fit ``schema``.
@@ -356,16 +377,19 @@ class Scan:
         return self.batches()
 
     def to_reader(self) -> pyarrow.RecordBatchReader:
-        """Return one pass as a ``pyarrow.RecordBatchReader``."""
+        """Return one pass as a ``pyarrow.RecordBatchReader``.
+
+        For :attr:`cursor` and :meth:`commit`, the pass counts when the reader has come to its end.
+        """
         pa = library("pyarrow")
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches(whole=True))
 
     def to_table(self) -> pyarrow.Table:
         """Return everything as a ``pyarrow.Table``. Bodies stay where they are, in the mapped log, unless gathered."""
         self._require_end()
         pa = library("pyarrow")
         schema = self.schema
-        return pa.Table.from_batches(list(self._batches()), schema=schema)
+        return pa.Table.from_batches(list(self._batches(whole=True)), schema=schema)
 
     def to_pandas(self, *, arrow_types: bool = False, **options: Any) -> pandas.DataFrame:
         """Return everything as a ``pandas.DataFrame``.
@@ -430,10 +454,48 @@ class Scan:
         """The error of the latest pass, or None: libraries that read a scan report it in words of their own."""
         return None if self._latest is None else self._latest.failure
 
+    # --- Since last time
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor behind the messages read, for the next ``scan(start=cursor)``; ``to_json()`` makes it a text.
+
+        A loop over batches counts each batch that it was handed. Tables, streams and libraries count when they have
+        read the scan to its end. Of several passes the furthest counts; all of them read the same messages.
+
+        Raises:
+            InvalidArgument: the scan was made without ``start=`` a cursor or offsets, and without ``group=``; or no
+                pass has read anything.
+            StaleCursor: a topic was deleted and made again since the scan was made.
+        """
+        return self._tracked().cursor
+
+    def commit(self) -> None:
+        """Store :attr:`cursor` as the progress of ``group``, as durable as :meth:`cometmq.Consumer.commit`.
+
+        Commit the sink first: a crash between the two repeats messages and loses none.
+
+        Raises:
+            InvalidArgument: the scan has no group, or no pass has read anything.
+            GroupBusy: the group's progress was changed since the scan was made, by another scan or consumer. Nothing
+                is stored.
+            StaleCursor: a topic was deleted and made again since the scan was made. Nothing is stored.
+            StorageError: it could not be written.
+        """
+        self._tracked().commit()
+
+    def _tracked(self) -> Delta:
+        if self._delta is None:
+            raise InvalidArgument(
+                "this scan keeps no cursor: give start=cometmq.Cursor() (the beginning), start= a cursor, or group="
+            )
+        return self._delta
+
     def __repr__(self) -> str:
         """Say what is asked for."""
         query = self._query
-        parts = [", ".join(map(repr, query.topics)) or "every topic", f"columns {', '.join(self.columns)}"]
+        topics = query.topics or sorted({topic for topic, *_ in query.ranges or ()})
+        parts = [", ".join(map(repr, topics)) or "every topic", f"columns {', '.join(self.columns)}"]
         for name, value in (
             ("tags", " || ".join(query.tags)),
             ("keys", ", ".join(query.keys)),
@@ -460,15 +522,21 @@ class Scan:
         query = self._query if timeout_ms is None else replace(self._query, timeout_ms=timeout_ms)
         return self._begin(query)
 
-    def _begin(self, query: Query) -> ScanPass:
+    def _begin(self, query: Query, *, whole: bool = False) -> ScanPass:
         found = ScanPass(
-            self._handle, query, decoder=self._decoder, on_bad_body=self._on_bad_body or "null", warn=self._warn
+            self._handle,
+            query,
+            decoder=self._decoder,
+            on_bad_body=self._on_bad_body or "null",
+            warn=self._warn,
+            tracker=None if self._delta is None else Tracker(self._delta, whole=whole),
         )
         self._latest = found
         return found
 
-    def _batches(self) -> Generator[pyarrow.RecordBatch]:
-        with self.begin() as run:
+    def _batches(self, *, whole: bool = False) -> Generator[pyarrow.RecordBatch]:
+        """Iterate over a pass; ``whole``: it counts as read when it has ended."""
+        with self._begin(self._query, whole=whole) as run:
             while (batch := run.next()) is not None:
                 yield batch
 

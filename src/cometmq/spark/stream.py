@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from cometmq.arrow.cursor import resume_offset
 from cometmq.spark.admission import limit_bytes, limit_rows
 from cometmq.spark.catalog import Ends, OpenCatalog, open_catalog, selected_queues, selected_topics
 from cometmq.spark.errors import OptionError
@@ -134,25 +135,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return marks
 
     def _resumed(self, key: QueueKey, position: int, mark: int | None, ends: Ends) -> int | None:
-        """Return where reading goes on in a queue that has other messages now than those that were read up to a
-        position; None where it has the same.
-
-        The queue was deleted and made again: all its messages are younger than the mark. Or it was cut: those that are
-        younger, if any, came since.
-        """
-        if position <= ends.low:
-            return None  # nothing was read, or what was has expired
-        if position > ends.high:
-            if mark is None:
-                return ends.high  # a checkpoint of an earlier version: nothing distinguishes them
-        elif mark is None or self._opened().stored_ms(key, position - 1) in (mark, None):
-            return None
-        if ends.low == ends.high:
-            return ends.high
+        """As :func:`resume_offset`; a checkpoint of an earlier version has no marks."""
         catalog = self._opened()
-        # In one millisecond with the mark there may be messages of both; where the first one is not older, all are new.
-        first = catalog.offset_at(key, mark)
-        return min(ends.low if first <= ends.low else catalog.offset_at(key, mark + 1), ends.high)
+        return resume_offset(
+            position,
+            ends.low,
+            ends.high,
+            stored_ms=mark,
+            is_same=lambda: catalog.stored_ms(key, position - 1) in (mark, None),
+            offset_at=lambda time_ms: catalog.offset_at(key, time_ms),
+        )
 
     def _check_form(self, position: Position) -> None:
         """Refuse a checkpoint of the other way of reading: its queues would count as lost, and all be read again."""

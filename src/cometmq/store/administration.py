@@ -97,14 +97,23 @@ class Administration(Reading):
                 offset=offset,
             )
 
-    def _commit_progress(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    def _commit_progress(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        expected: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Store progress whose offsets the caller has checked; ``expected``: only where the progress is this one."""
         if self._client is not None:
+            if expected is not None:
+                self._group_book.check_progress(group, offsets, expected)
             triples = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
             self._client.leave_commit(CommitWork(work_id=new_work_id(), group=group, offsets=triples))
             return
         with self._handle.hold():
             self._group_book.require(group)
-            self._group_book.commit(group, offsets)
+            self._group_book.commit(group, offsets, expected=expected)
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its progress, durably.

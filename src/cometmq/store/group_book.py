@@ -188,15 +188,46 @@ class GroupBook:
                 found.append((parts[1], parts[0]))
         return found
 
-    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Store progress of (topic, queue) pairs, as durable as the flush mode. Only for the holder of the lock."""
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        expected: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Store progress of (topic, queue) pairs, as durable as the flush mode. Only for the holder of the lock.
+
+        Raises:
+            GroupBusy: the progress is not the ``expected`` one, whose pairs may be missing. Nothing is stored.
+        """
         with self.committing() as commit:
+            if expected is not None:
+                self.check_progress(group, offsets, expected)
             for (topic, queue_id), offset in offsets.items():
                 commit.set(group, topic, queue_id, offset)
             waits = commit.store()
         # Without the lock: commits of several threads share a sync.
         for wait in waits:
             wait()
+
+    def check_progress(
+        self, group: str, places: Iterable[tuple[str, int]], expected: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Refuse to go on where a group's progress is not the expected one.
+
+        Raises:
+            GroupBusy: another scan or consumer of the group committed.
+        """
+        places = list(places)
+        of_topic = {topic: self.progress(group, topic) for topic in {topic for topic, _ in places}}
+        for topic, queue_id in places:
+            found, before = of_topic[topic].get(queue_id), expected.get((topic, queue_id))
+            if found != before:
+                was, now = ("none" if offset is None else f"{offset:,}" for offset in (before, found))
+                raise GroupBusy(
+                    f"the progress of the group {group!r} in {topic}/{queue_id} changed from {was} to {now} since this "
+                    "scan was made: another scan or consumer of the group committed. Nothing was stored: scan anew"
+                )
 
     @contextmanager
     def committing(self) -> Iterator[Commit]:

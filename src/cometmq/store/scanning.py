@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, WrongType
+from cometmq.store.administration import Administration
 from cometmq.store.options import (
+    INT32_MAX,
     INT64_MAX,
     Time,
     a_flag,
@@ -18,14 +21,16 @@ from cometmq.store.options import (
     several,
     timeout_ms,
 )
-from cometmq.store.reading import Reading
+from cometmq.store_config.names import is_light_queue, validate_group
 
 if TYPE_CHECKING:
     import pyarrow
 
     from cometmq._types import ArrowSchemaLike
-    from cometmq.arrow import Scan
+    from cometmq.arrow import Cursor, Scan
     from cometmq.arrow.bodies import BodyDecoder
+    from cometmq.arrow.cursor import Delta
+    from cometmq.arrow.scan import Query
 
 __all__ = ["Scanning"]
 
@@ -33,7 +38,7 @@ _BATCH_BYTES_MAX = 1 << 30
 _BATCH_ROWS_MAX = 1 << 24
 
 
-class Scanning(Reading):
+class Scanning(Administration):
     """The call that gives messages as Arrow columns."""
 
     def scan(
@@ -44,7 +49,8 @@ class Scanning(Reading):
         tags: str | Iterable[str] | None = None,
         keys: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
-        start: int | None = None,
+        group: str | None = None,
+        start: int | Cursor | Mapping[int, int] | Mapping[tuple[str, int], int] | None = None,
         end: int | None = None,
         start_time: Time | None = None,
         end_time: Time | None = None,
@@ -59,6 +65,7 @@ class Scanning(Reading):
         strict: bool = False,
         error_column: str | None = None,
         on_corrupt: Literal["fail", "skip"] = "fail",
+        on_loss: Literal["fail", "skip"] = "fail",
         check_crc: bool = False,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
@@ -79,8 +86,13 @@ class Scanning(Reading):
             tags: only messages with one of these tags: ``"A || B"``, or a list of tags; None or ``"*"`` for all.
             keys: only messages that have one of these keys; needs a topic.
             queues: only these queues.
-            start: queue offset to begin at. Only with one topic; so is ``end``.
-            end: queue offset to end before.
+            group: only messages behind the progress of this consumer group, up to the ends of the queues at this
+                moment; :meth:`Scan.commit` stores the progress. Queues without progress begin at their first message.
+            start: the queue offset to begin at, of one topic; or where to begin in each queue, up to the ends of the
+                queues at this moment: a :class:`cometmq.Cursor` (``scan.cursor`` of the scan before; ``Cursor()`` is
+                the beginning), or next offsets by queue (``{0: 17, 1: 20}``) or by (topic, queue). Queues that it
+                lacks begin at their first message.
+            end: queue offset to end before. Only with one topic.
             start_time: only messages stored at this time or later (milliseconds or datetime).
             end_time: only messages stored before this time.
             limit: at most so many rows.
@@ -101,12 +113,17 @@ class Scanning(Reading):
                 not fit, and is null otherwise.
             on_corrupt: a damaged record, or a body that inflates to more than 256 MiB, fails the scan, after all rows
                 before it, or is passed over and reported.
+            on_loss: with ``group``, a cursor or offsets by queue: messages that expired unread, and topics that were
+                deleted and made again, raise; ``"skip"`` continues with the messages that are there, and
+                ``scan.report.expired`` counts expired ones.
             check_crc: compare every body with its CRC, which reads all of it.
             batch_rows: most rows of a batch.
             batch_bytes: bytes of bodies at which a batch ends.
 
         Raises:
             TopicNotFound: there is no such topic.
+            StaleCursor: with ``on_loss="fail"``, the messages behind the group's progress, cursor or offsets expired or
+                are others.
             InvalidArgument: an argument cannot be used; the text says which.
             MissingLibrary: ``schema`` needs pyarrow.
         """
@@ -114,11 +131,11 @@ class Scanning(Reading):
         from cometmq.arrow.scan import Query, Scan
 
         topics = self._checked_topics(topic)
-        if (start is not None or end is not None) and len(topics) != 1:
+        first, begin = self._start_of(start, topics)
+        if end is not None:
+            in_range(end, "end", 0, INT64_MAX)
+        if (first is not None or end is not None) and len(topics) != 1:
             raise InvalidArgument("start and end are queue offsets: give one topic, or use start_time and end_time")
-        for name, offset in (("start", start), ("end", end)):
-            if offset is not None:
-                in_range(offset, name, 0, INT64_MAX)
         if limit is not None:
             in_range(limit, "limit", 1, INT64_MAX)
         for name, value, allowed in (
@@ -126,6 +143,7 @@ class Scanning(Reading):
             ("compressed", compressed, ("decompress", "raw")),
             ("on_bad_body", on_bad_body or "null", ("null", "fail")),
             ("on_corrupt", on_corrupt, ("fail", "skip")),
+            ("on_loss", on_loss, ("fail", "skip")),
         ):
             if value not in allowed:
                 raise InvalidArgument(f"{name} is {allowed[0]!r} or {allowed[1]!r}, not {value!r}")
@@ -148,7 +166,7 @@ class Scanning(Reading):
             tags=parse_tags(tags),
             keys=_checked_keys(keys, topics, follow=follow),
             queue_ids=self._checked_queues(topics, queues) or (),
-            start=start,
+            start=first,
             end=end,
             start_time_ms=optional_time_ms(start_time),
             end_time_ms=optional_time_ms(end_time),
@@ -161,7 +179,78 @@ class Scanning(Reading):
             follow=follow,
             timeout_ms=timeout_ms(timeout_s),
         )
-        return Scan(self._handle, query, decoder=decoder, on_bad_body=on_bad_body)
+        delta = None
+        if group is not None or begin is not None:
+            if group is not None and start is not None:
+                raise InvalidArgument("group and start both say where to begin: leave one of them out")
+            delta = self._delta_of(query, group, begin, skip_lost=on_loss == "skip")
+            query = replace(query, ranges=delta.ranges, topics=(), queue_ids=(), end=None)
+        return Scan(self._handle, query, decoder=decoder, on_bad_body=on_bad_body, delta=delta)
+
+    def _start_of(self, start: Any, topics: tuple[str, ...]) -> tuple[int | None, Cursor | None]:
+        """Return the first offset of one queue, or a cursor."""
+        from cometmq.arrow.cursor import Cursor
+
+        if start is None or isinstance(start, Cursor):
+            return None, start
+        if not isinstance(start, Mapping):
+            if isinstance(start, str):
+                raise WrongType(
+                    f"start must be an offset, not str ({start!r:.60}); Cursor.from_json reads a cursor's JSON"
+                )
+            return in_range(start, "start", 0, INT64_MAX), None
+        offsets: dict[tuple[str, int], int] = {}
+        for key, offset in start.items():
+            if isinstance(key, tuple):
+                topic, queue = key if len(key) == 2 else (None, 0)
+            else:
+                if len(topics) != 1:
+                    raise InvalidArgument(
+                        "start has offsets by queue, which is for one topic: give one, or {(topic, queue): offset}"
+                    )
+                topic, queue = topics[0], key
+            if not isinstance(topic, str) or (topics and topic not in topics):
+                raise InvalidArgument(f"start contains {key!r:.60}: give queues of the topics that are scanned")
+            self._check_offset(topic, in_range(queue, "a queue of start", 0, INT32_MAX), offset)
+            offsets[topic, queue] = offset
+        return None, Cursor(offsets)
+
+    def _delta_of(self, query: Query, group: str | None, begin: Cursor | None, *, skip_lost: bool) -> Delta:
+        """Pin the messages behind a cursor, or behind a group's progress."""
+        from cometmq.arrow.cursor import Cursor, plan_delta
+
+        what = "start= a cursor" if group is None else "group"
+        if query.keys or any(map(is_light_queue, query.topics)):
+            raise InvalidArgument(
+                f"keys and light queues (%LMQ%…) have no order of offsets: they cannot go with {what}"
+            )
+        if query.raw_bodies:
+            raise InvalidArgument(f'compressed="raw" gives inner batches as one row each: it cannot go with {what}')
+        if query.follow:
+            raise InvalidArgument(
+                f"follow has no end, and {what} reads up to the end of this moment: make scan after scan, with "
+                "store.wait between them"
+            )
+        if group is None:
+            return plan_delta(self._handle, query, begin or Cursor(), called="the cursor", skip_lost=skip_lost)
+        validate_group(group)
+        if not query.topics:
+            raise InvalidArgument("a group's progress is of topics: give one, or several")
+        progress = {
+            (topic, queue_id): offset
+            for topic in query.topics
+            for queue_id, offset in self._group_book.progress(group, topic).items()
+        }
+
+        def commit(offsets: Mapping[tuple[str, int], int], before: Mapping[tuple[str, int], int]) -> None:
+            self._handle.refresh()
+            for (topic, queue_id), offset in offsets.items():
+                self._check_offset(topic, queue_id, offset)
+            self._commit_progress(group, offsets, expected=before)
+
+        return plan_delta(
+            self._handle, query, Cursor(progress), called=f"the group {group!r}", skip_lost=skip_lost, commit=commit
+        )
 
 
 def _decoding(
