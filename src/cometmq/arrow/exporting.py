@@ -20,7 +20,7 @@ from cometmq.arrow.columns import Column
 from cometmq.arrow.count import offsets_of
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Query, ScanPass
-from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, texts
+from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, text_schema, texts
 from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store_config.names import is_light_queue
 
@@ -397,7 +397,7 @@ class Exporter:
     def _schema(self, run: ScanPass) -> Any:
         pa = library("pyarrow")
         fields = list(run.schema)[: len(self._query.columns)]
-        return texts(pa.RecordBatch.from_pylist([], schema=pa.schema(fields)), self._bytes_as).schema
+        return text_schema(pa.schema(fields), self._bytes_as)
 
     # --- Parts
 

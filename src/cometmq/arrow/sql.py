@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cometmq.arrow.libraries import library
@@ -52,17 +53,22 @@ class TopicSource(Protocol):
 
 
 class Answer:
-    """The rows of a query, batch by batch; once."""
+    """The rows of a query, batch by batch; once. Of columns with one name, later ones get a number: ``a``, ``a_1``."""
 
     def __init__(self, reader: pyarrow.RecordBatchReader | None, failing: Callable[[Exception], BaseException]) -> None:
         """``failing`` turns an error of the reader into the one to raise."""
         self._reader = reader
         self._failing = failing
+        schema = library("pyarrow").schema([]) if reader is None else reader.schema
+        self._names = _distinct(schema.names)
+        self._schema = library("pyarrow").schema(
+            [field.with_name(name) for field, name in zip(schema, self._names, strict=True)]
+        )
 
     @property
     def schema(self) -> pyarrow.Schema:
         """The columns; none for a statement without rows."""
-        return library("pyarrow").schema([]) if self._reader is None else self._reader.schema
+        return self._schema
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         """Iterate over the batches."""
@@ -76,7 +82,20 @@ class Answer:
                 return
             except (OSError, ValueError, RuntimeError, pa.ArrowException, library("duckdb").Error) as error:
                 raise self._failing(error) from error
-            yield batch
+            yield batch.rename_columns(self._names)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Return names of which none is there twice; rows as JSON would lose a value otherwise."""
+    taken = set(names)
+    found: list[str] = []
+    for name in names:
+        chosen = name
+        if name in found:
+            chosen = next(numbered for at in count(1) if (numbered := f"{name}_{at}") not in taken)
+            taken.add(chosen)
+        found.append(chosen)
+    return found
 
 
 class Database:
@@ -196,6 +215,7 @@ def connect(
 
     Raises:
         MissingLibrary: DuckDB is not installed, or too old.
+        InvalidArgument: two of the columns have one name but for capitals, by which DuckDB takes one for the other.
     """
     duckdb = library("duckdb")
     if int(duckdb.__version__.partition(".")[0]) < _DUCKDB_MIN:
@@ -204,6 +224,7 @@ def connect(
             f"this needs DuckDB {_DUCKDB_MIN} or newer, not {duckdb.__version__}: pip install --upgrade cometmq[duckdb]"
         )
     chosen = None if columns is None else list(columns)
+    _check_apart(chosen or [])
 
     def scan_of(topic: str | None, names: list[str] | None) -> Scan:
         return store.scan(
@@ -220,6 +241,14 @@ def connect(
         # A name is a topic or a table, never a variable of this program.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         yield Database(connection, store, scan_of)
+
+
+def _check_apart(columns: list[str]) -> None:
+    known: dict[str, str] = {}
+    for name in columns:
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidArgument(f"DuckDB cannot tell the columns {other!r} and {name!r} apart: ask for one of them")
 
 
 def _table(scan_of: Callable[[list[str] | None], Scan]) -> Any:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,7 @@ __all__ = [
     "Writer",
     "file_kind",
     "plain_rows",
+    "text_schema",
     "texts",
     "writer_of",
 ]
@@ -141,6 +143,16 @@ def texts(batch: pyarrow.RecordBatch, bytes_as: BytesAs) -> pyarrow.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def text_schema(schema: pyarrow.Schema, bytes_as: BytesAs) -> pyarrow.Schema:
+    """Return the schema of :func:`texts` of batches with a schema."""
+    return texts(_no_rows(schema), bytes_as).schema
+
+
+def _no_rows(schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    pa = library("pyarrow")
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def _as_utf8(array: Any) -> Any:
     pa = library("pyarrow")
     with suppress(pa.ArrowInvalid):
@@ -156,7 +168,7 @@ def _as_base64(array: Any) -> Any:
 
 
 def _times_as_text(batch: Any) -> Any:
-    """Write times as ISO 8601, which every reader of text files knows."""
+    """Write dates and times as ISO 8601, which every reader of text files knows."""
     pa = library("pyarrow")
     compute = library("pyarrow.compute")
     arrays = []
@@ -164,16 +176,20 @@ def _times_as_text(batch: Any) -> Any:
         if pa.types.is_timestamp(array.type):
             zone = "Z" if array.type.tz is not None else ""
             array = compute.strftime(array.cast(pa.timestamp(array.type.unit)), format=f"%Y-%m-%dT%H:%M:%S{zone}")
+        elif pa.types.is_date(array.type) or pa.types.is_time(array.type):
+            array = array.cast(pa.string())
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def _nested_as_json(batch: Any) -> Any:
-    """Write maps, lists and structs as JSON, for CSV."""
+def _as_json(batch: Any) -> Any:
+    """Write values that CSV has no form for as JSON: maps, lists and structs, intervals."""
     pa = library("pyarrow")
     arrays = [
         pa.array((None if value is None else _json(_plain(value, array.type)) for value in array.to_pylist()), "string")
         if pa.types.is_nested(array.type)
+        or pa.types.is_interval(array.type)
+        or isinstance(array.type, pa.BaseExtensionType)
         else array
         for array in batch.columns
     ]
@@ -181,11 +197,11 @@ def _nested_as_json(batch: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    """Return a value as JSON knows it: maps as objects, no NaN."""
+    """Return a value as JSON knows it: maps as objects, no NaN, text for bytes and times."""
     if value is None:
         return None
     types = library("pyarrow").types
@@ -199,7 +215,13 @@ def _plain(value: Any, kind: Any) -> Any:
         return None
     if isinstance(value, Decimal):  # DuckDB's sums of integers, for one
         return int(value) if value == value.to_integral_value() else float(value)
-    return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (date, time)):
+        return value.isoformat().replace("+00:00", "Z")
+    if types.is_interval(kind):
+        return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
+    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 def plain_rows(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -279,15 +301,14 @@ class _CsvWriter:
         self._writer: Any = None
 
     def write(self, batch: Any) -> None:
-        batch = _nested_as_json(_times_as_text(batch))
+        batch = _as_json(_times_as_text(batch))
         if self._writer is None:
             self._writer = library("pyarrow.csv").CSVWriter(self._file, batch.schema)
         self._writer.write_batch(batch)
 
     def close(self) -> None:
         if self._writer is None:
-            pa = library("pyarrow")
-            self.write(pa.RecordBatch.from_pylist([], schema=self._schema))
+            self.write(_no_rows(self._schema))
         self._writer.close()
 
 
@@ -314,8 +335,17 @@ _WRITERS: dict[FileFormat, Callable[[Any, Any, str], Writer]] = {
 
 
 def writer_of(kind: FileKind, file: Any, schema: pyarrow.Schema) -> Writer:
-    """Return a writer of batches with this schema into an open file, which it does not close."""
-    return _WRITERS[kind.format](file, schema, kind.compression)
+    """Return a writer of batches with this schema into an open file, which it does not close.
+
+    Raises:
+        InvalidArgument: the format has no form for one of the columns.
+    """
+    try:
+        return _WRITERS[kind.format](file, schema, kind.compression)
+    except library("pyarrow").ArrowNotImplementedError as error:
+        raise InvalidArgument(
+            f"{kind.format.value} has no form for a column of this query ({error}): cast it to VARCHAR"
+        ) from error
 
 
 class OutputFile:

@@ -12,7 +12,17 @@ import typer
 
 import cometmq
 from cometmq._plural import counted
-from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, OutputFile, file_kind, plain_rows, texts, writer_of
+from cometmq.arrow.writing import (
+    BytesAs,
+    FileFormat,
+    FileKind,
+    OutputFile,
+    file_kind,
+    plain_rows,
+    text_schema,
+    texts,
+    writer_of,
+)
 from cometmq.cli.arguments import Config, Json, StorePath, parse_time
 from cometmq.cli.failures import fail, reported
 from cometmq.cli.terminal import interrupting, print_json, safe_text
@@ -110,22 +120,15 @@ def _kind(path: Path, *, overwrite: bool) -> FileKind:
 
 def _write(path: Path, kind: FileKind, answer: Answer) -> None:
     bytes_as = BytesAs.TEXT if kind.format.is_text else BytesAs.BINARY
-    with OutputFile(path, kind, _as_text(answer) if kind.format.is_text else answer.schema) as file:
+    with OutputFile(path, kind, text_schema(answer.schema, bytes_as)) as file:
         for batch in answer:
             file.write(texts(batch, bytes_as))
         file.finish()
     typer.echo(f"wrote {counted(file.rows, 'row')} to {path}")
 
 
-def _as_text(answer: Answer) -> Any:
-    """Return the schema with text for bytes."""
-    import pyarrow as pa
-
-    return texts(pa.RecordBatch.from_pylist([], schema=answer.schema), BytesAs.TEXT).schema
-
-
 def _print_csv(answer: Answer) -> None:
-    writer = writer_of(FileKind(FileFormat.CSV, "none"), sys.stdout.buffer, _as_text(answer))
+    writer = writer_of(FileKind(FileFormat.CSV, "none"), sys.stdout.buffer, text_schema(answer.schema, BytesAs.TEXT))
     for batch in answer:
         writer.write(texts(batch, BytesAs.TEXT))
     writer.close()

@@ -172,6 +172,52 @@ def test_names_that_duckdb_cannot_tell_apart(path: Path) -> None:
     assert "apart" in run("sql", path, "select * from orders, ORDERS").err
 
 
+def test_columns_that_duckdb_cannot_tell_apart_are_refused(path: Path) -> None:
+    """DuckDB found the values of prop:region under the name of prop:Region."""
+    outcome = run("sql", path, 'select "prop:Region" from orders', "--columns", "prop:region,prop:Region")
+    assert outcome.code == 3
+    assert "apart" in outcome.err
+
+
+def test_columns_of_one_name_are_numbered(path: Path, tmp_path: Path) -> None:
+    query = "select 1 as a, 2 as a, 3 as a_1, 4 as a"
+    expected = {"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}
+    assert rows(path, query) == [expected]
+    assert run("sql", path, query).lines[2].split() == ["1", "2", "3", "4"]
+    assert run("sql", path, query, "--csv").out == '"a","a_2","a_1","a_3"\n1,2,3,4\n'
+    assert run("sql", path, query, "-o", tmp_path / "a.parquet").code == 0
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist() == [expected]
+    assert run("sql", path, query, "-o", tmp_path / "a.jsonl").code == 0
+    assert json.loads((tmp_path / "a.jsonl").read_text("utf-8")) == expected
+
+
+VALUES: tuple[tuple[str, object, str], ...] = (
+    ("date '2026-11-27'", "2026-11-27", "2026-11-27"),
+    ("time '12:00:00.5'", "12:00:00.500000", "12:00:00.500000"),
+    ("interval '1 day'", {"months": 0, "days": 1, "nanoseconds": 0}, '"{""months"":0,""days"":1,""nanoseconds"":0}"'),
+    ("union_value(a := 1)", 1, '"1"'),
+    ("['x'::blob, null]", ["x", None], '"[""x"",null]"'),
+    ("[timestamptz '2026-11-27 10:00:00+00']", ["2026-11-27T10:00:00Z"], '"[""2026-11-27T10:00:00Z""]"'),
+    ("map {1: date '2026-11-27'}", {"1": "2026-11-27"}, '"{""1"":""2026-11-27""}"'),
+    ("'b'::enum('a', 'b')", "b", '"b"'),
+)
+
+
+@pytest.mark.parametrize(("expression", "value", "text"), VALUES)
+def test_values_of_every_type_have_a_form_in_text(path: Path, expression: str, value: object, text: str) -> None:
+    query = f"select {expression} as v"
+    assert rows(path, query) == [{"v": value}]
+    assert run("sql", path, query, "--csv").lines[1].strip('"') == text.strip('"')
+    assert run("sql", path, query).code == 0
+
+
+def test_a_type_that_a_file_format_lacks_is_named(path: Path, tmp_path: Path) -> None:
+    outcome = run("sql", path, "select interval '1 day' as i", "-o", tmp_path / "i.parquet")
+    assert outcome.code == 3
+    assert "parquet has no form for a column" in outcome.err
+    assert not list(tmp_path.glob("i.parquet*"))
+
+
 def test_damage_is_reported_as_ours(path: Path) -> None:
     with cometmq.open(path, mode="r") as store:
         place = store.get("orders", 0, 100)
