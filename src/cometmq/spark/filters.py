@@ -24,6 +24,8 @@ by time keeps this distance."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FAR = 1 << 62
+_MENDED = "\ufffd"
+"""Stands in a row for bytes that are not UTF-8; the message has other bytes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,12 @@ def _both(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
 
 def _is_plain_tag(tag: str) -> bool:
     """Return whether a subscription can name the tag as it is."""
-    return bool(tag) and "|" not in tag and tag == tag.strip() and tag != "*"
+    return bool(tag) and "|" not in tag and tag == tag.strip() and tag != "*" and _MENDED not in tag
 
 
 def _is_one_key(keys: str) -> bool:
     """Return whether the column has one key: blanks divide several."""
-    return bool(keys) and not any(letter.isspace() for letter in keys)
+    return bool(keys) and not any(letter.isspace() for letter in keys) and _MENDED not in keys
 
 
 def _whole_span(name: str, value: Any, values: frozenset[Any] | None) -> tuple[int, int] | None:

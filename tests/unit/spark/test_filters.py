@@ -83,9 +83,9 @@ def test_tags_and_keys() -> None:
     assert pushed(one("In", "tags", ("x", "y"))).tags == {"x", "y"}
     assert pushed(one("In", "tags", ("x", "y")), one("EqualTo", "tags", "y")).tags == {"y"}
     assert pushed(one("EqualTo", "keys", "k")).keys == {"k"}
-    for odd in ("a||b", " a", "*", ""):
+    for odd in ("a||b", " a", "*", "", "a\ufffd"):
         assert pushed(one("EqualTo", "tags", odd)) == Pushed()
-    for odd in ("a b", "", "a\u2003b"):
+    for odd in ("a b", "", "a\u2003b", "a\ufffd"):
         assert pushed(one("EqualTo", "keys", odd)) == Pushed()
 
 
