@@ -86,6 +86,9 @@ _KAFKA = {
     )
 }
 
+_MAY_BE_NULL = frozenset({"tags", "keys", "property", "unique_id"})
+"""Kinds of columns that a message need not have. Of a column that is declared without nulls Spark looks for none."""
+
 DEFAULT_COLUMNS = (
     "topic",
     "queueId",
@@ -117,7 +120,7 @@ def columns_of_schema(schema: StructType, options: ReadOptions) -> tuple[Column,
     """Return the columns of the schema that Spark has: ours, or what ``.schema(…)`` narrowed it to.
 
     Raises:
-        OptionError: a field is unknown or of another type.
+        OptionError: a field is unknown or of another type, or may be null and is declared not to be.
     """
     columns = []
     for field in schema.fields:
@@ -125,6 +128,8 @@ def columns_of_schema(schema: StructType, options: ReadOptions) -> tuple[Column,
         given = field.dataType.simpleString()
         if given != column.spark_type:
             raise OptionError("schema", f"the column {field.name} is {column.spark_type}, not {given}")
+        if not field.nullable and column.kind in _MAY_BE_NULL:
+            raise OptionError("schema", f"the column {field.name} may have nulls: leave NOT NULL out")
         columns.append(Column(column.name, column.spark_type, column.kind, column.property, field.nullable))
     return tuple(columns)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cometmq.admin.sending import SendLimits
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import InvalidArgument
-from cometmq.spark.staging import RowEncoder, WriteSchema
+from cometmq.spark.staging import RowEncoder, WriteSchema, plain_pieces
 from cometmq.spark.wire import Wire
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def send_rows(
     """
     senders = Senders(wire, topic=topic, broker_name=broker_name)
     try:
-        for batch in batches:
+        for batch in plain_pieces(batches):
             encoder.encode(batch)
             senders.put(messages_of(batch, schema, ids))
         return senders.finish()

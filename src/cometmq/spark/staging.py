@@ -11,7 +11,7 @@ import os
 import socket
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -28,7 +28,7 @@ from cometmq.store_config.names import may_send_to, validate_topic
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["RowEncoder", "Sink", "WriteSchema", "stage", "write_rows"]
+__all__ = ["RowEncoder", "Sink", "WriteSchema", "plain_pieces", "stage", "write_rows"]
 
 _PROPERTIES_BYTES_MAX = 32_767
 _OWN_PROPERTIES_BYTES = 256
@@ -290,8 +290,20 @@ def _write(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, temporary: Pa
     return staged
 
 
+def plain_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in pieces that the store's writer, which reads one at a time into memory, has room for.
+
+    Spark may be set to make large types (``spark.sql.execution.arrow.useLargeVarTypes``), whose batches may have more
+    than 2 GiB in a column; a piece has the types with offsets of 32 bits.
+    """
+    for batch in batches:
+        for piece in _pieces(batch):
+            yield _plain(piece)
+
+
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into pieces that the store's writer, which reads one at a time into memory, has room for."""
+    if not batch.num_rows:
+        return
     count = max(min(batch.num_rows, batch.nbytes // _PIECE_BYTES), 1)
     rows = -(-batch.num_rows // count)
     for start in range(0, batch.num_rows, rows):
@@ -300,6 +312,24 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             yield from _pieces(piece)  # the long ones stand together
         else:
             yield piece
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = pa.schema([field.with_type(_plain_type(field.type)) for field in batch.schema])
+    return batch if schema == batch.schema else batch.cast(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_large_string(kind):
+        return pa.string()
+    if types.is_large_binary(kind):
+        return pa.binary()
+    if types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    return kind
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sink: Sink, name: str) -> StagedFile | None:
@@ -312,14 +342,12 @@ def write_rows(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sink: Sin
     checksummed = _Checksummed(sink)
     writer = None
     try:
-        for batch in batches:
-            if batch.num_rows:
-                encoded = encoder.encode(batch)
-                if writer is None:
-                    writer = pa.ipc.new_file(checksummed, encoded.schema)
-                for piece in _pieces(encoded):
-                    writer.write_batch(piece)
-                rows += encoded.num_rows
+        for batch in plain_pieces(batches):
+            encoded = encoder.encode(batch)
+            if writer is None:
+                writer = pa.ipc.new_file(checksummed, encoded.schema)
+            writer.write_batch(encoded)
+            rows += encoded.num_rows
     finally:
         if writer is not None:
             writer.close()

@@ -79,7 +79,8 @@ def test_the_schema_is_sparks(given: dict[str, str], nullable: bool) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found = options(**given)
-    wanted = struct(*((one.name, one.spark_type, nullable) for one in chosen_columns(found)))
+    optional = ("tags", "keys", "property", "unique_id")
+    wanted = struct(*((one.name, one.spark_type, nullable or one.kind in optional) for one in chosen_columns(found)))
     columns = columns_of_schema(wanted, found)
     assert spark_arrow_schema(columns).equals(to_arrow_schema(wanted, timezone="UTC"))
     assert len(pickle.dumps(columns)) < 4000
@@ -108,6 +109,9 @@ def test_a_narrowed_schema() -> None:
     with pytest.raises(OptionError, match="option schema: there is no column 'value'"):
         columns_of_schema(struct(("value", "binary", True)), options())
     assert columns_of_schema(struct(("value", "binary", True)), options(schema="kafka"))[0].kind == "body"
+    for name in ("tags", "keys", "uniqueId", "prop:region"):
+        with pytest.raises(OptionError, match="may have nulls: leave NOT NULL out"):
+            columns_of_schema(struct((name, "string", False)), options())
 
 
 def test_requested_columns_of_a_scan() -> None:

@@ -55,7 +55,7 @@ ARROW = pa.schema(
 def cluster() -> Iterator[Cluster]:
     with cometmq.testing.cluster(brokers=2) as running:
         with connect(namesrv=running.name_server_address) as admin:
-            for topic in ("all", "again", "others", "shards", "one"):
+            for topic in ("all", "again", "others", "shards", "one", "large"):
                 admin.topics.create(topic, queues=2)
         yield running
 
@@ -92,6 +92,26 @@ def test_rows_are_stored_as_they_are(cluster: Cluster) -> None:
     assert (first["tags"], first["keys"], first["prop:region"], first["prop:none"]) == ("a", "k1 k2", "north", None)
     assert (found[b"3"]["tags"], found[b"3"]["uniqueId"]) == (None, "OWN")
     assert [row["body"] for row in stored(cluster, "others")] == [b"2"]
+
+
+def test_large_types_of_spark_are_sent(cluster: Cluster) -> None:
+    """Spark makes them with spark.sql.execution.arrow.useLargeVarTypes."""
+    large = pa.schema(
+        [
+            ("body", pa.large_binary()),
+            ("topic", pa.large_string()),
+            ("tags", pa.large_string()),
+            ("keys", pa.list_(pa.large_string())),
+            ("properties", pa.map_(pa.large_string(), pa.large_string())),
+            ("queue", pa.int32()),
+            ("shardKey", pa.large_string()),
+        ]
+    )
+    given = [{"body": b"%d" % number, "topic": "large", "keys": [f"k{number}"]} for number in range(4)]
+    sent = writer(cluster, topic="all").write(iter([pa.RecordBatch.from_pylist(given, schema=large)]))
+    assert isinstance(sent, Sent)
+    assert sent.rows == 4
+    assert sorted(row["keys"] for row in stored(cluster, "large", "keys")) == ["k0", "k1", "k2", "k3"]
 
 
 def test_ids_are_the_rows_and_stay(cluster: Cluster) -> None:

@@ -431,7 +431,55 @@ def test_batches_are_cut_to_the_read_size_of_the_writer(monkeypatch: pytest.Monk
     monkeypatch.setattr(staging, "_PIECE_BYTES", 10_000)
     bodies = [b"%03d" % number * (1 if number < 90 else 1000) for number in range(100)]
     batch = pa.record_batch({"body": pa.array(bodies, pa.binary())})
-    pieces = list(staging._pieces(batch))
+    pieces = list(staging.plain_pieces([batch]))
     assert [body for piece in pieces for body in piece.column("body").to_pylist()] == bodies
     assert max(piece.nbytes for piece in pieces) <= 20_000
-    assert len(list(staging._pieces(batch.slice(0, 5)))) == 1
+    assert len(list(staging.plain_pieces([batch.slice(0, 5)]))) == 1
+
+
+LARGE = pa.schema(
+    [
+        ("body", pa.large_binary()),
+        ("topic", pa.large_string()),
+        ("tags", pa.large_string()),
+        ("keys", pa.list_(pa.large_string())),
+        ("properties", pa.map_(pa.large_string(), pa.large_string())),
+        ("queue", pa.int32()),
+        ("shardKey", pa.large_string()),
+    ]
+)
+
+
+def test_large_types_of_spark_are_written(path: Path) -> None:
+    """Spark makes them with spark.sql.execution.arrow.useLargeVarTypes; the store's writer refused the files."""
+    schema = struct(
+        body=BinaryType(),
+        topic=StringType(),
+        tags=StringType(),
+        keys=ArrayType(StringType()),
+        properties=MapType(StringType(), StringType()),
+        queue=IntegerType(),
+        shardKey=StringType(),
+    )
+    given = [
+        {"body": b"1", "topic": "t", "tags": "a", "keys": ["k", "l"], "properties": {"region": "eu"}, "queue": 0},
+        {"body": b"2", "shardKey": "s"},
+    ]
+    writer = source(path).writer(schema, False)
+    writer.commit([task(writer, pa.RecordBatch.from_pylist(given, schema=LARGE).slice(0), batch())])
+    with open_small(path, mode="r") as store:
+        found = list(store.read("t"))[1:]
+    assert [(bytes(one.body), one.tags, list(one.keys), one.properties.get("region")) for one in found] == [
+        (b"1", "a", ["k", "l"], "eu"),
+        (b"2", None, [], None),
+    ]
+
+
+def test_a_batch_of_more_bodies_than_32_bit_offsets_reach_is_written(tmp_path: Path) -> None:
+    body = bytes(3 << 20 if os.environ.get("CMQ_LONG") else 3 << 10)
+    count = (1 << 31) // (3 << 20) + 10
+    given = pa.record_batch({"body": pa.array([body] * count, pa.large_binary())})
+    writer = source(tmp_path / "store").writer(BODY, False)
+    writer.commit([task(writer, given)])
+    with cometmq.open(tmp_path / "store", mode="r") as store:
+        assert [len(message.raw_body) for message in store.read("t")] == [len(body)] * count
