@@ -77,7 +77,7 @@ cdef extern from "base/cmq_file.h" nogil:
 
 
 cdef extern from "base/cmq_lock.h" nogil:
-    cmq_status cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out)
+    cmq_status cmq_lock_probe_writer(cmq_fs *fs, const char *path, int64_t *holder_pid_out, cbool *ours_out)
 
 
 cdef extern from "store/log/cmq_segment.h" nogil:

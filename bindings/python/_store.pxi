@@ -181,11 +181,17 @@ cdef class _Texts:
 
 def lock_holder(path):
     """Return the process id that holds the store's writer lock, 0 when nobody does, -1 when somebody unknown does."""
+    return lock_writer(path)[0]
+
+
+def lock_writer(path):
+    """Return the same, and whether the holder is a CometMQ process by the guard that those take, too."""
     import os
     cdef bytes lock_path = os.fsencode(os.path.join(os.path.realpath(path), "lock"))
     cdef int64_t holder = 0
-    _check(cmq_lock_probe(cmq_fs_posix(), lock_path, &holder))
-    return holder
+    cdef cbool ours = False
+    _check(cmq_lock_probe_writer(cmq_fs_posix(), lock_path, &holder, &ours))
+    return holder, bool(ours)
 
 
 @cython.final
@@ -340,8 +346,7 @@ cdef class StoreHandle:
     cdef object _refusal(self):
         if self._opened_forks != _forks:
             return _errors.StoreClosed(f"{self._path} was opened by the parent process; open it again in this one, "
-                                       f"for reading while the "
-                                       "parent writes")
+                                       'with mode="r" or "auto" while the parent writes')
         return _errors.StoreClosed(f"{self._path or 'the store'} is closed")
 
     def hold(self):

@@ -100,7 +100,11 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         "path is 'redis://x', a URL: a store is a directory; brokers are reached by",
     ),
     ('cometmq.open("~/x")', InvalidArgument, "path is '~/x': ~ is not expanded; pass os.path.expanduser('~/x')"),
-    ('cometmq.open(d+"/s2", mode="w")', InvalidArgument, 'mode is "a" (append and read) or "r" (read), not \'w\''),
+    (
+        'cometmq.open(d+"/s2", mode="w")',
+        InvalidArgument,
+        'mode is "a" (append and read), "r" (read) or "auto" (share), not \'w\'',
+    ),
     ('cometmq.open(d+"/s2", flush="x")', InvalidArgument, 'flush is "sync" or "async", not \'x\''),
     ('cometmq.open(d+"/s2", flush=3)', InvalidArgument, 'flush is "sync" or "async", not 3'),
     ('cometmq.open(d+"/s2", config=5)', WrongType, "config must be the path of a file, not int"),

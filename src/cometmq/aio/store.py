@@ -15,7 +15,7 @@ from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.scans import AsyncScan
 from cometmq.aio.waiting import DurableWaiter, MoreWaiter
-from cometmq.errors import NotEntered
+from cometmq.errors import NotEntered, StoreClosed
 from cometmq.store import (
     FlushMode,
     GroupProgress,
@@ -47,6 +47,10 @@ def open(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
     Entering it raises the errors of :func:`cometmq.open`.
     """
     return AsyncStore(partial(cometmq.store.open, path, **options))
+
+
+def _append(topic: str, body: Body, store: Store, **options: Any) -> AppendResult:
+    return store.append(topic, body, **options)
 
 
 class AsyncStore:
@@ -100,6 +104,11 @@ class AsyncStore:
         return self.store.read_only
 
     @property
+    def is_writer(self) -> bool:
+        """True for mode "a", and for mode "auto" while this process is the writer."""
+        return self.store.is_writer
+
+    @property
     def flush_mode(self) -> FlushMode:
         """When this handle's appends are acknowledged, as :attr:`Store.flush_mode`."""
         return self.store.flush_mode
@@ -147,8 +156,8 @@ class AsyncStore:
         wait: bool = True,
     ) -> AppendResult:
         """Append a message, as :meth:`Store.append`; many at a time share one sync of the disk."""
-        call = partial(
-            self.store.append,
+        message = partial(
+            _append,
             topic,
             body,
             tags=tags,
@@ -158,11 +167,17 @@ class AsyncStore:
             flag=flag,
             born_timestamp_ms=born_timestamp_ms,
         )
-        if not self._is_quick(topic):
-            return await self._call(call, wait=wait)
-        result = call(wait=False)
-        if wait and self.flush_mode is FlushMode.SYNC:
-            await self._durable.wait(result.end)
+        appender = self._quick_appender(topic)
+        if appender is None:
+            return await self._call(message, self.store, wait=wait)
+        try:
+            result = message(appender, wait=False)
+        except StoreClosed:
+            if self.closed:
+                raise
+            return await self._call(message, self.store, wait=wait)  # the writer's role moved
+        if (wait or appender is not self.store) and self.flush_mode is FlushMode.SYNC:
+            await self._durable_of(appender).wait(result.end)
         return result
 
     async def append_many(
@@ -192,13 +207,22 @@ class AsyncStore:
             wait=wait,
         )
 
-    def _is_quick(self, topic: str) -> bool:
-        """A topic's first append writes topics.json, and a reader's goes to the hand-off."""
-        return topic in self.store._targets
+    def _quick_appender(self, topic: str) -> Store | None:
+        """Return the store to append to on the loop, or None: a topic's first append, and the hand-off, wait."""
+        appender = self.store._appender()
+        return appender if appender is not None and topic in appender._targets else None
+
+    def _durable_of(self, appender: Store) -> DurableWaiter:
+        """Return the waiter for a store's disk; with mode "auto", that of the writer's role while it is here."""
+        if self._durable.handle is not appender.handle:
+            self._durable = DurableWaiter(appender.handle)
+        return self._durable
 
     async def wait_durable(self, end: int) -> None:
         """Wait until everything up to the physical offset ``end`` can be read, as :meth:`Store.wait_durable`."""
-        await self._durable.wait(in_range(end, "end", 0, INT64_MAX))
+        end = in_range(end, "end", 0, INT64_MAX)
+        if self.store._role is None:
+            await self._durable.wait(end)
 
     async def flush(self) -> None:
         """Make everything that was appended durable, in any flush mode."""

@@ -19,7 +19,7 @@ class DurableWaiter:
 
     def __init__(self, handle: StoreHandle) -> None:
         """Nothing waits yet. For one event loop."""
-        self._handle = handle
+        self.handle = handle
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -39,7 +39,7 @@ class DurableWaiter:
                 furthest = max(end for end, _ in self._waiting)
                 failure: BaseException | None = None
                 try:
-                    await asyncio.to_thread(self._handle.wait_durable, furthest)
+                    await asyncio.to_thread(self.handle.wait_durable, furthest)
                 except (Error, ValueError, TypeError, OverflowError) as error:
                     failure = error
                 self._finish(furthest, failure)

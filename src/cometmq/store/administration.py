@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cometmq._engine import StoreHandle, restore_removed
-from cometmq.errors import InvalidArgument, NotFound, OffsetOutOfRange, WrongType
-from cometmq.store.handoff_files import CommitWork, new_work_id
+from cometmq.errors import InvalidArgument, NotFound, OffsetOutOfRange, StoreClosed, WrongType
+from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S
+from cometmq.store.handoff_files import CallWork, CommitWork, new_work_id
 from cometmq.store.options import (
     INT32_MAX,
     INT64_MAX,
@@ -20,7 +22,8 @@ from cometmq.store.options import (
 )
 from cometmq.store.reading import Reading
 from cometmq.store.removed import RestoreReport
-from cometmq.store.topic_book import READ_WRITE, check_perm
+from cometmq.store.topic_book import READ_WRITE, TopicBook, check_perm, check_queues, topic_exists
+from cometmq.store.topic_calls import Books, create_topic, delete_topic
 from cometmq.store_config.names import is_light_queue, is_system_topic, retry_topic, validate_group
 from cometmq.store_config.topic_config import TopicConfig
 
@@ -105,6 +108,14 @@ class Administration(Reading):
         expected: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         """Store progress whose offsets the caller has checked; ``expected``: only where the progress is this one."""
+        writer = self._appender()
+        if writer is not None and writer is not self:
+            try:
+                writer._commit_progress(group, offsets, expected=expected)
+            except StoreClosed as error:
+                self._check_moved(error)
+            else:
+                return
         if self._client is not None:
             if expected is not None:
                 self._group_book.check_progress(group, offsets, expected)
@@ -121,11 +132,30 @@ class Administration(Reading):
         Raises:
             NotFound: nothing is known of it.
         """
-        book = self._writer(self._group_book)
-        with self._handle.hold():
-            known = book.forget_group(a_text(group, "group"))
+        a_text(group, "group")
+        if self._role is not None:
+            known = self.is_writer or group in self.groups()
+            if known:
+                self._call_writer("delete_group", group=group)
+        else:
+            book = self._writer(self._group_book)
+            with self._handle.hold():
+                known = book.forget_group(group)
         if not known:
             raise NotFound(f"there is no consumer group {group!r}")
+
+    def _call_writer(self, call: str, **arguments: Any) -> None:
+        """Have the writer of a shared store make a call, here or in another process."""
+        writer = self._appender()
+        if writer is not None:
+            try:
+                getattr(writer, call)(**arguments)
+            except StoreClosed as error:
+                self._check_moved(error)
+            else:
+                return
+        if self._client is not None:
+            self._client.call(CallWork(work_id=new_work_id(), call=call, arguments=arguments), HANDOFF_TIMEOUT_S)
 
     # --- Topics
 
@@ -180,19 +210,48 @@ class Administration(Reading):
         Raises:
             InvalidTopic, InvalidArgument: something cannot be used, or the topic is there.
         """
-        book = self._writer(self._topic_book)
+        book = self._topic_book if self._role is not None else self._writer(self._topic_book)
         if attributes is not None and not isinstance(attributes, Mapping):
             raise WrongType(f"attributes must be a dict of texts, not {type(attributes).__name__}")
         changes = {a_text(key, "an attribute's name"): a_text(value, key) for key, value in (attributes or {}).items()}
         check_perm(perm)
-        with self._handle.hold():
-            book.create(name, queues=queues, perm=perm, batch=batch, attributes=changes, exist_ok=exist_ok)
-            if name in book.batch_topics():
-                self._handle.set_batch_topic(name)
+        if self._role is not None:
+            TopicBook.check_new(name, queues)
+            if book.find(name) is None:
+                self._call_writer(
+                    "create_topic",
+                    name=name,
+                    queues=queues,
+                    perm=perm,
+                    batch=batch,
+                    attributes=changes,
+                    exist_ok=True,  # another process may be making it too
+                )
+            elif not exist_ok:
+                raise topic_exists(name)
             return self.topic(name)
+        with self._handle.hold():
+            create_topic(
+                self._books(),
+                name,
+                queues=queues,
+                perm=perm,
+                batch=batch,
+                attributes=changes,
+                exist_ok=exist_ok,
+            )
+            return self.topic(name)
+
+    def _books(self) -> Books:
+        return Books(self._handle, self._topic_book, self._group_book)
 
     def set_topic_queues(self, name: str, queues: int) -> TopicInfo:
         """Change the number of a topic's queues, durably. Messages in queues that fall away can still be read."""
+        if self._role is not None:
+            check_queues(queues)
+            self._require_topic(name)
+            self._call_writer("set_topic_queues", name=name, queues=queues)
+            return self.topic(name)
         book = self._writer(self._topic_book)
         with self._handle.hold():
             book.resize(a_text(name, "name"), queues)
@@ -207,22 +266,26 @@ class Administration(Reading):
         Raises:
             TopicNotFound: there is none.
         """
-        book = self._writer(self._topic_book)
+        if self._role is not None:
+            self._require_topic(name)
+            self._call_writer("delete_topic", name=name)
+            return
+        self._writer(self._topic_book)
         with self._handle.hold():
             self._require_topic(name)
-            book.remove(name)
-            if self._handle.queues(name):
-                self._handle.delete_topic(name)
-            self._group_book.forget_topic(name)
+            delete_topic(self._books(), name)
 
     # --- The store itself
 
     def info(self) -> StoreInfo:
         """Return the state of the store."""
+        writer = self._appender()
+        if writer is not None and writer is not self:
+            return writer.info()
         state = self._handle.info()
         return StoreInfo(
             path=self.path,
-            read_only=self._read_only,
+            read_only=self.read_only,
             flush=None if self._read_only else self.flush_mode,
             fenced=state["fenced"],
             disk_full=state["disk_full"],
@@ -243,7 +306,13 @@ class Administration(Reading):
         )
 
     def opening(self) -> StoreOpening:
-        """Return the state in which opening found the store: left unclean or not, bytes that recovery read and cut."""
+        """Return the state in which opening found the store: left unclean or not, bytes that recovery read and cut.
+
+        With mode "auto" the writer's, while it is here.
+        """
+        writer = self._appender()
+        if writer is not None and writer is not self:
+            return writer.opening()
         return StoreOpening(**self._handle.opening())
 
     def restore_removed(self, name: str, *, again: bool = False) -> RestoreReport:
@@ -261,6 +330,9 @@ class Administration(Reading):
             InvalidArgument: the name is none.
             ReadOnlyStore: the store was opened to read.
         """
+        writer = self._appender()
+        if writer is not None and writer is not self:
+            return writer.restore_removed(name, again=again)
         handle = self._writer(self._handle)
         a_text(name, "name")
 
@@ -275,7 +347,18 @@ class Administration(Reading):
         return self._handle
 
     def maintain(self) -> None:
-        """Do what the background does, once: flushes that are due, a durable point, retention, handed-off work."""
+        """Do what the background does, once: flushes that are due, a durable point, retention, handed-off work.
+
+        With mode "auto" it takes the writer's role first, where nobody has it; where another process has it, there is
+        nothing to do.
+        """
+        if self._role is not None:
+            with self._handle.hold():
+                self._role.look()
+            writer = self._role.writer
+            if writer is not None:
+                writer.maintain()
+            return
         self._writer(self._handle).maintain()
         self._keep_progress()
         self.apply_handoffs()
@@ -286,6 +369,9 @@ class Administration(Reading):
         Raises:
             InvalidArgument: the store was opened without a retention, so nothing is ever due.
         """
+        writer = self._appender()
+        if writer is not None and writer is not self:
+            return writer.expire()
         handle = self._writer(self._handle)
         if self._plan.retention is None:
             raise InvalidArgument(

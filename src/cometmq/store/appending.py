@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from cometmq._engine import AppendManyResult, AppendResult, column_values, encode_properties, join_keys
 from cometmq._plural import counted
-from cometmq.errors import InvalidArgument, MessageTooLarge, WrongType
+from cometmq.errors import InvalidArgument, MessageTooLarge, StoreClosed, WrongType
 from cometmq.store.core import StoreCore
-from cometmq.store.handoff_client import HandedOff
+from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S, HandedOff
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, MessagesWork, new_work_id
 from cometmq.store.options import INT32_MAX, INT64_MAX, in_range
 from cometmq.store.topic_book import WriteTarget, not_a_topic
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from cometmq._types import Bodies, Body, Keys, Numbers, Properties, Values
 
 __all__ = ["Appending"]
-
-_HANDOFF_TIMEOUT_S = 30.0
 
 
 class Appending(StoreCore):
@@ -68,7 +66,8 @@ class Appending(StoreCore):
             HandoffWaiting: read-only, and the writer has not taken the message within 30 s; it is durable.
 
         In a store opened with mode "r" the message is left to the writer, and the call waits for it
-        (:meth:`hand_off` does not).
+        (:meth:`hand_off` does not). With mode "auto" the same, while another process is the writer; there ``wait`` has
+        no effect: a message is always as durable as the flush mode promises.
 
         Thread safety: any thread. Under asynchronous flush the GIL is kept, since the call takes well under a
         microsecond in the engine; under synchronous flush it is released.
@@ -146,8 +145,9 @@ class Appending(StoreCore):
             raise not_a_topic(topic) from None  # unhashable: a list
         if target is None:
             if self._read_only:
-                handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
-                return handed.wait(_HANDOFF_TIMEOUT_S)
+                return self._append_many_by_writer(
+                    topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms
+                )
             target = self._new_target(topic)
         check_numbers(flag, born_timestamps_ms if isinstance(born_timestamps_ms, int) else 0)
         spread_from = -1
@@ -190,11 +190,17 @@ class Appending(StoreCore):
 
         Under asynchronous flush nothing is waited for: see :meth:`flush`.
         """
-        self._handle.wait_durable(in_range(end, "end", 0, INT64_MAX))
+        end = in_range(end, "end", 0, INT64_MAX)
+        if self._role is None:
+            self._handle.wait_durable(end)  # in a shared store, every append has waited
 
     def flush(self) -> None:
         """Make everything that was appended durable, in any flush mode."""
-        self._handle.flush()
+        writer = self._appender()
+        if writer is not None:
+            writer._handle.flush()
+        elif self._role is None:
+            self._handle.flush()  # work that was left to another process is durable when it was applied
 
     # --- Hand-off
 
@@ -212,9 +218,9 @@ class Appending(StoreCore):
     ) -> HandedOff:
         """Leave messages to the store's writer, durably, without waiting until it has appended them.
 
-        For a store opened with mode "r". They are appended exactly once, by the writer or, where there is none, by the
-        next one; where nobody writes just now, by this call. See :mod:`cometmq.store.handoff_files`. The arguments are
-        :meth:`append_many`'s.
+        For a store opened with mode "r" or "auto". They are appended exactly once, by the writer or, where there is
+        none, by the next one; where nobody writes just now, by this call. See :mod:`cometmq.store.handoff_files`. The
+        arguments are :meth:`append_many`'s.
 
         Raises:
             StoreLocked: a RocketMQ broker holds the store: send over the wire.
@@ -234,10 +240,54 @@ class Appending(StoreCore):
         flag: int,
         born_timestamp_ms: int,
     ) -> AppendResult:
+        writer = self._appender()
+        if writer is not None:
+            try:
+                return writer.append(
+                    topic,
+                    body,
+                    tags=tags,
+                    keys=keys,
+                    properties=properties,
+                    queue=queue,
+                    flag=flag,
+                    born_timestamp_ms=born_timestamp_ms,
+                )
+            except StoreClosed as error:
+                self._check_moved(error)
         joined = None if keys is None else join_keys(keys)
         born = born_timestamp_ms or None
         handed = self._hand_off(topic, [body], tags, joined, properties, queue, flag, born)
-        return handed.wait(_HANDOFF_TIMEOUT_S)[0]
+        return handed.wait(HANDOFF_TIMEOUT_S)[0]
+
+    def _append_many_by_writer(
+        self,
+        topic: str,
+        bodies: Bodies,
+        tags: Values,
+        keys: Values,
+        properties: Properties | Sequence[Properties | None] | None,
+        queue: int | Numbers | None,
+        flag: int,
+        born_timestamps_ms: int | Numbers | None,
+    ) -> AppendManyResult:
+        writer = self._appender()
+        if writer is not None:
+            try:
+                return writer.append_many(
+                    topic,
+                    bodies,
+                    tags=tags,
+                    keys=keys,
+                    properties=properties,
+                    queue=queue,
+                    flag=flag,
+                    born_timestamps_ms=born_timestamps_ms,
+                )
+            except StoreClosed as error:
+                self._check_moved(error)
+        handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
+        return handed.wait(HANDOFF_TIMEOUT_S)
 
     def _hand_off(
         self,

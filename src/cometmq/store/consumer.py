@@ -55,7 +55,7 @@ class Consumer:
         self._claim = object()
         store._group_book.claim(self._claim, group, topics, queue_ids)
         try:
-            if not store.read_only:
+            if not store._read_only:
                 with store.handle.hold():
                     store._group_book.require(group)
             self._committed: Position = {}

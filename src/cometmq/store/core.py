@@ -13,12 +13,24 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from cometmq._engine import StoreHandle, lock_holder
 from cometmq._plural import counted, verb
-from cometmq.errors import HandoffWaiting, ReadOnlyStore, StorageError, StoreFenced, TopicNotFound
+from cometmq.errors import (
+    HandoffWaiting,
+    NotAStore,
+    NotFound,
+    ReadOnlyStore,
+    StorageError,
+    StoreClosed,
+    StoreFenced,
+    StoreLocked,
+    TopicNotFound,
+)
 from cometmq.store.group_book import GroupBook
 from cometmq.store.handoff import HandoffApplier, HandoffWatcher
 from cometmq.store.handoff_client import HandoffClient
@@ -28,7 +40,11 @@ from cometmq.store.options import FlushMode
 from cometmq.store.progress_bounds import bound_broker_files
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook, WriteTarget, not_a_topic
+from cometmq.store.writer_role import RoleKeeper, WriterRole
 from cometmq.store_config.names import is_system_topic
+
+if TYPE_CHECKING:
+    from cometmq.store.store import Store
 
 __all__ = ["StoreCore", "log_overwrites"]
 
@@ -39,6 +55,9 @@ _NAMES_SHOWN = 10
 _log = logging.getLogger("cometmq.store")
 _KEEP_PROGRESS_S = 5.0
 """Between two writes of ``consumerOffset.json``; upstream's ``flushConsumerOffsetInterval``."""
+_MAKING_S = 30.0
+"""Longest wait for another process that is making the store."""
+_LOOK_FOR_MADE_S = 0.01
 
 
 def log_overwrites(opening: Mapping[str, Any]) -> None:
@@ -62,23 +81,49 @@ def log_overwrites(opening: Mapping[str, Any]) -> None:
 class StoreCore:
     """A store's parts and its life."""
 
-    def __init__(self, plan: Plan, *, read_only: bool) -> None:
-        """Use :func:`cometmq.open`."""
+    def __init__(self, plan: Plan, *, read_only: bool, shared: bool = False) -> None:
+        """Use :func:`cometmq.open`. ``shared``: a read-only view, and the writer's role where it is free."""
         self._plan = plan
         self._read_only = read_only
+        self._keeper: RoleKeeper | None = None
+        self._role: WriterRole | None = None
+        if shared:
+            self._role = WriterRole(plan.path, partial(cast("type[Store]", type(self)), plan, read_only=False))
         self._pid = os.getpid()
         self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
         self._upkeep_error: str | None = None
         self._waits_because: StorageError | OSError | None = None
-        self._handle = plan.open_handle(read_only=read_only)
-        self._log_cut()
-        log_overwrites(self._handle.opening())
+        self._handle = plan.open_handle(read_only=read_only) if self._role is None else self._join(self._role)
         try:
+            self._log_cut()
+            log_overwrites(self._handle.opening())
             self._prepare()
         except BaseException:
             self._handle.close()
+            if self._role is not None:
+                self._role.close()
             raise
+
+    def _join(self, role: WriterRole) -> StoreHandle:
+        """Become the writer if nobody is, and return a view of the store; waits for a process that is making it."""
+        deadline = time.monotonic() + _MAKING_S
+        while True:
+            locked = False
+            try:
+                role.take()
+            except StoreLocked:
+                locked = True
+            try:
+                return self._plan.open_handle(read_only=True)
+            except (NotFound, NotAStore):
+                if not locked or time.monotonic() > deadline:
+                    role.close()
+                    raise
+            except BaseException:
+                role.close()
+                raise
+            time.sleep(_LOOK_FOR_MADE_S)
 
     def _prepare(self) -> None:
         self._folder = HandoffFolder(self._plan.path)
@@ -88,7 +133,11 @@ class StoreCore:
         self._applier: HandoffApplier | None = None
         self._client: HandoffClient | None = None
         if self._read_only:
-            self._client = HandoffClient(self._handle, self._folder, self._write_for_a_moment)
+            become_writer = self._write_for_a_moment if self._role is None else self._take_role
+            self._client = HandoffClient(self._handle, self._folder, become_writer)
+            if self._role is not None and self._plan.background:
+                self._keeper = RoleKeeper(self._role)
+                self._keeper.start()
             return
         for topic in self._topic_book.batch_topics():
             self._handle.set_batch_topic(topic)
@@ -188,20 +237,45 @@ class StoreCore:
                 because = writer._waits_because
         except (StorageError, OSError) as error:
             because = error  # the store cannot be opened for writing, or not be closed in order
-        if because is not None:
-            raise HandoffWaiting(
-                f"the work is on disk and waits, as it cannot be applied now: {because}. The next writer applies it; "
-                "do not write it again"
-            ) from because
+        _raise_waiting(because)
+
+    def _take_role(self) -> None:
+        """Become the writer, which applies what was handed off."""
+        because: StorageError | OSError | None
+        try:
+            because = cast(WriterRole, self._role).take()._waits_because
+        except (StorageError, OSError) as error:
+            because = error
+        _raise_waiting(because)
+
+    def _appender(self: S) -> S | None:
+        """Return the store that appends here: this one, its writer, or None where the hand-off has to do it."""
+        if not self._read_only:
+            return self
+        return None if self._role is None else cast("S | None", self._role.writer)
+
+    def _check_moved(self, error: StoreClosed) -> None:
+        """The writer was closed under a call, before it did anything: raise where this store is closed, too."""
+        if self.closed or self._role is None or self._role.closed:
+            raise error
 
     def apply_handoffs(self) -> int:
         """Apply work handed off by other processes; returns how many pieces. The background thread calls it too."""
+        if self._role is not None:
+            writer = self._role.writer
+            return 0 if writer is None else writer.apply_handoffs()
         applier = self._writer(self._applier)
         with self._handle.hold():
             return applier.apply_all()
 
     def _writer(self, part: T | None) -> T:
         """Return a part that only a writer has, or may use."""
+        if self._role is not None:
+            holder = lock_holder(self.path)
+            raise ReadOnlyStore(
+                f'{self.path} is shared (mode="auto"), and only its writer can do this'
+                + (f": process {holder}" if holder > 0 else "")
+            )
         if self._read_only or part is None:
             raise ReadOnlyStore(f'{self.path} was opened to read; open it with mode="a" for this')
         return part
@@ -242,11 +316,16 @@ class StoreCore:
     @property
     def read_only(self) -> bool:
         """True for mode "r"."""
-        return self._read_only
+        return self._read_only and self._role is None
+
+    @property
+    def is_writer(self) -> bool:
+        """True for mode "a", and for mode "auto" while this process is the writer."""
+        return not self.closed and self._appender() is not None
 
     @property
     def flush_mode(self) -> FlushMode:
-        """When this handle's appends are acknowledged. With mode "r" the store's writer decides instead."""
+        """When this handle's appends are acknowledged. The settings of the store's writer decide, in each mode."""
         return self._plan.flush
 
     @property
@@ -266,12 +345,21 @@ class StoreCore:
             StorageError: something could not be written. The store is closed all the same.
         """
         self._handle.check_close()
+        if os.getpid() != self._pid:
+            self._handle.close()
+            return
+        if self._role is not None:
+            self._role.check_close()
         watcher, self._watcher = self._watcher, None
-        if os.getpid() == self._pid and watcher is not None:
+        if watcher is not None:
             watcher.stop()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.stop()
         try:
-            if os.getpid() == self._pid:
-                self._group_book.close()
+            if self._role is not None:
+                self._role.close()
+            self._group_book.close()
         finally:
             self._handle.close()
 
@@ -287,6 +375,17 @@ class StoreCore:
 
     def __repr__(self) -> str:
         """Say path and mode."""
-        open_state = "reading" if self._read_only else f"writing, flush {self._plan.flush.value}"
+        open_state = f"writing, flush {self._plan.flush.value}" if self.is_writer else "reading"
+        if self._role is not None:
+            open_state = f"shared, {open_state}"
         state = "closed" if self.closed else open_state
         return f"<Store {os.fspath(self.path)!r} {state}>"
+
+
+def _raise_waiting(because: StorageError | OSError | None) -> None:
+    """Raise where work that was left cannot be applied now."""
+    if because is not None:
+        raise HandoffWaiting(
+            f"the work is on disk and waits, as it cannot be applied now: {because}. The next writer applies it; "
+            "do not write it again"
+        ) from because

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cometmq._engine import Message, Reader, StoreHandle, encode_properties, record_of
-from cometmq.errors import CorruptRecord, DiskFull, Error, InvalidArgument, StorageError, StoreClosed
+from cometmq.errors import CorruptRecord, DiskFull, Error, InvalidArgument, NotFound, StorageError, StoreClosed
 from cometmq.store.group_book import Commit, GroupBook
 from cometmq.store.handoff_files import (
     HANDOFF_PROPERTY,
+    CallWork,
     CommitWork,
     HandoffFolder,
     Journal,
@@ -34,6 +35,7 @@ from cometmq.store.staged_apply import StagedAppend, apply_staged
 from cometmq.store.staged_check import Disks
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook
+from cometmq.store.topic_calls import CALLS, Books
 
 __all__ = ["HandoffApplier", "HandoffWatcher", "handoff_mark"]
 
@@ -213,11 +215,24 @@ class HandoffApplier:
                     commit.set(work.group, topic, queue_id, self._bounded(work.group, topic, queue_id, offset))
             elif isinstance(work, MessagesWork):
                 self._append(work, done)
-        except InvalidArgument as error:
+            elif isinstance(work, CallWork):
+                self._call(work)
+        except (InvalidArgument, NotFound) as error:
             # It can never be applied; nothing of it was appended.
             self._reject(name, str(error))
             return False
         return True
+
+    def _call(self, work: CallWork) -> None:
+        if work.call not in CALLS:
+            raise InvalidArgument(f"this CometMQ knows no call {work.call!r:.60}")
+        self._handle.flush()  # messages of this round come before it
+        try:
+            CALLS[work.call](Books(self._handle, self._topics, self._groups), **work.arguments)
+        except Error:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidArgument(f"{work.call} has arguments that it cannot have: {error}") from error
 
     def _bounded(self, group: str, topic: str, queue_id: int, offset: int) -> int:
         """Return the offset, or the queue's end: a power loss may have taken what the commit's process had read."""

@@ -15,14 +15,17 @@ from cometmq._engine import (
     StoreHandle,
     append_many_result_of,
     lock_holder,
+    lock_writer,
 )
 from cometmq._plural import counted
 from cometmq.errors import HandoffRejected, HandoffWaiting, StoreClosed, StoreLocked
 from cometmq.store.handoff import handoff_mark
-from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, StagedWork, Work
+from cometmq.store.handoff_files import CallWork, CommitWork, HandoffFolder, MessagesWork, StagedWork, Work
 
-__all__ = ["HandedOff", "HandoffClient"]
+__all__ = ["HANDOFF_TIMEOUT_S", "HandedOff", "HandoffClient"]
 
+HANDOFF_TIMEOUT_S = 30.0
+"""Longest wait of an append for the writer."""
 _LOOK_EVERY_S_MIN = 0.000_5
 _LOOK_EVERY_S_MAX = 0.05
 _LOOKS_FOR_PAGE = 10
@@ -98,6 +101,16 @@ class HandoffClient:
         self.check_writer()
         self._leave(work)
 
+    def call(self, work: CallWork, timeout_s: float) -> None:
+        """Have the writer make a call, and wait until it has. Raises as :meth:`leave_messages`, and:
+
+        Raises:
+            HandoffWaiting: the time is over. The call stays where it is and will be made.
+            HandoffRejected: the writer cannot make it.
+        """
+        self.check_writer()
+        self.wait_applied(self._leave(work), time.monotonic() + timeout_s)
+
     def leave_staged(self, work: StagedWork) -> str:
         """Leave files of messages; applied at once where nobody writes. Returns the work's name.
 
@@ -113,15 +126,15 @@ class HandoffClient:
 
     def check_writer(self) -> None:
         """Refuse where a Java broker has the store: it does not look into our folder."""
+        holder = 0
         for _ in range(_LOOKS_FOR_PAGE):
             self._handle.refresh()
-            info = self._handle.info()
-            if info["writer_is_ours"] or not info["writer_alive"]:
+            holder, is_ours = lock_writer(self._handle.path)
+            if holder == 0 or is_ours or self._handle.info()["writer_is_ours"]:
                 return
-            # A writer of ours that is just opening has the lock, and not yet published itself; it is looked for
-            # every 100 ms.
+            # An older CometMQ that is just opening has the lock, and not yet published itself; it is looked for every
+            # 100 ms.
             time.sleep(_LOOK_FOR_PAGE_S)
-        holder = lock_holder(self._handle.path)
         raise StoreLocked(
             f"{self._handle.path} is held by another program (process {holder}), a RocketMQ broker by its looks, "
             "which does not take handed-off work: send and commit over the wire, as its client",

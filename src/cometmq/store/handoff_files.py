@@ -4,6 +4,7 @@ Files under ``<store>/cometmq/handoff/``, which no RocketMQ looks into::
 
     <time>-m-<id>.work     messages of one topic to append; work is applied in the order of names
     <time>-c-<id>.work     a group's progress
+    <time>-a-<id>.work     a call about a topic or a group (:mod:`cometmq.store.topic_calls`)
     <time>-s-<id>.work     files of messages, which lie under cometmq/staged (:mod:`cometmq.store.staged_files`)
     .<name>.tmp            being written
     journal                names that the writer is applying, and where the log ended before
@@ -25,6 +26,7 @@ Guarantees, and their reasons:
   A writer that dies in between leaves the journal, and the next one looks through the log from where it says for
   messages with that property, and appends those that are missing. So the log itself is the record of what was applied.
   A round that fails or is cut off again leaves a journal that still reaches back to the first one's beginning.
+- A call may be applied twice, by two writers, and nothing differs; :mod:`cometmq.store.topic_calls`.
 - Progress is set, so that applying it twice changes nothing; no other commit comes between, since the lock of commits
   is held until the file is removed.
 - Order: the work of one process is applied in the order in which it was left; that of two processes by their clocks.
@@ -44,7 +46,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +59,7 @@ from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
 __all__ = [
     "HANDOFF_PROPERTY",
+    "CallWork",
     "CommitWork",
     "HandoffFolder",
     "Journal",
@@ -85,8 +88,9 @@ class NewerWork(Error):
 _MAGIC = b"CMQWORK1"
 _HEADER = Struct("<8sIQI")
 _VERSION = 1
-_STAGED_VERSION = 2
-"""Of a kind that came later: a version that does not know it leaves it for one that does."""
+_LATER_VERSION = 2
+"""Of kinds that came later: a version that does not know them leaves them for one that does."""
+_LATER_KINDS = frozenset({"staged", "call"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,21 @@ class CommitWork:
     work_id: str
     group: str
     offsets: Sequence[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWork:
+    """A call about a topic or a group.
+
+    Attributes:
+        work_id: 32 hexadecimal digits.
+        call: its name in :data:`cometmq.store.topic_calls.CALLS`.
+        arguments: its arguments by name, as JSON takes them.
+    """
+
+    work_id: str
+    call: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +197,9 @@ class StagedWork:
         return sum(file.rows for file in self.files)
 
 
-Work = MessagesWork | CommitWork | StagedWork
+Work = MessagesWork | CommitWork | CallWork | StagedWork
 
-_KIND_LETTERS: dict[type, str] = {MessagesWork: "m", CommitWork: "c", StagedWork: "s"}
+_KIND_LETTERS: dict[type, str] = {MessagesWork: "m", CommitWork: "c", CallWork: "a", StagedWork: "s"}
 
 
 def new_work_id() -> str:
@@ -211,8 +230,10 @@ def encode_work(work: Work) -> bytes:
         }
     elif isinstance(work, CommitWork):
         head |= {"kind": "commit", "group": work.group, "offsets": work.offsets}
+    elif isinstance(work, CallWork):
+        head |= {"version": _LATER_VERSION, "kind": "call", "call": work.call, "arguments": dict(work.arguments)}
     else:
-        head |= {"version": _STAGED_VERSION, "kind": "staged", **_staged_head(work)}
+        head |= {"version": _LATER_VERSION, "kind": "staged", **_staged_head(work)}
     text = json.dumps(head, separators=(",", ":")).encode()
     payload = b"".join((text, *bodies))
     if len(payload) > WORK_BYTES_MAX:
@@ -283,11 +304,13 @@ def decode_work(data: bytes) -> Work:
 
 
 def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
-    known = _STAGED_VERSION if head["kind"] == "staged" else _VERSION
+    known = _LATER_VERSION if head["kind"] in _LATER_KINDS else _VERSION
     if head["version"] != known:
         raise NewerWork(f"a hand-off file has version {head['version']}; this CometMQ knows {known}")
     if head["kind"] == "staged":
         return _decode_staged(head)
+    if head["kind"] == "call":
+        return CallWork(work_id=str(head["id"]), call=str(head["call"]), arguments=dict(head["arguments"]))
     if head["kind"] == "commit":
         return CommitWork(
             work_id=str(head["id"]),

@@ -432,7 +432,7 @@ def _checkpoint(path: Path) -> tuple[int, int, int] | None:
 
 def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None) -> Health:
     path = store.path
-    pid = lock_holder(path) if store.read_only else os.getpid()
+    pid = os.getpid() if store.is_writer else lock_holder(path)
     unclean = pid == 0 and (path / "abort").exists()
     interrupted = (path / "cometmq" / "repair").exists()
     removed = path / "cometmq" / "removed"

@@ -21,7 +21,7 @@ __all__ = ["Store", "open"]
 def open(
     path: str | os.PathLike[str],
     *,
-    mode: Literal["a", "r"] = "a",
+    mode: Literal["a", "r", "auto"] = "a",
     flush: FlushMode | str | None = None,
     config: str | os.PathLike[str] | None = None,
     settings: Mapping[str, object] | None = None,
@@ -38,6 +38,8 @@ def open(
         path: the directory, new or written by CometMQ or a RocketMQ broker (4.9, 5.x).
         mode: ``"a"`` to append and read; one process at a time, and no broker beside it. ``"r"`` to read, beside a
             writer too, whose new messages appear; such a store leaves what it has to write to the writer (hand-off).
+            ``"auto"`` for processes that share a store, such as the workers of a web server: one of them is the writer,
+            the others are as with ``"r"``, and when the writer closes or dies another takes over.
         flush: when an append is acknowledged: ``"sync"`` (default) when it is on disk, ``"async"`` when it is in the
             page cache, which a power loss takes the last half second of. ``config`` may ask for ``"async"`` too.
         config: a broker's ``broker.properties``, or a ``cometmq.toml``: the store's sizes and features. Needed only
@@ -58,8 +60,8 @@ def open(
         InvalidArgument: an argument or a setting cannot be used.
         StorageError: the system refused something; DiskFull, PermissionDenied where that is why.
     """
-    if mode not in ("a", "r"):
-        raise InvalidArgument(f'mode is "a" (append and read) or "r" (read), not {mode!r}')
+    if mode not in ("a", "r", "auto"):
+        raise InvalidArgument(f'mode is "a" (append and read), "r" (read) or "auto" (share), not {mode!r}')
     plan = plan_opening(
         path,
         flush=flush,
@@ -71,14 +73,15 @@ def open(
         create=create,
         background=background,
     )
-    return Store(plan, read_only=mode == "r")
+    return Store(plan, read_only=mode != "a", shared=mode == "auto")
 
 
 class Store(Appending, Scanning, Administration):
     """A store directory, open. Made by :func:`cometmq.open`.
 
     Any thread may call any method at any time. :meth:`close` waits for calls under way; calls after it raise
-    StoreClosed. After ``os.fork`` the child may only close it, which lets go of memory without touching a file.
+    StoreClosed. After ``os.fork`` the child may only close it, which lets go of memory without touching a file: open
+    the store in the child, with ``mode="auto"`` in both.
     Messages stay valid after closing.
     """
 

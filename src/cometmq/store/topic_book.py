@@ -20,7 +20,16 @@ from cometmq.store_config.names import is_light_queue, is_system_topic, may_send
 from cometmq.store_config.topic_config import Perm, QueueType, TopicConfig, alter_attributes
 from cometmq.store_config.topics import Topics
 
-__all__ = ["QUEUES_MAX", "READ_WRITE", "TopicBook", "WriteTarget", "check_perm", "check_queues", "not_a_topic"]
+__all__ = [
+    "QUEUES_MAX",
+    "READ_WRITE",
+    "TopicBook",
+    "WriteTarget",
+    "check_perm",
+    "check_queues",
+    "not_a_topic",
+    "topic_exists",
+]
 
 _PERMS = "give 6 for read and write, 4 for read, 2 for write, 0 for neither (1 more: inherit)"
 
@@ -170,7 +179,7 @@ class TopicBook:
             if self._topics.get(topic) is not None:
                 if exist_ok:
                     return
-                raise InvalidArgument(f"the topic {topic} exists already; give exist_ok=True if that is fine")
+                raise topic_exists(topic)
             config = TopicConfig(
                 topic_name=topic,
                 read_queue_nums=queues,
@@ -221,6 +230,11 @@ class TopicBook:
 def not_a_topic(topic: object) -> WrongType:
     """Return the error for a topic that is not a text."""
     return WrongType(f"topic must be a str, not {type(topic).__name__} ({topic!r:.60})")
+
+
+def topic_exists(topic: str) -> InvalidArgument:
+    """Return the error for a new topic that is there already."""
+    return InvalidArgument(f"the topic {topic} exists already; give exist_ok=True if that is fine")
 
 
 def check_queues(queues: int) -> None:

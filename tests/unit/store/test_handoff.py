@@ -26,12 +26,14 @@ from cometmq import HandedOff, Store, errors
 from cometmq.store.handoff import HandoffApplier
 from cometmq.store.handoff_files import (
     HANDOFF_PROPERTY,
+    CallWork,
     CommitWork,
     HandoffFolder,
     Journal,
     MessagesWork,
     NewerWork,
     StagedWork,
+    Work,
     decode_work,
     encode_work,
     new_work_id,
@@ -469,7 +471,7 @@ def test_a_damaged_journal_costs_a_search(path: Path) -> None:
 # --- The files
 
 
-def works() -> list[MessagesWork | CommitWork]:
+def works() -> list[Work]:
     return [
         MessagesWork(
             work_id="a" * 32,
@@ -483,16 +485,17 @@ def works() -> list[MessagesWork | CommitWork]:
             born_timestamps_ms=[1, 2],
         ),
         CommitWork(work_id="b" * 32, group="g", offsets=[("t", 0, 5), ("u", 3, 1 << 40)]),
+        CallWork(work_id="c" * 32, call="create_topic", arguments={"name": "t", "attributes": {"a": "b"}}),
     ]
 
 
-@pytest.mark.parametrize("work", works(), ids=["messages", "commit"])
-def test_work_survives_its_file(work: MessagesWork | CommitWork) -> None:
+@pytest.mark.parametrize("work", works(), ids=["messages", "commit", "call"])
+def test_work_survives_its_file(work: Work) -> None:
     assert decode_work(encode_work(work)) == work
 
 
-@pytest.mark.parametrize("work", works(), ids=["messages", "commit"])
-def test_damage_is_noticed(work: MessagesWork | CommitWork) -> None:
+@pytest.mark.parametrize("work", works(), ids=["messages", "commit", "call"])
+def test_damage_is_noticed(work: Work) -> None:
     data = encode_work(work)
     for size in range(len(data)):
         with pytest.raises(errors.CorruptRecord):
