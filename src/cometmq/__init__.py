@@ -15,7 +15,7 @@ except ImportError as error:
     raise ImportError(
         f"cometmq's native engine could not be loaded ({error}). From a checkout, build it with `make build` or "
         "`pip install .` (needs a C compiler and the Python headers); an installed package is for another Python "
-        "version or platform: run `pip install --force-reinstall cometmq` with this interpreter."
+        "version or platform: build and install it with this interpreter."
     ) from error
 
 from cometmq._lazy import lazy_names

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from cometmq._extras import EXTRAS, install_command
 from cometmq.errors import MissingLibrary
 
 __all__ = ["library"]
-
-_INSTALL = {"polars": "pip install cometmq[polars]", "duckdb": "pip install cometmq[duckdb]"}
 
 
 def library(name: str) -> ModuleType:
@@ -22,5 +21,5 @@ def library(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        install = _INSTALL.get(package, f"pip install {package}")
+        install = install_command(package) if package in EXTRAS else f"pip install {package}"
         raise MissingLibrary(f"this needs {package}, which could not be imported ({error}): {install}") from error

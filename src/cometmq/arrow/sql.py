@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cometmq._extras import install_command
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Scan
 from cometmq.errors import InvalidArgument, MissingLibrary
@@ -221,7 +222,7 @@ def connect(
     if int(duckdb.__version__.partition(".")[0]) < _DUCKDB_MIN:
         # Before, it had pyarrow filter, which knows no views, and took a stream only once.
         raise MissingLibrary(
-            f"this needs DuckDB {_DUCKDB_MIN} or newer, not {duckdb.__version__}: pip install --upgrade cometmq[duckdb]"
+            f"this needs DuckDB {_DUCKDB_MIN} or newer, not {duckdb.__version__}: {install_command('duckdb')}"
         )
     chosen = None if columns is None else list(columns)
     _check_apart(chosen or [])

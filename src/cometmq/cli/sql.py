@@ -64,11 +64,11 @@ def sql(
 ) -> None:
     """Query topics as DuckDB tables.
 
-    Needs pip install cometmq[duckdb]. Queries read the live log, without an export. Each topic is a table; `messages`
-    holds all topics. Put names with characters other than letters, digits and _ in double quotes. Columns: topic,
-    queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, decode(body) is its
-    text. A query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading them,
-    a WHERE does not.
+    Needs DuckDB: pip install 'duckdb>=2.0' pytz. Queries read the live log, without an export. Each topic is a table;
+    `messages` holds all topics. Put names with characters other than letters, digits and _ in double quotes. Columns:
+    topic, queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, decode(body) is
+    its text. A query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading
+    them, a WHERE does not.
 
     Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 130 stopped by Ctrl-C.
 

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from cometmq._extras import install_command
+
 __all__ = ["JAVA_MIN", "missing"]
 
 JAVA_MIN = 17
@@ -17,7 +19,7 @@ JAVA_MIN = 17
 def missing() -> str | None:
     """Return in one line what is missing and how to install it, or None where Spark can run."""
     if importlib.util.find_spec("pyspark") is None:
-        return "pyspark is not installed: pip install 'cometmq[spark]'"
+        return f"pyspark is not installed: {install_command('spark')}"
     needed = f"Spark needs Java {JAVA_MIN} or newer"
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")

@@ -397,7 +397,7 @@ def test_pandas(store: Store) -> None:
 
 
 def test_polars(store: Store) -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed (pip install cometmq[polars])")
+    polars = pytest.importorskip("polars", reason="polars is not installed")
     scan = store.scan("orders")
     bodies = [body_of(number) for number in range(COUNT)]
     whole = polars.from_arrow(scan)
@@ -414,7 +414,7 @@ def test_polars(store: Store) -> None:
 
 
 def test_duckdb(store: Store) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     scan = store.scan("orders")  # noqa: F841 (DuckDB finds it by its name)
     with duckdb.connect() as connection:
         found = connection.sql("select tags, count(*), sum(octet_length(body)) from scan group by tags order by tags")

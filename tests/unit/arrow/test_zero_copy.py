@@ -76,7 +76,7 @@ def test_views_lie_in_the_mapped_log(store: Store) -> None:
 
 
 def test_polars_keeps_them_there(store: Store) -> None:
-    pytest.importorskip("polars", reason="polars is not installed (pip install cometmq[polars])")
+    pytest.importorskip("polars", reason="polars is not installed")
     frame = store.scan("t").to_polars()
     back = pa.table(frame.select("body"))
     assert inside(body_buffers(back), log_maps(store.path))

@@ -14,11 +14,12 @@ import pytest
 
 import cometmq
 from cometmq import errors
+from cometmq._extras import install_command
 from cometmq.arrow import Scan
 from support.command_line import run, run_json, start
 from support.small_store import open_small
 
-duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
 
 COUNT = 300
 
@@ -233,19 +234,19 @@ def test_damage_is_reported_as_ours(path: Path) -> None:
 
 def test_without_duckdb(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
-        raise errors.MissingLibrary(f"this needs {name}: pip install cometmq[{name}]")
+        raise errors.MissingLibrary(f"this needs {name}: {install_command(name)}")
 
     monkeypatch.setattr("cometmq.arrow.sql.library", missing)
     outcome = run("sql", path, "select 1")
     assert outcome.code == 3
-    assert "pip install cometmq[duckdb]" in outcome.err
+    assert "pip install 'duckdb>=2.0' pytz" in outcome.err
 
 
 def test_with_an_old_duckdb(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duckdb, "__version__", "1.4.0")
     outcome = run("sql", path, "select 1")
     assert outcome.code == 3
-    assert "DuckDB 2 or newer, not 1.4.0: pip install --upgrade cometmq[duckdb]" in outcome.err
+    assert "DuckDB 2 or newer, not 1.4.0: pip install 'duckdb>=2.0' pytz" in outcome.err
 
 
 def test_many_topics(tmp_path: Path) -> None:
