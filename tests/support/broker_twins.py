@@ -44,16 +44,27 @@ NOW_MS = 1_800_000_000_000
 
 
 class Clock:
-    """A wall clock that is frozen until it is moved."""
+    """A wall clock that is frozen until time passes, or it is set."""
 
     def __init__(self, now_ms: int = NOW_MS) -> None:
         self.now_ms = now_ms
+        self._set_ms = 0
 
     def __call__(self) -> int:
         return self.now_ms
 
+    def steady_ms(self) -> int:
+        """Return the time by a clock that is never set."""
+        return self.now_ms - self._set_ms
+
     def move(self, by_ms: int) -> None:
+        """Let time pass."""
         self.now_ms += by_ms
+
+    def set(self, by_ms: int) -> None:
+        """Set the wall clock ahead, or back."""
+        self.now_ms += by_ms
+        self._set_ms += by_ms
 
 
 @dataclass(frozen=True)
@@ -388,7 +399,7 @@ class Rig:
             name_servers=self.name_servers,
             port=self.config.port,
             now_ms=self.clock,
-            steady_ms=self.clock,
+            steady_ms=self.clock.steady_ms,
         )
         self.control.start()
         self.plane.log.clear()

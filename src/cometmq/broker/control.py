@@ -166,9 +166,9 @@ class ControlPlane:
         self.ordered = OrderedBatches(
             store.path / "config", plane=plane, topics=self.topics, groups=self.groups, now_ms=now_ms
         )
-        self.routes = Routes(name_servers, self.topics, broker_name=config.broker_name, now_ms=now_ms)
+        self.routes = Routes(name_servers, self.topics, broker_name=config.broker_name, now_ms=steady_ms)
         self.assignments = self._make_assignments()
-        self.staged_writes = StagedWrites(store, topics=self.topics, settings=lambda: self._settings, now_ms=now_ms)
+        self.staged_writes = StagedWrites(store, topics=self.topics, settings=lambda: self._settings, now_ms=steady_ms)
         self.handlers: Table = table_of(
             part.handlers()
             for part in (

@@ -65,7 +65,7 @@ class Routes:
             name_servers: whom to ask.
             topics: this broker's, where there is nobody to ask.
             broker_name: this broker's name.
-            now_ms: the clock.
+            now_ms: a clock that is never set.
         """
         self._name_servers = name_servers
         self._topics = topics

@@ -102,7 +102,7 @@ class StagedWrites:
             store: the store that is served, opened for writing.
             topics: its topics.
             settings: the settings as they are now.
-            now_ms: the clock.
+            now_ms: a clock that is never set.
         """
         self._store = store
         self._topics = topics
@@ -111,6 +111,8 @@ class StagedWrites:
         self._folder = StagedFolder(store.path)
         self._handoff = HandoffFolder(store.path)
         self._jobs: dict[str, _Job] = {}
+        # When each note of applied work was written.
+        self._noted_ms: dict[str, int] = {}
         # Between the look whether work was left before and leaving it nobody else may leave it, or give it up.
         self._leaving = threading.Lock()
 
@@ -122,21 +124,32 @@ class StagedWrites:
         for name in self._folder.jobs(_WIRE):
             ends = self._folder.sizes(name)
             self._jobs[name] = _Job(self._now_ms(), ends, sum(ends.values()), is_committed=name in waiting)
+        # The last run's notes have the wall clock's age once; from then on the wall clock may be set.
+        ages = self._folder.done_ages(_ONCE).items()
+        self._noted_ms = {key: self._now_ms() - max(int(age_s * 1000), 0) for key, age_s in ages}
 
     async def sweep(self) -> None:
         """Give up jobs that nobody has been heard of for, and forget those that are gone."""
         expire_ms = self._settings().staged_job_expire_time_ms
         idle = {name: job for name, job in self._jobs.items() if not job.busy}
-        expired = [name for name, job in idle.items() if self._now_ms() - job.changed_ms >= expire_ms]
+        now_ms = self._now_ms()
+        expired = [name for name, job in idle.items() if now_ms - job.changed_ms >= expire_ms]
 
         def look() -> list[str]:
             self._abandon_all(expired)
-            self._folder.forget_done(_ONCE, older_than_s=expire_ms / 1000)
+            self._forget_done(now_ms, expire_ms)
             return self._gone(list(idle))
 
         for name in await asyncio.get_running_loop().run_in_executor(None, look):
             if self._jobs.get(name) is idle[name] and not idle[name].busy:
                 del self._jobs[name]
+
+    def _forget_done(self, now_ms: int, expire_ms: int) -> None:
+        noted = {key: self._noted_ms.get(key, now_ms) for key in self._folder.done_ages(_ONCE)}
+        for key in [key for key, noted_ms in noted.items() if now_ms - noted_ms >= expire_ms]:
+            self._folder.forget_done(key)
+            del noted[key]
+        self._noted_ms = noted
 
     def _gone(self, names: list[str]) -> list[str]:
         return [name for name in names if not (self._folder.path / name).is_dir()]

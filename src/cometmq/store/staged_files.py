@@ -307,13 +307,19 @@ class StagedFolder:
                 self._ops.remove(file)
                 self._ops.sync_folder(file.parent)
 
-    def forget_done(self, prefix: str, *, older_than_s: float) -> None:
-        """Forget what was applied under keys that begin with ``prefix`` and was noted longer ago."""
-        oldest = time.time() - older_than_s
+    def done_ages(self, prefix: str) -> dict[str, float]:
+        """Return the keys of applied work that begin with ``prefix``, and the seconds since each was noted."""
+        ages = {}
         for file in (self.path / _DONE).glob(f"{prefix}*.json"):
+            if not is_done_key(file.stem):
+                continue
             with suppress(FileNotFoundError):
-                if file.stat().st_mtime < oldest:
-                    self._ops.remove(file)
+                ages[file.stem] = time.time() - file.stat().st_mtime
+        return ages
+
+    def forget_done(self, key: str) -> None:
+        """Forget that work was applied under a key."""
+        self._ops.remove(self._done_file(key))
 
     def _done_file(self, key: str) -> Path:
         if not is_done_key(key):

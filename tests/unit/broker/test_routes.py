@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cometmq.broker.routes import Routes
 from cometmq.remoting.bodies.routes import QueueData, TopicRouteData
 from cometmq.store_config.topic_config import Perm, TopicConfig
@@ -64,6 +66,24 @@ def test_a_topic_without_queues_is_asked_for_each_time(tmp_path: Path) -> None:
         rig.name_servers.routes = {"t": route(2, perm=Perm.WRITE)}
         assert [await count(rig.control.routes), await count(rig.control.routes)] == [0, 0]
         assert rig.name_servers.asked == ["t", "t"]
+
+    with Rig(tmp_path) as rig:
+        run(scenario())
+
+
+@pytest.mark.parametrize("set_by_ms", [30 * 86_400_000, -30 * 86_400_000])
+def test_needed_topics_stay_and_others_go_when_the_wall_clock_is_set(tmp_path: Path, set_by_ms: int) -> None:
+    async def scenario() -> None:
+        servers, routes = rig.name_servers, rig.control.routes
+        servers.routes = {"t": route(2)}
+        await count(routes)
+        rig.clock.set(set_by_ms)
+        servers.asked.clear()
+        await routes.refresh()
+        assert servers.asked == ["t"]
+        rig.clock.move(600_001)
+        await routes.refresh()
+        assert servers.asked == ["t"], "forgotten"
 
     with Rig(tmp_path) as rig:
         run(scenario())

@@ -252,12 +252,11 @@ def test_jobs_that_are_not_heard_of_are_given_up(tmp_path: Path) -> None:
         stage(rig, b"kept", job="kept")
         assert outcome(commit(rig, stage(rig, b"a"), key="once-j")) == "done"
         assert outcome(commit(rig, stage(rig, b"b", job="k"), job="k", key="job-k")) == "done"
+        asyncio.run(rig.control.staged_writes.sweep())
         rig.clock.move(30_000)
         put(rig, b"x", job="kept", file="more.arrow")
         rig.clock.move(30_000)
         notes = rig.store.path / "cometmq" / "staged" / "done"
-        for note in notes.iterdir():
-            os.utime(note, (time.time() - 61, time.time() - 61))
         asyncio.run(rig.control.staged_writes.sweep())
         assert settled(rig) == ["wire-kept"]
         assert [note.name for note in notes.iterdir()] == ["job-k.json"], (
@@ -265,6 +264,41 @@ def test_jobs_that_are_not_heard_of_are_given_up(tmp_path: Path) -> None:
         )
         assert put(rig, b"x", job="old").code == WRONG
         assert put(rig, b"x", job="kept", file="yet.arrow").code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("set_by_ms", [30 * DAY_MS, -30 * DAY_MS])
+def test_jobs_and_notes_live_as_long_when_the_wall_clock_is_set(tmp_path: Path, set_by_ms: int) -> None:
+    """Neither lost early, nor kept: their ages are lengths of time. The files' times are set as the clock would."""
+    settings = {**ON, "stagedJobExpireTime": 60_000}
+    with Rig(tmp_path, settings=settings) as rig:
+        begin(rig, "j")
+        assert outcome(commit(rig, stage(rig, b"a", job="k"), job="k", key="once-k")) == "done"
+        notes = rig.store.path / "cometmq" / "staged" / "done"
+        asyncio.run(rig.control.staged_writes.sweep())
+        rig.clock.move(59_999)
+        rig.clock.set(set_by_ms)
+        written_s = time.time() - set_by_ms / 1_000
+        os.utime(notes / "once-k.json", (written_s, written_s))
+        asyncio.run(rig.control.staged_writes.sweep())
+        assert (settled(rig), [note.name for note in notes.iterdir()]) == (["wire-j"], ["once-k.json"])
+        rig.clock.move(1)
+        asyncio.run(rig.control.staged_writes.sweep())
+        assert (settled(rig), list(notes.iterdir())) == ([], [])
+
+
+def test_notes_of_the_last_run_are_as_old_as_their_files(tmp_path: Path) -> None:
+    settings = {**ON, "stagedJobExpireTime": 60_000}
+    with Rig(tmp_path, settings=settings) as rig:
+        for key in ("once-old", "once-new"):
+            assert outcome(commit(rig, stage(rig, b"a"), key=key)) == "done"
+    notes = tmp_path / "cometmq" / "staged" / "done"
+    (notes / "once-no key.json").touch()  # somebody else's
+    written_s = time.time() - 59
+    os.utime(notes / "once-old.json", (written_s, written_s))
+    with Rig(tmp_path, settings=settings) as rig:
+        rig.clock.move(30_000)
+        asyncio.run(rig.control.staged_writes.sweep())
+        assert sorted(note.name for note in notes.iterdir()) == ["once-new.json", "once-no key.json"]
 
 
 def test_a_job_whose_folder_went_is_forgotten(rig: Rig) -> None:
