@@ -17,7 +17,7 @@
 typedef struct wait {
     int64_t deadline;
     uint64_t arrival;         /* rises from wait to wait */
-    int64_t invisible_ms, expires_ms;
+    int64_t invisible_ms, expires_ns;
     cmq_filter *filter;
     uint8_t *attempt;         /* NULL: none */
     cmq_conn_id conn;
@@ -347,7 +347,7 @@ cmq_status cmq_pop_waits_add(cmq_pop_waits *all, const cmq_pop_wait *of, int64_t
         .deadline = deadline,
         .arrival = all->arrivals++,
         .invisible_ms = of->invisible_ms,
-        .expires_ms = of->expires_ms,
+        .expires_ns = of->expires_ns,
         .filter = of->filter,
         .attempt = attempt,
         .conn = of->conn,
@@ -418,7 +418,7 @@ void cmq_pop_waits_get(const cmq_pop_waits *all, uint32_t number, cmq_pop_wait *
         .init = w->init,
         .format = (cmq_header_format)w->format,
         .invisible_ms = w->invisible_ms,
-        .expires_ms = w->expires_ms,
+        .expires_ns = w->expires_ns,
         .filter = w->filter,
         .conn = w->conn,
         .order = w->order,

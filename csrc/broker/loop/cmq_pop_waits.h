@@ -39,7 +39,7 @@ typedef struct cmq_pop_wait {
     int32_t init;
     cmq_header_format format;
     int64_t invisible_ms;
-    int64_t expires_ms;          /* when its client gives up */
+    int64_t expires_ns;          /* when its client gives up, by the loop's clock */
     cmq_filter *filter;          /* NULL: all */
     cmq_conn_id conn;
     bool order;

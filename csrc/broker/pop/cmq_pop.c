@@ -40,7 +40,7 @@ bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
 {
     const cmq_pop_wait *wait = &a->wait;
     const cmq_broker *broker = l->broker;
-    if (a->now_ms - wait->expires_ms > LATE_MS) {
+    if (cmq_loop_now_ns(l->loop) - wait->expires_ns > LATE_MS * CMQ_POP_NS_PER_MS) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_POLLING_TIMEOUT, "the broker[%s] pop message is timeout too much",
                        broker->broker_ip);
     } else if ((cmq_tables_perm(l->reader) & CMQ_PERM_READ) == 0) {
@@ -440,7 +440,7 @@ bool cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *
     a->now_ms = a->pops != NULL ? cmq_pop_service_now_ms(a->pops) : 0;
     /* A client whose clock goes before ours gives up no later than its poll time from now. */
     const int64_t born_ms = header->born_ms <= 0 || header->born_ms > a->now_ms ? a->now_ms : header->born_ms;
-    a->wait.expires_ms = born_ms + poll_ms;
+    a->wait.expires_ns = cmq_pop_after_ms(l, born_ms + poll_ms - a->now_ms);
     *verdict_out = CMQ_NET_CONTROL;   /* the group is made there, if groups make themselves */
     return a->group != NULL || again;
 }

@@ -61,7 +61,7 @@ bool cmq_pop_ack_bounds(const cmq_broker_loop *l, const acked *what, int64_t *mi
 cmq_status cmq_pop_ack_check_handle(cmq_broker_loop *l, const acked *what)
 {
     const cmq_pop_handle *handle = &what->handle;
-    const cmq_pop_service *pops = l->broker->options.pops;
+    cmq_pop_service *pops = l->broker->options.pops;
     const cmq_pop_service_options *o = cmq_pop_service_options_of(pops);
     if (what->group.bytes == 0 || what->group.bytes > CMQ_POP_NAME_BYTES_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "consumerGroup has %zu bytes; 1 to %u are a name", what->group.bytes,
@@ -74,7 +74,8 @@ cmq_status cmq_pop_ack_check_handle(cmq_broker_loop *l, const acked *what)
     if (handle->revive_queue < 0 || (uint32_t)handle->revive_queue >= o->revive_queues_read)
         return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue,
                         o->revive_queues_read);
-    if (handle->pop_ms + handle->invisible_ms - cmq_pop_service_now_ms(pops) > cmq_pop_service_invisible_ms_max(pops))
+    const int64_t due_ms = handle->pop_ms + handle->invisible_ms;
+    if (due_ms - cmq_pop_service_latest_ms(pops) > cmq_pop_service_invisible_ms_max(pops))
         return cmq_fail(CMQ_ERR_ARGUMENT,
                         "extraInfo is of a message that is invisible for longer than timerMaxDelaySec allows");
     return CMQ_OK;

@@ -13,11 +13,9 @@
 
 #include <stdlib.h>
 
-#define NS_PER_MS INT64_C(1000000)
 #define ANSWERS_PER_TURN 512u
 #define NOTES_COMPARED 16u        /* a note that equals one of the last so many is left out */
 #define NOTES_MAX 65536u          /* that wait for a loop */
-#define SAME_TIME_MS 20           /* the difference of the loop's clock and the wall's within a turn */
 
 /* Notifications wait apart: an arrival is for a pop, also when notifications were sent for it. */
 static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code)
@@ -56,12 +54,18 @@ static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t 
 
 /* ---- holding ---- */
 
+int64_t cmq_pop_after_ms(const cmq_broker_loop *l, int64_t ms)
+{
+    return ms < INT64_MAX / 2 / CMQ_POP_NS_PER_MS ? cmq_loop_now_ns(l->loop) + ms * CMQ_POP_NS_PER_MS : INT64_MAX / 2;
+}
+
+/* The wall clock says when a blocked queue is free; how long a client waits is a length of time. */
+static int64_t end_of(const cmq_pop_wait *wait) { return wait->expires_ns - CMQ_POP_SLACK_MS * CMQ_POP_NS_PER_MS; }
+
 static int64_t deadline_of(const cmq_broker_loop *l, const cmq_pop_asked *a, int64_t free_ms)
 {
-    const int64_t expires_ms = a->wait.expires_ms - CMQ_POP_SLACK_MS;
-    const int64_t until_ms = free_ms < expires_ms ? free_ms : expires_ms;
-    const int64_t left_ms = until_ms - a->now_ms;
-    return left_ms < INT64_MAX / 2 / NS_PER_MS ? cmq_loop_now_ns(l->loop) + left_ms * NS_PER_MS : INT64_MAX / 2;
+    const int64_t free_ns = cmq_pop_after_ms(l, free_ms - a->now_ms), end_ns = end_of(&a->wait);
+    return free_ns < end_ns ? free_ns : end_ns;
 }
 
 /* Watch the queue; messages since the request's look are an arrival. */
@@ -89,7 +93,7 @@ static void look_once_more(cmq_broker_loop *l, const cmq_pop_asked *a)
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, int64_t free_ms)
 {
     uint32_t number;
-    if (a->now_ms > a->wait.expires_ms - CMQ_POP_SLACK_MS) return CMQ_POP_TIMEOUT;
+    if (cmq_loop_now_ns(l->loop) > end_of(&a->wait)) return CMQ_POP_TIMEOUT;
     if (cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn),
                           &number) != CMQ_OK) {
         cmq_bump(&l->counters.pops_refused, 1);
@@ -290,8 +294,7 @@ static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
         cmq_pop_wait wait;
         cmq_pop_waits_get(from, number, &wait);
         /* A wait for blocked queues may be due because one is free. */
-        const bool last = !wait.order || cmq_pop_service_now_ms(l->broker->options.pops) >=
-                                             wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
+        const bool last = !wait.order || now_ns >= end_of(&wait);
         cmq_bump(&l->counters.pop_timeouts, last);
         run_again(l, from, number, last);
     }

@@ -11,6 +11,7 @@
 #include "wire/cmq_pop_header.h"
 
 #define CMQ_POP_SLACK_MS 50            /* a held pop is answered so long before its client gives up */
+#define CMQ_POP_NS_PER_MS INT64_C(1000000)
 #define CMQ_POP_NO_QUEUE "queueId[%d] is illegal, topic:[%.*s] topicConfig.readQueueNums:[%d]"
 
 /* One request, new or held. Names and filter are borrowed from it, or are the wait's own. */
@@ -143,6 +144,9 @@ void cmq_pop_ack_refuse(cmq_conn *conn, const cmq_command *command, cmq_status s
 void cmq_pop_ack_list_take(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
 
 /* ---- cmq_pop_hold.c ---- */
+/* The loop's time in so many milliseconds; far ones stay within the clock's range. */
+int64_t cmq_pop_after_ms(const cmq_broker_loop *l, int64_t ms);
+
 typedef enum cmq_pop_polling {
     CMQ_POP_HELD = 0,
     CMQ_POP_FULL,

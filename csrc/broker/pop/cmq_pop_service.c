@@ -15,6 +15,7 @@
 
 #define DISK_MS 5            /* so long after a step that waits for the disk comes the next */
 #define RETRY_MS 1000        /* after one that failed */
+#define CHANGES_MS 60000     /* changes beside a clock that was set back each take a later millisecond */
 #define NEVER INT64_MAX
 
 struct cmq_pop_service {
@@ -30,6 +31,7 @@ struct cmq_pop_service {
     cmq_pop_service_revived revived;
     void *revived_context;
     _Atomic uint32_t next_revive_queue;
+    _Atomic int64_t latest_ms;           /* of the clock, which may have been set back since */
 
     pthread_mutex_t mutex;
     pthread_cond_t wanted;
@@ -305,7 +307,22 @@ cmq_status cmq_pop_service_step(cmq_pop_service *pops)
 /* ---- the loops ---- */
 
 const cmq_pop_service_options *cmq_pop_service_options_of(const cmq_pop_service *pops) { return &pops->options; }
-int64_t cmq_pop_service_now_ms(const cmq_pop_service *pops) { return cmq_clock_now_ms(&pops->clock); }
+int64_t cmq_pop_service_now_ms(cmq_pop_service *pops)
+{
+    const int64_t now_ms = cmq_clock_now_ms(&pops->clock);
+    int64_t latest_ms = atomic_load_explicit(&pops->latest_ms, memory_order_relaxed);
+    while (now_ms > latest_ms && !atomic_compare_exchange_weak_explicit(&pops->latest_ms, &latest_ms, now_ms,
+                                                                        memory_order_relaxed, memory_order_relaxed)) {
+    }
+    return now_ms;
+}
+
+int64_t cmq_pop_service_latest_ms(cmq_pop_service *pops)
+{
+    const int64_t now_ms = cmq_pop_service_now_ms(pops);
+    const int64_t latest_ms = atomic_load_explicit(&pops->latest_ms, memory_order_relaxed);
+    return latest_ms > now_ms ? latest_ms + CHANGES_MS : now_ms;
+}
 int64_t cmq_pop_service_invisible_ms_max(const cmq_pop_service *pops) { return pops->timer.delay_ms_max; }
 cmq_pop_buffer *cmq_pop_service_buffer(cmq_pop_service *pops) { return pops->buffer; }
 const cmq_pop_fifo *cmq_pop_service_ordered(const cmq_pop_service *pops) { return &pops->ordered; }

@@ -82,7 +82,9 @@ void cmq_pop_service_on_revived(cmq_pop_service *pops, cmq_pop_service_revived c
 
 /* with the defaults filled in */
 const cmq_pop_service_options *cmq_pop_service_options_of(const cmq_pop_service *pops);
-int64_t cmq_pop_service_now_ms(const cmq_pop_service *pops);
+int64_t cmq_pop_service_now_ms(cmq_pop_service *pops);
+/* The latest time that a handle of this broker may have: now, or later where the clock was set back. */
+int64_t cmq_pop_service_latest_ms(cmq_pop_service *pops);
 int64_t cmq_pop_service_invisible_ms_max(const cmq_pop_service *pops);             /* the timer's horizon */
 int32_t cmq_pop_service_next_revive_queue(cmq_pop_service *pops);
 cmq_pop_buffer *cmq_pop_service_buffer(cmq_pop_service *pops);

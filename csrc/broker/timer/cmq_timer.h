@@ -84,6 +84,9 @@ typedef struct cmq_timer_parked {
  * options precision_ms and delay_ms_max count. */
 cmq_status CMQ_MUST_CHECK cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id,
                                          int64_t deliver_ms, int64_t now_ms, cmq_timer_parked *parked_out);
+/* The same however late it is: timers beyond the horizon are rolled. */
+cmq_status CMQ_MUST_CHECK cmq_timer_park_late(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id,
+                                              int64_t deliver_ms, int64_t now_ms, cmq_timer_parked *parked_out);
 
 /* A message's properties about its time; absent ones are empty. */
 typedef struct cmq_timer_asked {

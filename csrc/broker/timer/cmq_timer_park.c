@@ -67,14 +67,12 @@ static uint8_t *add_number(uint8_t *at, cmq_slice name, int64_t number)
     return cmq_property_write(at, name, (cmq_slice){.data = (const uint8_t *)digits, .bytes = (size_t)bytes});
 }
 
-cmq_status cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id, int64_t deliver_ms,
-                          int64_t now_ms, cmq_timer_parked *parked_out)
+cmq_status cmq_timer_park_late(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id, int64_t deliver_ms,
+                               int64_t now_ms, cmq_timer_parked *parked_out)
 {
     const int64_t precision_ms = options->precision_ms > 0 ? options->precision_ms : CMQ_TIMER_PRECISION_MS;
-    const int64_t delay_ms_max = options->delay_ms_max > 0 ? options->delay_ms_max : CMQ_TIMER_DELAY_MS_MAX;
     parked_out->topic = parked_out->extra = CMQ_SLICE_NONE;
     if (deliver_ms <= now_ms) return CMQ_END;
-    if (deliver_ms > now_ms + delay_ms_max) return fail_illegal(options);
     if (topic.bytes == 0 || topic.bytes > TOPIC_BYTES_MAX)
         return cmq_fail(CMQ_ERR_TOPIC, "a topic has 1 to %d bytes, not %zu", TOPIC_BYTES_MAX, topic.bytes);
     const int64_t over = deliver_ms % precision_ms;
@@ -87,4 +85,13 @@ cmq_status cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int
     at = add_number(at, CMQ_NAME("REAL_QID"), queue_id);
     parked_out->extra = (cmq_slice){.data = parked_out->bytes, .bytes = (size_t)(at - parked_out->bytes)};
     return CMQ_OK;
+}
+
+cmq_status cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id, int64_t deliver_ms,
+                          int64_t now_ms, cmq_timer_parked *parked_out)
+{
+    const int64_t delay_ms_max = options->delay_ms_max > 0 ? options->delay_ms_max : CMQ_TIMER_DELAY_MS_MAX;
+    parked_out->topic = parked_out->extra = CMQ_SLICE_NONE;
+    if (deliver_ms > now_ms + delay_ms_max) return fail_illegal(options);
+    return cmq_timer_park_late(options, topic, queue_id, deliver_ms, now_ms, parked_out);
 }

@@ -412,7 +412,8 @@ static cmq_status CMQ_MUST_CHECK fill(const cmq_pop_log *log, int32_t revive_que
     if (!cmq_text_fits(body) || !cmq_text_fits(key))
         return cmq_fail(CMQ_ERR_TOO_LARGE, "a topic, group and broker have %u bytes at most in what POP stores",
                         CMQ_POP_NAME_BYTES_MAX);
-    cmq_status status = cmq_timer_park(log->timer, log->revive_topic, revive_queue, deliver_ms, now_ms, &parked);
+    /* Requests have limits. Where the clock was set back since the pop, a time may be beyond them. */
+    cmq_status status = cmq_timer_park_late(log->timer, log->revive_topic, revive_queue, deliver_ms, now_ms, &parked);
     if (status != CMQ_OK && status != CMQ_END) return status;
     status =
         add_properties(room, &used, log, &parked, revive_queue, deliver_ms, (cmq_slice){key->begin, key->used}, tag);

@@ -18,7 +18,7 @@ static cmq_pop_wait wait_of(const char *topic, const char *group, int32_t queue_
                           .opaque = opaque,
                           .max_messages = 32,
                           .invisible_ms = 60000,
-                          .expires_ms = 15000,
+                          .expires_ns = 15000,
                           .conn = 7,
                           .format = CMQ_HEADER_JSON};
 }
@@ -69,7 +69,7 @@ static void a_wait_keeps_its_request(void)
                                 .init = 1,
                                 .format = CMQ_HEADER_ROCKETMQ,
                                 .invisible_ms = 1000,
-                                .expires_ms = 2000,
+                                .expires_ns = 2000,
                                 .filter = filter,
                                 .conn = 99,
                                 .order = true};
@@ -88,7 +88,7 @@ static void a_wait_keeps_its_request(void)
     CHECK_INT(wait.init, 1);
     CHECK_INT(wait.format, CMQ_HEADER_ROCKETMQ);
     CHECK_INT(wait.invisible_ms, 1000);
-    CHECK_INT(wait.expires_ms, 2000);
+    CHECK_INT(wait.expires_ns, 2000);
     CHECK_INT(wait.conn, 99);
     CHECK(wait.order && wait.filter == filter);
     CHECK_INT(cmq_pop_waits_first_deadline(waits), 5);

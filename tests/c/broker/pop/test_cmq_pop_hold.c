@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "broker/pop/cmq_pop_internal.h"
 #include "support/cmq_pop_kit.h"
 
 static asked one_of(asked what)
@@ -627,6 +628,94 @@ static void an_ordered_pop_stays_held_where_no_more_may_wait(void)
     kit_broker_stop(&kit);
 }
 
+/* How long a client waits is a length of time: the clock may be set meanwhile. */
+static void a_held_pop_ends_in_time_though_the_clock_is_set(void)
+{
+    const int64_t days_ms = INT64_C(10) * 24 * 3600 * 1000;
+    start(NULL);
+    const int client = kit_client(&kit), blocked = kit_client(&kit), held = kit_client(&kit);
+    asked ordered = waiting(15000);
+    ordered.order = true;
+    ordered.queue_id = 0;
+    send_one(client);
+    pop(client, 1, ordered);
+    expect(client, 1, OK);
+    hold(blocked, 2, ordered);
+    kit.now_ms -= days_ms;
+    kit_broker_pass_pops(&kit, 14000);
+    CHECK(kit_is_silent(&kit, blocked));
+    kit_broker_pass_pops(&kit, 1000);
+    expect(blocked, 2, POLLING_TIMEOUT);
+    /* Set ahead, it still gets the message that comes in time. */
+    hold(held, 3, of_queue(waiting(15000), 1));
+    kit.now_ms += 2 * days_ms;
+    (void)put_to("T", 1);
+    expect_text(expect(held, 3, OK), "msgOffsetInfo", "0 1 0");
+    close(client);
+    close(blocked);
+    close(held);
+    kit_broker_stop(&kit);
+}
+
+/* ---- notes for other loops ---- */
+
+enum { NOTED_LOOPS = 2 };
+
+static void note_group(const char *prefix, uint32_t number)
+{
+    char group[32];
+    snprintf(group, sizeof group, "%s%u", prefix, number);
+    cmq_pop_notify_revived(kit.broker, cmq_slice_of_text("T"), cmq_slice_of_text(group));
+}
+
+static void check_notes(uint32_t expected)
+{
+    for (uint32_t i = 0; i < NOTED_LOOPS; i++) CHECK_INT(kit.broker->loops[i]->pop_note_count, expected);
+}
+
+/* A note that equals one of the last 16 is left out: members of so many groups that pop at a time cost a note each. */
+static void equal_notes_among_the_last_ones_are_left_out(void)
+{
+    enum { COMPARED = 16, TIMES = 3 };
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, NOTED_LOOPS);
+    for (uint32_t i = 0; i < TIMES * COMPARED; i++) note_group("g", i % COMPARED);
+    check_notes(COMPARED);
+    for (uint32_t i = 0; i < TIMES * (COMPARED + 1); i++) note_group("h", i % (COMPARED + 1));
+    check_notes(COMPARED + TIMES * (COMPARED + 1));
+    kit_broker_turn(&kit);
+    check_notes(0);
+    kit_broker_stop(&kit);
+}
+
+/* Those beyond 65,536 are dropped: their pops look again at their deadline; those before are woken. */
+static void notes_are_bounded_and_a_dropped_one_costs_time_alone(void)
+{
+    enum { NOTES_MAX = 65536, TURNS = NOTES_MAX / 512 + 2 };
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, NOTED_LOOPS);
+    int held[NOTED_LOOPS];
+    uint64_t before, after;
+    for (int32_t i = 0; i < NOTED_LOOPS; i++) {
+        held[i] = kit_client(&kit);
+        hold(held[i], i, waiting(15000));
+    }
+    kit_broker_turn(&kit);
+    for (uint32_t i = 0; i < NOTES_MAX + 20; i++) note_group("g", i);
+    check_notes(NOTES_MAX);
+    note_group("G", 0);
+    check_notes(NOTES_MAX);
+    pops_looked(&before);
+    for (int i = 0; i < TURNS; i++) kit_broker_turn(&kit);
+    pops_looked(&after);
+    CHECK_INT(after, before);
+    check_notes(0);
+    kit_broker_pass_pops(&kit, 15000);
+    for (int32_t i = 0; i < NOTED_LOOPS; i++) {
+        expect(held[i], i, POLLING_TIMEOUT);
+        close(held[i]);
+    }
+    kit_broker_stop(&kit);
+}
+
 /* Given to nobody for no time: it is free at once, however long the next one wants to have it. */
 static void an_ordered_pop_without_time_blocks_nobody(void)
 {
@@ -660,4 +749,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_l
               CMQ_TEST(unsynced_messages_are_not_popped), CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others),
               CMQ_TEST(remaining_messages_wake_pops_beside_a_damaged_queue), CMQ_TEST(a_reset_wakes_waiting_pops),
               CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait),
+              CMQ_TEST(a_held_pop_ends_in_time_though_the_clock_is_set),
+              CMQ_TEST(equal_notes_among_the_last_ones_are_left_out),
+              CMQ_TEST(notes_are_bounded_and_a_dropped_one_costs_time_alone),
               CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))

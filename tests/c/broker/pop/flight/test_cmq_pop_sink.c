@@ -176,8 +176,8 @@ static void due_records_go_to_the_revive_topic(void)
 static void records_before_a_refused_one_are_stored(void)
 {
     start();
-    cmq_pop_store_item items[] = {checkpoint(0, 60000), ack(0, 60000), checkpoint(9, DELAY_MS_MAX + 10000),
-                                  ack(1, 60000)};
+    cmq_pop_store_item items[] = {checkpoint(0, 60000), ack(0, 60000), checkpoint(9, 60000), ack(1, 60000)};
+    items[2].checkpoint.broker = cmq_slice_of_text("a\x02");   /* no property can hold it */
     uint32_t stored;
     int64_t end;
     CHECK_STATUS(cmq_pop_sink_store(&sink, items, 4, &stored, &end), CMQ_ERR_ARGUMENT);
