@@ -31,6 +31,22 @@ static cmq_pop_key key_of(const acked *what)
     return (cmq_pop_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id};
 }
 
+/* Was the message there at the pop? A handle from before the topic was deleted names a message of its successor, which
+ * nobody has consumed. The deletions that are remembered end with the process. A clock that was set back makes messages
+ * look younger than their pop: they are redelivered. */
+static bool was_there(cmq_pop_service *pops, const acked *what, int64_t offset)
+{
+    cmq_found found;
+    cmq_found_batch batch = {.items = &found, .capacity = 1};
+    if (cmq_pop_service_is_former(pops, what->topic, what->handle.pop_ms)) return false;
+    cmq_record_view view;
+    cmq_status status = cmq_store_read_offset(cmq_pop_service_options_of(pops)->store, what->topic, what->queue_id,
+                                              offset, &batch);
+    if (status == CMQ_OK) status = cmq_record_parse(found.record, found.record_bytes, found.physical_offset, 0, &view);
+    cmq_found_batch_release(&batch);
+    return status != CMQ_OK || view.store_timestamp_ms <= what->handle.pop_ms;   /* nobody can read it: as it says */
+}
+
 cmq_status cmq_pop_ack_ordered(cmq_broker_loop *l, const acked *what, int64_t offset)
 {
     cmq_pop_service *pops = l->broker->options.pops;
@@ -42,6 +58,10 @@ cmq_status cmq_pop_ack_ordered(cmq_broker_loop *l, const acked *what, int64_t of
     if (status != CMQ_OK) return status;
     status = cmq_pop_fifo_ack(cmq_pop_service_ordered(pops), &progress, offset, what->handle.pop_ms,
                               what->handle.invisible_ms, cmq_pop_service_now_ms(pops), &is_free);
+    if (status == CMQ_END)
+        status = was_there(pops, what, offset) ? cmq_pop_fifo_pass(cmq_pop_service_ordered(pops), &progress, offset,
+                                                                   &is_free)
+                                               : CMQ_OK;
     cmq_pop_lane_leave(cmq_pop_service_buffer(pops), lane);
     if (is_free) cmq_pop_ack_wake(l, what);
     return status;

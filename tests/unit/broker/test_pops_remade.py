@@ -103,3 +103,45 @@ def test_ordered_batch_of_a_deleted_topic_neither_blocks_nor_moves_its_successor
         for offset in range(3):
             ack(new, offset)
         assert ask(channel, RequestCode.POP_MESSAGE, in_order).fields["msgOffsetInfo"] == "0 0 3,4"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_ordered_handle_of_a_deleted_topic_acknowledges_nothing_of_its_successor(
+    tmp_path: Path, restarted: bool
+) -> None:
+    """Also where no batch of the successor is known: after a kill, whose batches were not written down."""
+    in_order = {**POP, "order": "true", "invisibleTime": "60000", "maxMsgNums": "1"}
+
+    def ack(channel: Channel, popped: Command, offset: int) -> None:
+        handle = f"{offset} {popped.fields['popTime']} 60000 {popped.fields['reviveQid']} 0 broker-a 0 {offset}"
+        fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "extraInfo": handle}
+        answer = ask(channel, RequestCode.ACK_MESSAGE, {**fields, "offset": str(offset)})
+        assert answer.code == ResponseCode.SUCCESS
+
+    def popped_next(channel: Channel) -> Command:
+        return ask(channel, RequestCode.POP_MESSAGE, {**in_order, "pollTime": "0"})
+
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        send(channel, 1)
+        former = popped_next(channel)
+        assert former.fields["msgOffsetInfo"] == "0 0 0"
+        while time.time_ns() // 1_000_000 <= int(former.fields["popTime"]):
+            pass  # the successor's messages are younger
+        assert ask(channel, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}).code == ResponseCode.SUCCESS
+        send(channel, 3)
+        begin = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "0"}
+        assert ask(channel, RequestCode.UPDATE_CONSUMER_OFFSET, begin).code == ResponseCode.SUCCESS
+        if not restarted:
+            ack(channel, former, 0)
+    for file in (tmp_path / "config").glob("consumerOrderInfo.json*"):
+        file.unlink()
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        if restarted:
+            ack(channel, former, 0)
+        first = popped_next(channel)
+        assert first.fields["msgOffsetInfo"] == "0 0 0"
+    for file in (tmp_path / "config").glob("consumerOrderInfo.json*"):
+        file.unlink()
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        ack(channel, first, 0)  # of this topic: the group goes on behind it
+        assert popped_next(channel).fields["msgOffsetInfo"] == "0 0 1"

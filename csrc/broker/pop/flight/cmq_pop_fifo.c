@@ -31,15 +31,19 @@ cmq_status cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, i
     if (offset < committed) return CMQ_OK;
     cmq_status status = cmq_pop_fifo_table_ack(to->order, key, offset, pop_ms, &next);
     if (status == CMQ_AGAIN) return CMQ_OK;
-    if (status == CMQ_END) {
-        /* the state of those before it is unknown: they are redelivered, and it with them */
-        if (offset != committed) return CMQ_OK;
-        status = CMQ_OK;
-    }
+    /* the state of those before it is unknown: they are redelivered, and it with them */
+    if (status == CMQ_END) return offset == committed ? CMQ_END : CMQ_OK;
     if (status == CMQ_OK) status = commit(to, key, next);
     if (status == CMQ_OK)
         *wake_out =
             !cmq_pop_fifo_table_blocks(to->order, key, CMQ_SLICE_NONE, invisible_ms, committed, now_ms, &free_ms);
+    return status;
+}
+
+cmq_status cmq_pop_fifo_pass(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset, bool *wake_out)
+{
+    const cmq_status status = commit(to, key, offset + 1);
+    *wake_out = status == CMQ_OK;
     return status;
 }
 

@@ -35,10 +35,15 @@ cmq_status CMQ_MUST_CHECK cmq_pop_fifo_give(const cmq_pop_fifo *to, const cmq_of
 
 /* A message was consumed. *wake_out: nothing blocks the queue any more, wake who waits for it. CMQ_ERR_NOT_FOUND: the
  * batch that is out does not have the message; answer 13. An ack of an earlier pop, or of what was consumed long ago,
- * is CMQ_OK and does nothing; so is one of a batch that is forgotten, unless it is of the message where the group
- * stands (upstream moves the group behind any, past what nobody consumed). */
+ * is CMQ_OK and does nothing; so is one of a batch that is forgotten (upstream moves the group behind any, past what
+ * nobody consumed). CMQ_END: such a one, of the message where the group stands; nothing was done. Where it was popped
+ * in this life of the topic, call cmq_pop_fifo_pass. */
 cmq_status CMQ_MUST_CHECK cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset,
                                            int64_t pop_ms, int64_t invisible_ms, int64_t now_ms, bool *wake_out);
+
+/* The message where the group stands was consumed, and no batch is out. */
+cmq_status CMQ_MUST_CHECK cmq_pop_fifo_pass(const cmq_pop_fifo *to, const cmq_offset_key *key, int64_t offset,
+                                            bool *wake_out);
 
 /* A message shall be visible at now + invisible. Returns the invisible time that its new handle has, counted from the
  * pop, whose time stays the handle's; -1: it was consumed already: upstream answers zeros. *wake_out: look again at who
