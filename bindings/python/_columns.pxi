@@ -589,13 +589,16 @@ cdef class _Numbers:
         self.count = count
         return 0
 
-    cdef bint _from_buffer(self, object source) except -1:
+    cdef bint _from_buffer(self, object source, str name) except -1:
         """False when it is not a one-dimensional array of native integers."""
         cdef Py_buffer buffer
         cdef Py_ssize_t i
         cdef char width
         cdef const char *at
-        PyObject_GetBuffer(source, &buffer, PyBUF_RECORDS_RO)
+        try:
+            PyObject_GetBuffer(source, &buffer, PyBUF_RECORDS_RO)
+        except (BufferError, ValueError):
+            return False  # numpy gives no buffer of times, for one
         try:
             item = (<bytes>buffer.format if buffer.format is not NULL else b"B").lstrip(b"@=<|")
             if buffer.ndim != 1 or item not in (b"b", b"B", b"h", b"H", b"i", b"I", b"l", b"L", b"q", b"Q"):
@@ -605,6 +608,8 @@ cdef class _Numbers:
             for i in range(self.count):
                 at = <const char *>buffer.buf + i * buffer.strides[0]
                 self.values[i] = _arrow_index(at, width, 0)
+                if self.values[i] < 0 and width == b"L":
+                    raise _errors.InvalidArgument(f"{name}[{i}] is {<uint64_t>self.values[i]:,}: too large")
         finally:
             PyBuffer_Release(&buffer)
         return True
@@ -619,7 +624,7 @@ cdef dict _NUMBER_FORMATS = {
 cdef _Numbers _numbers_of(object source, str name, Py_ssize_t count):
     cdef _Numbers self = _Numbers.__new__(_Numbers)
     cdef Py_ssize_t i
-    if not (PyObject_CheckBuffer(source) and not isinstance(source, (bytes, bytearray)) and self._from_buffer(source)):
+    if not (PyObject_CheckBuffer(source) and not isinstance(source, (bytes, bytearray)) and self._from_buffer(source, name)):
         if hasattr(source, "to_pylist"):
             source = source.to_pylist()
         if isinstance(source, str) or not hasattr(source, "__iter__"):
@@ -630,9 +635,12 @@ cdef _Numbers _numbers_of(object source, str name, Py_ssize_t count):
         self.values = NULL
         self._allocate(len(items))
         for i in range(self.count):
-            if not hasattr(items[i], "__index__"):
-                raise _errors.WrongType(f"{name}[{i}] must be an int, not {type(items[i]).__name__}")
-            self.values[i] = items[i]
+            try:
+                self.values[i] = _operator.index(items[i])
+            except TypeError:
+                raise _errors.WrongType(f"{name}[{i}] must be an int, not {type(items[i]).__name__}") from None
+            except OverflowError:
+                raise _errors.InvalidArgument(f"{name}[{i}] is {items[i]:,}: too large") from None
     if self.count != count:
         raise _errors.InvalidArgument(f"{name} and bodies must be of one length, not {self.count:,} and {count:,}")
     return self

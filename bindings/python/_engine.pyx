@@ -43,6 +43,7 @@ from _cmq_broker cimport *
 from _cmq_load cimport *
 from _cmq_client cimport *
 
+import operator as _operator
 import threading as _threading
 import time as _time
 

@@ -379,6 +379,23 @@ def test_lengths_must_agree(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("numbers", "error", "text"),
+    [
+        (np.array(["2026-11-27"] * 2, "M8[ms]"), errors.WrongType, r"born_timestamps_ms\[0\] must be an int"),
+        (np.array([[1], [2]]), errors.WrongType, r"born_timestamps_ms\[0\] must be an int, not ndarray"),
+        (np.array([1, (1 << 63) + 5], np.uint64), errors.InvalidArgument, r"born_timestamps_ms\[1\] is 9,223,.*,813"),
+        ([1 << 64, 1], errors.InvalidArgument, r"born_timestamps_ms\[0\] is 18,446,744,.*: too large"),
+        (pa.array([1, (1 << 63) + 5], pa.uint64()), errors.InvalidArgument, r"born_timestamps_ms\[1\] is 9,223,"),
+        (pa.array([1, None]), errors.WrongType, r"born_timestamps_ms\[1\] must be an int, not NoneType"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_named(store: Store, numbers: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        store.append_many("t", [b"1", b"2"], born_timestamps_ms=numbers)
+    assert list(store.read()) == []
+
+
+@pytest.mark.parametrize(
     "queue", [[2, 0, 2], (2, 0, 2), np.array([2, 0, 2]), np.array([2, 0, 2], np.uint8), array.array("i", [2, 0, 2])]
 )
 def test_a_queue_per_message(store: Store, queue: Any) -> None:
