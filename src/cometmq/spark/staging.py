@@ -316,7 +316,11 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     schema = pa.schema([field.with_type(_plain_type(field.type)) for field in batch.schema])
-    return batch if schema == batch.schema else batch.cast(schema)
+    if schema == batch.schema:
+        return batch
+    # A piece keeps the offsets of its batch, which may be beyond 32 bits: only a copy of its own rows can be cast.
+    arrays = [pa.concat_arrays([column]).cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

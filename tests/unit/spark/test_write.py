@@ -475,6 +475,7 @@ def test_large_types_of_spark_are_written(path: Path) -> None:
     ]
 
 
+@pytest.mark.timeout(900)
 def test_a_batch_of_more_bodies_than_32_bit_offsets_reach_is_written(tmp_path: Path) -> None:
     body = bytes(3 << 20 if os.environ.get("CMQ_LONG") else 3 << 10)
     count = (1 << 31) // (3 << 20) + 10
