@@ -221,6 +221,18 @@ def test_pushed_filters_give_equal_rows(spark: SparkSession, orders: Path) -> No
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+def test_spark_keeps_the_filters_of_a_loaded_frame(spark: SparkSession, orders: Path) -> None:
+    """It is Spark's doing, for every Python source: docs/spark.md warns of it, and may stop where this fails."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = load(spark, orders, topic="orders", pushdown="true")
+        assert frame.where("queueOffset < 10").count() == 40
+        assert frame.count() == 40
+        assert load(spark, orders, topic="orders", pushdown="true").count() == 4000
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_pushing_needs_sparks_permission(spark: SparkSession, orders: Path) -> None:
     with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
         load(spark, orders, topic="orders", pushdown="true").where("queueId = 1").count()

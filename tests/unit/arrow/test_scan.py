@@ -531,5 +531,14 @@ def test_times_that_no_calendar_has_come_as_the_nearest_and_are_counted(tmp_path
             assert all(time.astimezone(timezone(timedelta(hours=hours))) == time for time in times)
 
 
+def test_texts_that_are_not_utf8_are_counted(store: Store) -> None:
+    store.append("bytes", b"x", tags=b"a\xff", keys=b"\xfe", properties={"region": b"\xfd", "shop": "s"})
+    scan = store.scan("bytes", columns=["tags", "keys", "prop:region", "prop:shop"])
+    assert scan.to_table().to_pylist() == [
+        {"tags": "a\ufffd", "keys": "\ufffd", "prop:region": "\ufffd", "prop:shop": "s"}
+    ]
+    assert scan.report.mended_texts == 3
+
+
 def test_a_topic_given_twice_is_read_and_counted_once(store: Store) -> None:
     assert store.scan(["orders", "orders"]).count() == store.scan(["orders", "orders"]).to_table().num_rows == COUNT

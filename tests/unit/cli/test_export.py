@@ -554,3 +554,47 @@ def test_resuming_a_complete_export_says_that_nothing_is_exported(tmp_path: Path
     )
     report = run_json("export", tmp_path / "store", "t", "-o", out, "--resume", "--json")
     assert (report["was_complete"], report["messages"]) == (True, 2)
+
+
+LONG = bool(os.environ.get("CMQ_LONG"))
+LARGE_BODY = 3 << 20 if LONG else 3 << 10
+LARGE_COUNT = (1 << 31) // (3 << 20) + 10
+
+
+@pytest.mark.timeout(900)
+def test_exports_and_batches_of_more_than_two_gib(tmp_path: Path) -> None:
+    """Without ``CMQ_LONG=1`` bodies have a thousandth of their size."""
+    noise = os.urandom(LARGE_BODY)
+    bodies = [b"%08d" % number + noise[8:] for number in range(LARGE_COUNT)]
+    path = tmp_path / "store"
+    with cometmq.open(path, flush="async", default_queues=1) as store:
+        store.append_many("t", bodies)
+
+    def check(batches: Any) -> None:
+        """The rows are all of them, in order; each is looked at as it comes."""
+        seen = 0
+        for batch in batches:
+            assert batch.nbytes < 1 << 31
+            for body in batch.column("body"):
+                assert body.as_py() == bodies[seen]
+                seen += 1
+        assert seen == LARGE_COUNT
+
+    with cometmq.open(path, mode="r") as store:
+        check(store.scan("t", columns=["body"], body="binary", batch_rows=1 << 20, batch_bytes=1 << 30))
+        table = store.scan("t", columns=["body"], body="binary", batch_rows=1 << 20, batch_bytes=1 << 30).to_table()
+        assert table.num_rows == LARGE_COUNT
+        del table
+    common = ("export", path, "t", "--columns", "body")
+    assert run(*common, "-o", tmp_path / "t.parquet", "--compression", "none").code == 0
+    check(pq.ParquetFile(tmp_path / "t.parquet").iter_batches(64))
+    (tmp_path / "t.parquet").unlink()
+    assert run(*common, "-o", tmp_path / "t.arrow").code == 0
+    with pa.ipc.open_file(tmp_path / "t.arrow") as file:
+        check(file.get_batch(at) for at in range(file.num_record_batches))
+    (tmp_path / "t.arrow").unlink()
+    assert run(*common, "-o", tmp_path / "t.jsonl", "--body", "base64").code == 0
+    with (tmp_path / "t.jsonl").open("rb") as lines:
+        for number, line in enumerate(lines):
+            assert base64.b64decode(json.loads(line)["body"]) == bodies[number]
+    assert number == LARGE_COUNT - 1
