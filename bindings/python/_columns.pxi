@@ -624,7 +624,8 @@ cdef dict _NUMBER_FORMATS = {
 cdef _Numbers _numbers_of(object source, str name, Py_ssize_t count):
     cdef _Numbers self = _Numbers.__new__(_Numbers)
     cdef Py_ssize_t i
-    if not (PyObject_CheckBuffer(source) and not isinstance(source, (bytes, bytearray)) and self._from_buffer(source, name)):
+    if not (PyObject_CheckBuffer(source) and not isinstance(source, (bytes, bytearray))
+            and self._from_buffer(source, name)):
         if hasattr(source, "to_pylist"):
             source = source.to_pylist()
         if isinstance(source, str) or not hasattr(source, "__iter__"):
