@@ -5,7 +5,8 @@ A block is opened by one of::
     ```python run                        executed in an empty directory; an error fails the test
     ```python run needs=cometmq.open     the same, but skipped, saying so, while that name does not exist
     ```python no-run: reason             shown only
-    ```sh run                            executed by sh in an empty directory, with this environment's commands
+    ```sh run                            executed by sh in an empty directory, with this environment's commands; needs=
+                                         as above
 
 Other shell blocks are shown only.
 
@@ -27,7 +28,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "PROMISES.md"])
 BLOCK = re.compile(r"^```python(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-SHELL_BLOCK = re.compile(r"^```sh run\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL_BLOCK = re.compile(r"^```sh run(?: needs=(?P<needs>[\w.]+))?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = re.compile(r" run(?: needs=(?P<needs>[\w.]+))?")
 SHOWN = re.compile(r" no-run: \S.*")
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
@@ -49,9 +50,9 @@ def blocks() -> list[Block]:
     return found
 
 
-def shell_blocks() -> list[tuple[str, str]]:
+def shell_blocks() -> list[tuple[str, str, str | None]]:
     return [
-        (f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}", match["code"])
+        (f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}", match["code"], match["needs"])
         for page in PAGES
         for text in [page.read_text(encoding="utf-8")]
         for match in SHELL_BLOCK.finditer(text)
@@ -100,8 +101,10 @@ def test_blocks_one_after_another_in_one_directory(page: str, tmp_path: Path) ->
             run_program(block, tmp_path)
 
 
-@pytest.mark.parametrize(("where", "code"), shell_blocks(), ids=[where for where, _ in shell_blocks()])
-def test_shell_block(where: str, code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("where", "code", "needs"), shell_blocks(), ids=[where for where, *_ in shell_blocks()])
+def test_shell_block(where: str, code: str, needs: str | None, tmp_path: Path) -> None:
+    if needs is not None and not exists(needs):
+        pytest.skip(f"{where}: {needs} is not there yet")
     commands = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(
         ["sh", "-e", "-c", code], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False

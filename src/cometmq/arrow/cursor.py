@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from cometmq.arrow.columns import PLACE
 from cometmq.arrow.count import offsets_of
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from cometmq._engine import StoreHandle
     from cometmq.arrow.scan import Query
 
-__all__ = ["Cursor", "Delta", "Mark", "Place", "Tracker", "mark_of", "next_offsets", "plan_delta", "resume_offset"]
+__all__ = [
+    "Cursor",
+    "Delta",
+    "DeltaTracker",
+    "Mark",
+    "Place",
+    "Tracker",
+    "mark_of",
+    "next_offsets",
+    "plan_delta",
+    "resume_offset",
+]
 
 Place: TypeAlias = tuple[str, int]
 """Topic and queue."""
@@ -275,7 +286,17 @@ class Delta:
             self._committed |= changed
 
 
-class Tracker:
+class Tracker(Protocol):
+    """Follows how far a pass is."""
+
+    def passed(self, offsets: Mapping[Place, int]) -> None:
+        """A batch is handed out: the next offset of each of its queues."""
+
+    def ended(self, *, limited: bool) -> None:
+        """Nothing more comes: because the range ends, or because the scan's limit was reached."""
+
+
+class DeltaTracker:
     """Tells a :class:`Delta` how far one pass is."""
 
     def __init__(self, delta: Delta, *, whole: bool) -> None:
@@ -285,13 +306,13 @@ class Tracker:
         self._reached: dict[Place, int] = {}
 
     def passed(self, offsets: Mapping[Place, int]) -> None:
-        """A batch is handed out: the next offset of each of its queues."""
+        """See :class:`Tracker`."""
         self._reached |= offsets
         if not self._whole:
             self._delta.reach(self._reached)
 
     def ended(self, *, limited: bool) -> None:
-        """Nothing more comes: because the range ends, or because the scan's limit was reached."""
+        """See :class:`Tracker`."""
         if not limited:
             self._reached = {(topic, queue_id): end for topic, queue_id, _, end in self._delta.ranges}
         self._delta.reach(self._reached)

@@ -3,41 +3,50 @@
 An export into a folder is pinned when it begins: which queues, from which offset to which. A part is a whole file under
 its name; after each the folder's state says how far every queue has come, so that a run that was ended (Ctrl-C, a
 crash, a full disk) is gone on with behind its last part, each row exactly once. A part that the state does not know
-of yet is written again under the same name.
+of yet is written again under the same name. An export of the messages since last time moves the pinned ends to those of
+now, and goes on in the same way.
+
+With partitions a part is a file in each partition's folder that has rows of it, all of them known to the state at once.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
 
 from cometmq.arrow.columns import Column
 from cometmq.arrow.count import offsets_of
+from cometmq.arrow.cursor import Place
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Query, ScanPass
-from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, text_schema, texts
+from cometmq.arrow.type_names import fields_text
+from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, make_folder, text_schema, texts
 from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store_config.names import is_light_queue
 
 if TYPE_CHECKING:
     from cometmq._engine import StoreHandle
+    from cometmq.arrow.bodies import BodyDecoder
 
-__all__ = ["STATE_NAME", "ExportReport", "Exporter", "Part"]
+__all__ = ["STATE_NAME", "ExportReport", "Exporter", "Part", "PartitionBy", "stored_schema"]
 
 STATE_NAME = "_cometmq_export.json"
 """The state's file in an export's folder. Readers of whole folders pass names with an underscore over."""
 
 _VERSION = 1
-_PLACE = (
-    Column("topic", "dictionary", "__cometmq_topic"),
-    Column("queue_id", "default", "__cometmq_queue_id"),
-    Column("queue_offset", "default", "__cometmq_queue_offset"),
-)
+_OF_PARTITION = "__cometmq_partition_"
+_OPEN_FILES = 64
+"""Files of partitions that are written at the same time."""
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 << 20
 _BATCH_BYTES_MIN = 64 << 10
@@ -61,13 +70,16 @@ class ExportReport:
         format: of its files.
         complete: False when it was stopped; a folder can be gone on with.
         resumed: True when an earlier run had begun it.
-        was_complete: True when an earlier run had completed it: this one exported nothing, however much is newer.
+        was_complete: True when an earlier run had completed it and this one exported nothing: with ``--resume`` however
+            much is newer, with ``--since-last`` since nothing is.
         messages: rows.
+        added: rows of this run.
         bytes: bytes of files.
         parts: the files.
         skipped: damaged records that were passed over by this run.
         expired: messages that were deleted by age before this run came to them; they are in no file.
         clamped_times: times of this run that no calendar has; the nearest that one has is in the files.
+        bad_bodies: bodies of this run that do not fit the schema; what does not fit is null.
         elapsed_s: seconds that this run took.
     """
 
@@ -77,11 +89,13 @@ class ExportReport:
     resumed: bool = False
     was_complete: bool = False
     messages: int = 0
+    added: int = 0
     bytes: int = 0
     parts: list[Part] = field(default_factory=list)
     skipped: int = 0
     expired: int = 0
     clamped_times: int = 0
+    bad_bodies: int = 0
     elapsed_s: float = 0.0
 
 
@@ -142,6 +156,48 @@ class _State:
             ) from error
 
 
+def stored_schema(folder: Path) -> str | None:
+    """Return the schema of the export in a folder, as text; None where it has none, or none was begun."""
+    state = _State.load(folder) if folder.exists() else None
+    return None if state is None else state.options.get("schema")
+
+
+class PartitionBy(enum.Enum):
+    """What the folders of an export are named after, as ``day=2026-11-27``."""
+
+    DAY = "day"
+    """The day of storing, UTC."""
+    TOPIC = "topic"
+    QUEUE = "queue_id"
+
+    @property
+    def column(self) -> Column:
+        """The hidden column that it is read from."""
+        name = _OF_PARTITION + self.value
+        if self is PartitionBy.DAY:
+            return Column("store_timestamp", "default", name)
+        return Column(self.value, "plain" if self is PartitionBy.TOPIC else "default", name)
+
+
+class _Follower:
+    """Moves the ranges of an export on as a pass goes."""
+
+    def __init__(self, ranges: list[_Range]) -> None:
+        self._ranges = {(one.topic, one.queue_id): one for one in ranges}
+        self.passed_offsets = sum(one.next - one.start for one in ranges)
+
+    def passed(self, offsets: Mapping[Place, int]) -> None:
+        """See :class:`~cometmq.arrow.cursor.Tracker`."""
+        for place, offset in offsets.items():
+            one = self._ranges.get(place)
+            if one is not None and offset > one.next:
+                self.passed_offsets += offset - one.next
+                one.next = offset
+
+    def ended(self, *, limited: bool) -> None:
+        """See :class:`~cometmq.arrow.cursor.Tracker`: the exporter asks the ranges itself."""
+
+
 class Exporter:
     """Writes what a query selects into a file, or into the parts of a folder."""
 
@@ -153,6 +209,8 @@ class Exporter:
         *,
         bytes_as: BytesAs,
         part_bytes: int,
+        decoder: BodyDecoder | None = None,
+        partition_by: Sequence[PartitionBy] = (),
         stopped: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
@@ -164,16 +222,32 @@ class Exporter:
             kind: format and compression of the files.
             bytes_as: the form of bodies.
             part_bytes: size at which a folder's part ends.
+            decoder: makes columns of bodies, behind those of the query.
+            partition_by: names of the folders below an export's folder, from the outside in.
             stopped: asked after each batch; True ends the run as early as nothing is lost by it.
             progress: called with the offsets passed, and how many there are.
         """
         if kind.format.is_text and bytes_as is BytesAs.BINARY:
             raise InvalidArgument(f"{kind.format.value} holds text: give text or base64 for bodies, not binary")
+        if len(set(partition_by)) != len(partition_by):
+            raise InvalidArgument("a partition is named twice: give each of day, topic and queue_id once")
+        names = [*(column.name for column in query.columns), *([] if decoder is None else decoder.schema.names)]
+        if PartitionBy.DAY in partition_by and "day" in names:
+            raise InvalidArgument(
+                "the schema has a column day, and a partition would have the same name: leave one out"
+            )
         self._handle = handle
         self._query = query
         self._kind = kind
         self._bytes_as = bytes_as
         self._part_bytes = part_bytes
+        self._decoder = decoder
+        self._partition_by = tuple(partition_by)
+        # Readers take the columns of partitions from the folders' names.
+        partitions = {one.value for one in partition_by}
+        self._shown_names = [name for name in names if name not in partitions]
+        if not self._shown_names:
+            raise InvalidArgument("the files would have no column: ask for more than those that name the partitions")
         self._stopped = stopped
         self._progress = progress
 
@@ -191,8 +265,9 @@ class Exporter:
         began = time.monotonic()
         report = ExportReport(output=path, format=self._kind.format.value)
         state = _State({}, self._ranges())
-        with self._pass(state) as run, OutputFile(path, self._kind, self._schema(run)) as file:
-            for batch in self._batches(run, state):
+        place = _Follower(state.ranges)
+        with self._pass(state, place) as run, OutputFile(path, self._kind, self._schema(run)) as file:
+            for batch in self._batches(run, state, place):
                 file.write(self._shown(batch))
                 if self._stopped():
                     break
@@ -200,10 +275,20 @@ class Exporter:
                 report.parts.append(Part(path.name, file.rows, file.finish()))
                 report.complete = True
             self._note(report, run)
-        return self._finished(report, report.parts, began)
+        self._finished(report, report.parts, began)
+        report.added = report.messages
+        return report
 
-    def to_folder(self, folder: Path, *, resume: bool, overwrite: bool) -> ExportReport:
+    def to_folder(
+        self, folder: Path, *, resume: bool = False, since_last: bool = False, overwrite: bool = False
+    ) -> ExportReport:
         """Write parts into a folder, or go on behind those that are there.
+
+        Args:
+            folder: the folder.
+            resume: go on with an export that was begun, up to where it was to end.
+            since_last: the same, and then up to the ends of now; where none was begun, begin one.
+            overwrite: replace an export that is there.
 
         Raises:
             InvalidArgument: the folder has something else in it, or an export with other options.
@@ -211,14 +296,18 @@ class Exporter:
         """
         began = time.monotonic()
         report = ExportReport(output=folder, format=self._kind.format.value)
-        state = self._begin(folder, report, resume=resume, overwrite=overwrite)
-        report.was_complete = state.complete
+        state = self._begin(folder, report, resume=resume, since_last=since_last, overwrite=overwrite)
         self._check_ranges(state, report)
+        if since_last and report.resumed:
+            self._extend(state)
+        report.was_complete = state.complete
+        before = sum(part.rows for part in state.parts)
         try:
             if not state.complete:
                 self._write_parts(folder, state, report)
         finally:
             self._finished(report, state.parts, began)
+            report.added = report.messages - before
         report.complete = state.complete
         return report
 
@@ -229,14 +318,14 @@ class Exporter:
         report.skipped = found.skipped
         report.expired += found.expired
         report.clamped_times = found.clamped_times
+        report.bad_bodies = found.bad_bodies
 
     @staticmethod
-    def _finished(report: ExportReport, parts: list[Part], began: float) -> ExportReport:
+    def _finished(report: ExportReport, parts: list[Part], began: float) -> None:
         report.parts = list(parts)
         report.messages = sum(part.rows for part in parts)
         report.bytes = sum(part.bytes for part in parts)
         report.elapsed_s = round(time.monotonic() - began, 3)
-        return report
 
     # --- A folder's state
 
@@ -265,17 +354,21 @@ class Exporter:
             "format": self._kind.format.value,
             "compression": self._kind.compression,
             "body": self._bytes_as.value,
+            "schema": None if self._decoder is None else fields_text(self._decoder.schema),
+            "partition-by": [one.value for one in self._partition_by] or None,
         }
 
-    def _begin(self, folder: Path, report: ExportReport, *, resume: bool, overwrite: bool) -> _State:
-        if resume and not self._follows_queues:
+    def _begin(self, folder: Path, report: ExportReport, *, resume: bool, since_last: bool, overwrite: bool) -> _State:
+        if (resume or since_last) and not self._follows_queues:
             raise InvalidArgument(
                 "an export by keys, or of light queues (%LMQ%…), is not gone on with: begin anew with --overwrite"
             )
+        if since_last and self._query.limit_rows is not None:
+            raise InvalidArgument("--limit counts the messages of all runs: it cannot go with --since-last")
         state = _State.load(folder) if folder.exists() else None
-        if resume:
-            if state is None:
-                raise InvalidArgument(f"no export was begun in {folder}: leave --resume out")
+        if resume and state is None:
+            raise InvalidArgument(f"no export was begun in {folder}: leave --resume out")
+        if (resume or since_last) and state is not None:
             self._compare(folder, state.options)
             self._sweep(folder, state, parts_too=False)
             report.resumed = True
@@ -283,11 +376,12 @@ class Exporter:
         if state is not None and overwrite:
             self._sweep(folder, state, parts_too=True)
         elif state is not None:
-            what = "is complete" if state.complete else "can be gone on with: --resume"
-            raise InvalidArgument(f"an export in {folder} {what}; --overwrite begins anew")
+            kind = "a complete" if state.complete else "an unfinished"
+            way = "--since-last to add newer messages" if state.complete else "--resume to continue"
+            raise InvalidArgument(f"{folder} already holds {kind} export; use {way}, or --overwrite to start over")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InvalidArgument(f"{folder} has something else in it: give a new or an empty folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         state = _State(self._options(), self._ranges())
         state.save(folder)
         return state
@@ -307,9 +401,24 @@ class Exporter:
         known = {part.name for part in state.parts}
         if parts_too:
             (folder / STATE_NAME).unlink(missing_ok=True)
-        for path in folder.glob("part-*"):
-            if parts_too or path.name not in known:
+        for path in folder.rglob("part-*"):
+            if parts_too or path.relative_to(folder).as_posix() not in known:
                 path.unlink()
+        for path in sorted(folder.rglob("*=*"), reverse=True):
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+
+    def _extend(self, state: _State) -> None:
+        """Move the ends to those of now. The state of the next part, or of the end, has them."""
+        known = {(one.topic, one.queue_id): one for one in state.ranges}
+        for one in self._ranges():
+            there = known.get((one.topic, one.queue_id))
+            if there is None:
+                state.ranges.append(one)
+                state.complete = False
+            elif one.end > there.end:
+                there.end, there.last_physical = one.end, one.last_physical
+                state.complete = False
 
     def _ranges(self) -> list[_Range]:
         return [
@@ -345,11 +454,11 @@ class Exporter:
 
     # --- Reading
 
-    def _pass(self, state: _State) -> ScanPass:
+    def _pass(self, state: _State, place: _Follower) -> ScanPass:
         done = sum(part.rows for part in state.parts)
         query = replace(
             self._query,
-            columns=(*self._query.columns, *_PLACE),
+            columns=(*self._query.columns, *(one.column for one in self._partition_by)),
             limit_rows=None if self._query.limit_rows is None else self._query.limit_rows - done,
             batch_rows=_BATCH_ROWS,
             batch_bytes=min(_BATCH_BYTES, max(self._part_bytes, _BATCH_BYTES_MIN)),
@@ -357,7 +466,7 @@ class Exporter:
         if self._follows_queues:
             left = tuple((one.topic, one.queue_id, one.next, one.end) for one in state.ranges if one.next < one.end)
             query = replace(query, ranges=left, topics=(), queue_ids=(), start=None, end=None)
-        return ScanPass(self._handle, query)
+        return ScanPass(self._handle, query, decoder=self._decoder, tracker=place)
 
     def _left(self, state: _State) -> bool:
         limit = self._query.limit_rows
@@ -365,47 +474,34 @@ class Exporter:
             return False
         return any(one.next < one.end for one in state.ranges)
 
-    def _batches(self, run: ScanPass, state: _State) -> Iterator[Any]:
+    def _batches(self, run: ScanPass, state: _State, place: _Follower) -> Iterator[Any]:
         """Yield batches; the ranges' positions are then behind them."""
         if not self._left(state):
             return
-        pa = library("pyarrow")
-        places = {(one.topic, one.queue_id): one for one in state.ranges}
         total = sum(one.end - one.start for one in state.ranges)
-        passed = sum(one.next - one.start for one in state.ranges)
-        names = [column.name for column in _PLACE]
         while (batch := run.next()) is not None:
-            ends = pa.Table.from_batches([batch]).group_by(names[:2]).aggregate([(names[2], "max")]).to_pydict()
-            for topic, queue_id, last in zip(ends[names[0]], ends[names[1]], ends[f"{names[2]}_max"], strict=True):
-                one = places.get((topic, queue_id))
-                if one is not None and last >= one.next:
-                    passed += last + 1 - one.next
-                    one.next = last + 1
             yield batch
-            self._progress(passed, total)
+            self._progress(place.passed_offsets, total)
         if self._follows_queues:
             for one in state.ranges:
                 one.next = one.end
         self._progress(total, total)
 
     def _shown(self, batch: Any) -> Any:
-        pa = library("pyarrow")
-        count = len(self._query.columns)
-        schema = pa.schema([batch.schema.field(index) for index in range(count)])
-        return texts(pa.RecordBatch.from_arrays(batch.columns[:count], schema=schema), self._bytes_as)
+        return texts(batch.select(self._shown_names), self._bytes_as)
 
     def _schema(self, run: ScanPass) -> Any:
         pa = library("pyarrow")
-        fields = list(run.schema)[: len(self._query.columns)]
-        return text_schema(pa.schema(fields), self._bytes_as)
+        return text_schema(pa.schema([run.schema.field(name) for name in self._shown_names]), self._bytes_as)
 
     # --- Parts
 
     def _write_parts(self, folder: Path, state: _State, report: ExportReport) -> None:
         """Write part after part. However the run ends, the messages read before are kept."""
-        with self._pass(state) as run:
+        place = _Follower(state.ranges)
+        with self._pass(state, place) as run:
             schema = self._schema(run)
-            batches = self._batches(run, state)
+            batches = self._batches(run, state, place)
             ended = False
             try:
                 while not ended and not self._stopped():
@@ -418,11 +514,11 @@ class Exporter:
 
     def _write_part(self, folder: Path, schema: Any, batches: Iterator[Any], state: _State) -> bool:
         """Write one part; True when it is the last. An export without a row still has a file, with the columns."""
-        name = f"part-{len(state.parts):05d}{self._kind.suffix}"
         damage: CorruptRecord | None = None
         ended = False
-        with OutputFile(folder / name, self._kind, schema) as file:
-            while file.bytes_taken < self._part_bytes and not self._stopped():
+        name = f"part-{_next_number(state.parts):05d}{self._kind.suffix}"
+        with _PartFiles(folder, name, self._kind, schema) as files:
+            while files.bytes_taken < self._part_bytes and len(files) < _OPEN_FILES and not self._stopped():
                 try:
                     batch = next(batches, None)
                 except CorruptRecord as error:
@@ -431,10 +527,99 @@ class Exporter:
                 if batch is None:
                     ended = True
                     break
-                file.write(self._shown(batch))
-            if file.rows or (ended and not state.parts):
-                state.parts.append(Part(name, file.rows, file.finish()))
+                shown = self._shown(batch)
+                for partition, rows in self._partitions(batch):
+                    files.write(partition, shown if rows is None else shown.take(rows))
+            if ended and not state.parts and not self._partition_by:
+                files.write("", self._shown(library("pyarrow").RecordBatch.from_pylist([], schema=schema)))
+            parts = files.finish()
+            if parts:
+                state.parts += parts
                 state.save(folder)
         if damage is not None:
             raise damage
         return ended
+
+    def _partitions(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the folder of each partition of a batch, and its rows; None for all of them."""
+        pa = library("pyarrow")
+        if not batch.num_rows:
+            return
+        codes = np.zeros(batch.num_rows, dtype=np.int64)
+        values: list[list[str]] = []
+        for one in self._partition_by:
+            column = batch.column(one.column.name)
+            if one is PartitionBy.DAY:
+                column = column.cast(pa.date32())
+            encoded = column.dictionary_encode()
+            names = [f"{one.value}={quote(str(value), safe='')}" for value in encoded.dictionary.to_pylist()]
+            codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
+            values.append(names)
+        for code in np.unique(codes):
+            folders: list[str] = []
+            left = int(code)
+            for names in reversed(values):
+                left, at = divmod(left, len(names))
+                folders.insert(0, names[at])
+            rows = np.flatnonzero(codes == code)
+            yield "/".join(folders), None if len(rows) == batch.num_rows else pa.array(rows)
+
+
+def _next_number(parts: list[Part]) -> int:
+    """Return the number of the next part: the files of one part have the same."""
+    return max((int(part.name.rpartition("part-")[2].partition(".")[0]) for part in parts), default=-1) + 1
+
+
+class _PartFiles:
+    """The files of a part: one, or one in each partition's folder. Without :meth:`finish` they go away."""
+
+    def __init__(self, folder: Path, name: str, kind: FileKind, schema: Any) -> None:
+        self._folder = folder
+        self._name = name
+        self._kind = kind
+        self._schema = schema
+        self._files: dict[str, OutputFile] = {}
+        self._parts: list[Part] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._files) + len(self._parts)
+
+    @property
+    def bytes_taken(self) -> int:
+        """As of :class:`OutputFile`, of all files."""
+        return self._bytes + sum(file.bytes_taken for file in self._files.values())
+
+    def write(self, partition: str, batch: Any) -> None:
+        """Append a batch to a partition's file; once for each batch that was read."""
+        file = self._files.get(partition)
+        if file is None:
+            folder = self._folder / partition
+            make_folder(folder)
+            file = OutputFile(folder / self._name, self._kind, self._schema)
+            self._files[partition] = file
+        file.write(batch)
+        if len(self._files) > _OPEN_FILES:  # the part ends with the batch that was read
+            self._finish(partition)
+
+    def _finish(self, partition: str) -> None:
+        file = self._files[partition]
+        size = file.finish()
+        self._bytes += size
+        del self._files[partition]
+        self._parts.append(Part(f"{partition}/{self._name}" if partition else self._name, file.rows, size))
+
+    def finish(self) -> list[Part]:
+        """Make all files whole, durably; return them in the order of their names."""
+        for partition in list(self._files):
+            self._finish(partition)
+        return sorted(self._parts, key=lambda part: part.name)
+
+    def __enter__(self) -> _PartFiles:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.abandon()

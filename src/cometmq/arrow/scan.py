@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cometmq._engine import ColumnScan
 from cometmq.arrow.columns import PLACE, Column
-from cometmq.arrow.cursor import Cursor, Delta, Tracker, next_offsets
+from cometmq.arrow.cursor import Cursor, Delta, DeltaTracker, Tracker, next_offsets
 from cometmq.arrow.libraries import library
 from cometmq.errors import BodyMismatch, Error, InvalidArgument
 
@@ -323,6 +323,11 @@ class Scan:
         """The request to the engine, without the columns that a schema adds."""
         return self._query
 
+    @property
+    def decoder(self) -> BodyDecoder | None:
+        """The decoder that makes the columns of a schema, or None."""
+        return self._decoder
+
     # --- As an Arrow stream
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -529,7 +534,7 @@ class Scan:
             decoder=self._decoder,
             on_bad_body=self._on_bad_body or "null",
             warn=self._warn,
-            tracker=None if self._delta is None else Tracker(self._delta, whole=whole),
+            tracker=None if self._delta is None else DeltaTracker(self._delta, whole=whole),
         )
         self._latest = found
         return found

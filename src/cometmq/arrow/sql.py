@@ -1,20 +1,21 @@
 """Topics as tables of DuckDB.
 
 Only topics that a query names become tables, so that a store may have any number of them. A table is a pyarrow dataset
-that knows its own way of being scanned: DuckDB says which columns it needs, and no others are read. DuckDB applies the
-WHERE clause.
+that knows its own way of being scanned: DuckDB says which columns it needs, and no others are read or decoded. DuckDB
+applies the WHERE clause.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cometmq._extras import install_command
+from cometmq.arrow.columns import DEFAULT_COLUMNS
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Scan
 from cometmq.errors import InvalidArgument, MissingLibrary
@@ -47,6 +48,9 @@ class TopicSource(Protocol):
         tags: str | None = None,
         start_time: int | datetime | None = None,
         end_time: int | datetime | None = None,
+        schema: Any = None,
+        body_format: Literal["json", "csv"] = "json",
+        on_bad_body: Literal["null", "fail"] | None = None,
         batch_rows: int = 8192,
     ) -> Scan:
         """Return messages of one topic, or of all."""
@@ -110,6 +114,11 @@ class Database:
         self._scans: list[Scan] = []
         self._tables: dict[str, str] = {}
         self.notes: list[str] = []
+
+    @property
+    def bad_bodies(self) -> int:
+        """Bodies that did not fit a schema, in all passes of the statement."""
+        return sum(scan.report.bad_bodies for scan in self._scans)
 
     @contextmanager
     def run(self, query: str) -> Generator[Answer]:
@@ -204,6 +213,8 @@ def connect(
     tags: str | None = None,
     start_time: int | datetime | None = None,
     end_time: int | datetime | None = None,
+    schemas: Mapping[str | None, Any] | None = None,
+    body_format: Literal["json", "csv"] = "json",
 ) -> Generator[Database]:
     """Open a DuckDB in memory whose tables are a store's topics.
 
@@ -213,6 +224,9 @@ def connect(
         tags: filter of the tables, as :meth:`cometmq.Store.scan`.
         start_time: the same.
         end_time: the same.
+        schemas: schemas of bodies by topic, as ``schema`` of :meth:`cometmq.Store.scan`; None for all other topics.
+            What does not fit is null.
+        body_format: format of the bodies that have a schema.
 
     Raises:
         MissingLibrary: DuckDB is not installed, or too old.
@@ -227,17 +241,41 @@ def connect(
     chosen = None if columns is None else list(columns)
     _check_apart(chosen or [])
 
+    fields: dict[str | None, Any] = {}
+
+    def fields_of(topic: str | None) -> Any | None:
+        """Return the fields of a topic's bodies; inferred once."""
+        if topic not in fields:
+            schema = (schemas or {}).get(topic, (schemas or {}).get(None))
+            decoder = None if schema is None else store.scan(topic, schema=schema, body_format=body_format).decoder
+            fields[topic] = None if decoder is None else decoder.schema
+            if decoder is not None:
+                _check_apart([*(chosen or []), *decoder.schema.names])
+        return fields[topic]
+
     def scan_of(topic: str | None, names: list[str] | None) -> Scan:
+        asked = chosen if names is None else names
+        schema = fields_of(topic)
+        if schema is not None and asked is None:
+            taken = {"body", *(name.casefold() for name in schema.names)}
+            asked = [name for name in DEFAULT_COLUMNS if name not in taken]
+        elif schema is not None and names is not None:
+            asked = [name for name in names if name not in schema.names]
+            schema = library("pyarrow").schema([field for field in schema if field.name in names])
+            schema = schema if len(schema) else None
         return store.scan(
             topic,
-            columns=chosen if names is None else names,
+            columns=asked,
             tags=tags,
             start_time=start_time,
             end_time=end_time,
+            schema=schema,
+            body_format=body_format if schema is not None else "json",
+            on_bad_body="null",
             batch_rows=_BATCH_ROWS,
         )
 
-    scan_of(None, None)  # invalid options fail at once
+    store.scan(columns=chosen, tags=tags, start_time=start_time, end_time=end_time)  # invalid options fail at once
     with duckdb.connect() as connection:
         # A name is a topic or a table, never a variable of this program.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cometmq.arrow.libraries import library
 from cometmq.errors import InvalidArgument
 
-__all__ = ["field_of", "fields_of", "type_of"]
+__all__ = ["field_of", "fields_of", "fields_text", "type_of"]
 
 _OTHER_NAMES = {
     **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
@@ -147,6 +147,20 @@ def fields_of(text: str) -> list[Any]:
         quoted = found[1].replace('""', '"') if found[1] else None
         fields.append(field_of(quoted or found[2] or found[3], found[4]))
     return fields
+
+
+def fields_text(fields: Iterable[Any]) -> str:
+    """Return fields as the text from which :func:`fields_of` makes them again."""
+    return ", ".join(f'"{one.name.replace(chr(34), chr(34) * 2)}" {_type_text(one.type)}' for one in fields)
+
+
+def _type_text(kind: Any) -> str:
+    types = library("pyarrow").types
+    if types.is_struct(kind):
+        return f"struct<{fields_text(kind)}>"
+    if types.is_list(kind):
+        return f"list<{_type_text(kind.value_type)}>"
+    return str(kind)
 
 
 def _pieces(text: str) -> list[str]:

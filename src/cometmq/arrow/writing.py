@@ -30,6 +30,7 @@ __all__ = [
     "OutputFile",
     "Writer",
     "file_kind",
+    "make_folder",
     "plain_rows",
     "text_schema",
     "texts",
@@ -417,6 +418,14 @@ class OutputFile:
     ) -> None:
         """Abandon what was not finished."""
         self.abandon()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, durably."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

@@ -6,21 +6,25 @@ import re
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 __all__ = [
+    "BodyFormatOption",
     "Config",
     "End",
     "FromTime",
+    "Infer",
     "Json",
     "KeyFilter",
     "QueueFilter",
+    "Schema",
     "Start",
     "StorePath",
     "TagFilter",
     "ToTime",
+    "decoding_options",
     "parse_bound",
     "parse_bytes",
     "parse_time",
@@ -62,6 +66,16 @@ ToTime: TypeAlias = Annotated[
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
+Schema: TypeAlias = Annotated[
+    str | None, typer.Option("--schema", metavar="SCHEMA", help='Decode bodies: "id bigint, total double".')
+]
+Infer: TypeAlias = Annotated[
+    bool, typer.Option("--infer", help="Decode JSON bodies by a schema inferred from a sample.")
+]
+BodyFormatOption: TypeAlias = Annotated[
+    str, typer.Option("--body-format", metavar="FORMAT", help="Format of bodies: json, csv (default json).")
+]
+
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -89,6 +103,23 @@ def parse_time(text: str) -> int:
         raise typer.BadParameter(
             f"{text!r} is not a time: use 2026-11-21T14:00, milliseconds since 1970, or an age such as 10m"
         ) from None
+
+
+def decoding_options(schema: str | None, *, infer: bool, body_format: str) -> dict[str, Any]:
+    """Return the arguments of ``Store.scan`` for decoded bodies; none where they are not decoded.
+
+    Raises:
+        typer.BadParameter: the options exclude each other.
+    """
+    if infer and schema is not None:
+        raise typer.BadParameter("--schema and --infer exclude each other")
+    if infer and body_format != "json":
+        raise typer.BadParameter("--infer is for JSON: CSV lines have no names; give --schema")
+    if schema is None and not infer:
+        if body_format != "json":
+            raise typer.BadParameter("--body-format is about decoded bodies: give --schema")
+        return {}
+    return {"schema": "infer" if schema is None else schema, "body_format": body_format, "on_bad_body": "null"}
 
 
 def parse_bound(place: str | None, moment: str | None) -> tuple[int | None, int | None]:

@@ -12,16 +12,20 @@ import cometmq
 from cometmq._plural import counted
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, file_kind
 from cometmq.cli.arguments import (
+    BodyFormatOption,
     Config,
     End,
     FromTime,
+    Infer,
     Json,
     KeyFilter,
     QueueFilter,
+    Schema,
     Start,
     StorePath,
     TagFilter,
     ToTime,
+    decoding_options,
     parse_bound,
     parse_bytes,
 )
@@ -29,7 +33,8 @@ from cometmq.cli.failures import ExitCode, fail, reported
 from cometmq.cli.terminal import bytes_text, interruptible, print_json, row_progress
 
 if TYPE_CHECKING:
-    from cometmq.arrow.exporting import ExportReport
+    from cometmq.arrow.bodies import BodyDecoder
+    from cometmq.arrow.exporting import ExportReport, PartitionBy
     from cometmq.arrow.scan import Query
 
 __all__ = ["export"]
@@ -103,7 +108,17 @@ def export(
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="Skip damaged records instead of stopping.")
     ] = False,
+    schema: Schema = None,
+    infer: Infer = False,
+    body_format: BodyFormatOption = "json",
+    partition_by: Annotated[
+        str | None,
+        typer.Option("--partition-by", metavar="A,B,…", help="Hive folders: day (UTC), topic, queue_id."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the interrupted export in this folder.")] = False,
+    since_last: Annotated[
+        bool, typer.Option("--since-last", help="Add the messages since the last run, or begin the first one.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or export.")] = False,
     json: Json = False,
     config: Config = None,
@@ -112,7 +127,8 @@ def export(
 
     A file appears under its name once it is complete. A folder gets complete parts (part-00000.parquet, …); after
     Ctrl-C, a crash or a full disk, --resume continues behind the last part, with each message exactly once. The export
-    covers the messages in the store when it begins: --resume of a complete export says so and exports nothing.
+    covers the messages in the store when it begins: --resume of a complete export says so and exports nothing;
+    --since-last completes it and adds the messages since then, with the same options each time.
 
     Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 4 skipped damaged records,
     130 stopped by Ctrl-C.
@@ -124,8 +140,10 @@ def export(
       cometmq export data/ -o everything/ --part-size 1G
       cometmq export data/ -o everything/ --part-size 1G --resume
       cometmq export data/ orders --columns queue_offset,body,prop:region -o orders.jsonl.gz
+      cometmq export data/ orders --schema "id bigint, total double" -o orders.parquet
+      cometmq export data/ orders -o lake/ --partition-by day --since-last
     """
-    from cometmq.arrow.exporting import STATE_NAME, Exporter
+    from cometmq.arrow.exporting import STATE_NAME, Exporter, stored_schema
 
     kind = file_kind(output, format, compression)
     if kind is None and output.suffix.lower() in _OTHER_FORMATS and not output.is_dir():
@@ -134,10 +152,20 @@ def export(
             "this name pass --format",
             param_hint="--output",
         )
-    to_folder = output.is_dir() or resume or kind is None or file_kind(output, None, None) is None
+    if since_last and (resume or overwrite):
+        raise typer.BadParameter(
+            "--since-last excludes --resume and --overwrite: it does what --resume does, then more"
+        )
+    is_folder = output.is_dir() or kind is None or file_kind(output, None, None) is None
+    if (since_last or partition_by is not None) and not is_folder:
+        name = "--since-last" if since_last else "--partition-by"
+        raise typer.BadParameter(f"{output} is a file: {name} needs a folder, with --format for its files")
+    to_folder = is_folder or resume
     if kind is None:
         kind = file_kind(output, FileFormat.PARQUET, compression)
         assert kind is not None
+    partitions = _partitions(partition_by)
+    decoding = decoding_options(schema, infer=infer, body_format=body_format)
     bytes_as = body or (BytesAs.TEXT if kind.format.is_text else BytesAs.BINARY)
     began = time.monotonic()
     with (
@@ -145,7 +173,10 @@ def export(
         cometmq.open(path, mode="r", config=config) as store,
         row_progress("exporting") as bar,
     ):
-        query = _query(
+        if infer and (resume or since_last):
+            # The folder's files have the schema that was inferred for the first of them.
+            decoding["schema"] = stored_schema(output) or decoding["schema"]
+        query, decoder = _query(
             store,
             topics,
             bounds=(parse_bound(start, from_time), parse_bound(end, to_time)),
@@ -157,6 +188,7 @@ def export(
             compressed="raw" if raw_bodies else "decompress",
             on_corrupt="skip" if skip_damaged else "fail",
             check_crc=check_crc,
+            **decoding,
         )
         exporter = Exporter(
             store.handle,
@@ -164,12 +196,14 @@ def export(
             kind,
             bytes_as=bytes_as,
             part_bytes=parse_bytes(part_size),
+            decoder=decoder,
+            partition_by=partitions,
             stopped=interrupted.is_set,
             progress=bar,
         )
         try:
             if to_folder:
-                report = exporter.to_folder(output, resume=resume, overwrite=overwrite)
+                report = exporter.to_folder(output, resume=resume, since_last=since_last, overwrite=overwrite)
             else:
                 report = exporter.to_file(output, overwrite=overwrite)
         except (cometmq.CorruptRecord, OSError) as error:
@@ -179,7 +213,20 @@ def export(
                 fail("complete parts are kept; use --resume to continue")
             raise
     report.elapsed_s = round(time.monotonic() - began, 3)
-    _say(report, kind, as_json=json, to_folder=to_folder)
+    _say(report, kind, as_json=json, to_folder=to_folder, since_last=since_last)
+
+
+def _partitions(text: str | None) -> list[PartitionBy]:
+    from cometmq.arrow.exporting import PartitionBy
+
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    known = [one.value for one in PartitionBy]
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(
+                f"{name!r} is not {', '.join(known[:-1])} or {known[-1]}", param_hint="--partition-by"
+            )
+    return [PartitionBy(name) for name in names]
 
 
 def _query(
@@ -188,8 +235,8 @@ def _query(
     *,
     bounds: tuple[tuple[int | None, int | None], tuple[int | None, int | None]],
     **options: Any,
-) -> Query:
-    """Return what is asked for, in the form for files."""
+) -> tuple[Query, BodyDecoder | None]:
+    """Return what is asked for, in the form for files, and the decoder of bodies."""
     from dataclasses import replace
 
     from cometmq.arrow.columns import plain
@@ -198,19 +245,25 @@ def _query(
     scan = store.scan(
         topics or None, start=start, end=end, start_time=start_time, end_time=end_time, body="binary", **options
     )
-    return replace(scan.query, columns=plain(scan.query.columns))
+    return replace(scan.query, columns=plain(scan.query.columns)), scan.decoder
 
 
-def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool) -> None:
+def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool, since_last: bool) -> None:
     if as_json:
         print_json({**_fields(report), "compression": kind.compression})
     elif report.was_complete:
-        typer.echo(
-            f"nothing to resume: the export in {report.output} is complete ({counted(report.messages, 'message')} in "
-            f"{counted(len(report.parts), 'file')}); messages stored since then need another folder, with --from-time"
-        )
+        there = f"{counted(report.messages, 'message')} in {counted(len(report.parts), 'file')}"
+        if since_last:
+            typer.echo(f"up to date: no messages were stored since the last run; {report.output} has {there}")
+        else:
+            typer.echo(
+                f"nothing to resume: the export in {report.output} is complete ({there}); --since-last adds the "
+                "messages stored since then"
+            )
     else:
         what = "exported" if report.complete else "stopped after"
+        if since_last and report.resumed and report.complete:
+            what = f"added {counted(report.added, 'message')} to"
         files = f" in {counted(len(report.parts), 'file')}" if to_folder else ""
         typer.echo(
             f"{what} {counted(report.messages, 'message')} ({bytes_text(report.bytes)}){files} to {report.output}, "
@@ -221,6 +274,9 @@ def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool
     if report.clamped_times:
         times = counted(report.clamped_times, "time")
         fail(f"warning: {times} outside 0001-01-02 to 9999-12-30 became the nearest inside")
+    if report.bad_bodies:
+        bodies = counted(report.bad_bodies, "body")
+        fail(f"warning: {bodies} of this run did not fit the schema; what does not fit is null")
     if not report.complete:
         way = (
             "use --resume to continue"
@@ -242,10 +298,12 @@ def _fields(report: ExportReport) -> dict[str, Any]:
         "resumed": report.resumed,
         "was_complete": report.was_complete,
         "messages": report.messages,
+        "added": report.added,
         "bytes": report.bytes,
         "parts": [{"name": part.name, "rows": part.rows, "bytes": part.bytes} for part in report.parts],
         "skipped": report.skipped,
         "expired": report.expired,
         "clamped_times": report.clamped_times,
+        "bad_bodies": report.bad_bodies,
         "elapsed_s": report.elapsed_s,
     }

@@ -23,7 +23,7 @@ from cometmq.arrow.writing import (
     texts,
     writer_of,
 )
-from cometmq.cli.arguments import Config, Json, StorePath, parse_time
+from cometmq.cli.arguments import BodyFormatOption, Config, Infer, Json, StorePath, decoding_options, parse_time
 from cometmq.cli.failures import fail, reported
 from cometmq.cli.terminal import interrupting, print_json, safe_text
 
@@ -58,6 +58,14 @@ def sql(
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="End of the tables' store time range (exclusive).")
     ] = None,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schema", metavar="[TOPIC=]SCHEMA", help='Decode bodies: "id bigint, total double"; repeatable.'
+        ),
+    ] = None,
+    infer: Infer = False,
+    body_format: BodyFormatOption = "json",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     json: Json = False,
     config: Config = None,
@@ -67,8 +75,9 @@ def sql(
     Needs DuckDB: pip install 'duckdb>=2.0' pytz. Queries read the live log, without an export. Each topic is a table;
     `messages` holds all topics. Put names with characters other than letters, digits and _ in double quotes. Columns:
     topic, queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, decode(body) is
-    its text. A query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading
-    them, a WHERE does not.
+    its text. With --schema or --infer the fields of bodies are columns instead; a field that does not fit is NULL. A
+    query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading them, a WHERE
+    does not.
 
     Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 130 stopped by Ctrl-C.
 
@@ -78,6 +87,8 @@ def sql(
       cometmq sql data/ "select sum(octet_length(body)) from messages" --from-time 1d
       cometmq sql data/ 'select * from "%RETRY%mailer"' -o retries.parquet
       cometmq sql data/ "select decode(body) ->> 'city' as city, count(*) from orders group by city" --csv
+      cometmq sql data/ "select city, sum(total) from orders group by city" --schema "city text, total double"
+      cometmq sql data/ "copy (from orders) to 'orders.parquet'" --infer
     """
     from cometmq.arrow.sql import connect
 
@@ -85,6 +96,7 @@ def sql(
         raise typer.BadParameter("--csv, --json and --output exclude each other")
     kind = None if output is None else _kind(output, overwrite=overwrite)
     text = sys.stdin.read() if query == "-" else query
+    decoding = decoding_options(",".join(schema) if schema else None, infer=infer, body_format=body_format)
     with (
         cometmq.open(path, mode="r", config=config) as store,
         connect(
@@ -93,6 +105,8 @@ def sql(
             tags=tags,
             start_time=None if from_time is None else parse_time(from_time),
             end_time=None if to_time is None else parse_time(to_time),
+            schemas={None: "infer"} if infer else _schemas(schema or [], store.topics(system=True)),
+            body_format=decoding.get("body_format", "json"),
         ) as database,
         interrupting(database.interrupt),
         database.run(text) as answer,
@@ -107,6 +121,20 @@ def sql(
             print_json([row for batch in answer for row in _rows(batch)])
         else:
             _print_table(answer, rows)
+        if database.bad_bodies:
+            fail(f"note: {counted(database.bad_bodies, 'body')} did not fit the schema; what does not fit is NULL")
+
+
+def _schemas(given: list[str], topics: list[str]) -> dict[str | None, str]:
+    """Return schemas by topic; None for the topics that are not named."""
+    found: dict[str | None, str] = {}
+    for text in given:
+        name, sign, rest = text.partition("=")
+        topic = name.strip() if sign and name.strip() in topics else None
+        if topic in found:
+            raise typer.BadParameter(f"two schemas are for {topic or 'all other topics'}", param_hint="--schema")
+        found[topic] = text if topic is None else rest
+    return found
 
 
 def _kind(path: Path, *, overwrite: bool) -> FileKind:

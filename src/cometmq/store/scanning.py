@@ -104,7 +104,8 @@ class Scanning(Administration):
                 are then a row each.
             schema: decode structured bodies into these columns instead of ``body`` (which comes beside them when
                 ``columns`` asks for it): a ``pyarrow.Schema``, or names with types (``{"id": "int64"}``,
-                ``"id BIGINT, at timestamp[ms, tz=UTC]"``). A number in a body is a time's count of units since 1970.
+                ``"id BIGINT, at timestamp[ms, tz=UTC]"``), or ``"infer"`` for the types of the oldest and newest
+                JSON bodies of each queue. A number in a body is a time's count of units since 1970.
             body_format: ``"json"``: a body is one object; ``"csv"``: one line, its fields in the schema's order.
             on_bad_body: ``"null"``: what does not fit is null, and ``scan.report`` counts it; ``"fail"``: it fails the
                 scan. None is ``"null"`` with a warning at the first batch that has one.
@@ -152,6 +153,12 @@ class Scanning(Administration):
             if on_bad_body == "null":
                 raise InvalidArgument('strict=True fails the scan: it cannot go with on_bad_body="null"')
             on_bad_body = "fail"
+        if isinstance(schema, str) and schema == "infer":
+            from cometmq.arrow.inferring import infer_schema
+
+            if body_format == "csv":
+                raise InvalidArgument('schema="infer" is for JSON: CSV lines have no names; give the schema')
+            schema = infer_schema(self._handle, topics, self._checked_queues(topics, queues) or ())
         if schema is not None:
             decoder, columns = _decoding(schema, body_format, columns, compressed, error_column)
         elif strict or error_column is not None:

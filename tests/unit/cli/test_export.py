@@ -12,20 +12,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
 import cometmq
 from cometmq.arrow.columns import DEFAULT_COLUMNS, plain
-from cometmq.arrow.exporting import STATE_NAME, Exporter, ExportReport
+from cometmq.arrow.exporting import STATE_NAME, Exporter, ExportReport, PartitionBy
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind
 from support.command_line import run, run_json
 from support.small_store import open_small
@@ -196,11 +198,13 @@ def test_summary(path: Path, tmp_path: Path) -> None:
         "resumed": False,
         "was_complete": False,
         "messages": COUNT,
+        "added": COUNT,
         "bytes": size,
         "parts": [{"name": "orders.parquet", "rows": COUNT, "bytes": size}],
         "skipped": 0,
         "expired": 0,
         "clamped_times": 0,
+        "bad_bodies": 0,
     }
 
 
@@ -258,7 +262,7 @@ def test_a_folder_of_parts(path: Path, tmp_path: Path) -> None:
     assert all_rows(out) == expected(path)
     outcome = run("export", path, "orders", "-o", out)
     assert outcome.code == 3
-    assert "is complete; --overwrite" in outcome.err
+    assert "already holds a complete export; use --since-last to add newer messages, or --overwrite" in outcome.err
     again = run_json("export", path, "orders", "-o", out, "--resume", "--json")
     assert again["complete"]
     assert again["resumed"]
@@ -286,7 +290,15 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Export:
     """An export in batches of 17 rows, of which two or three fill a part; begun, or gone on with."""
     monkeypatch.setattr("cometmq.arrow.exporting._BATCH_ROWS", 17)
 
-    def run_export(path: Path, out: Path, stopped: Callable[[], bool], **more: Any) -> ExportReport:
+    def run_export(
+        path: Path,
+        out: Path,
+        stopped: Callable[[], bool],
+        *,
+        since_last: bool = False,
+        partition_by: Sequence[PartitionBy] = (),
+        **more: Any,
+    ) -> ExportReport:
         with cometmq.open(path, mode="r") as store:
             query = store.scan("orders", body="binary", **more).query
             exporter = Exporter(
@@ -295,9 +307,10 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Export:
                 FileKind(FileFormat.PARQUET, "none"),
                 bytes_as=BytesAs.BINARY,
                 part_bytes=4000,
+                partition_by=partition_by,
                 stopped=stopped,
             )
-            return exporter.to_folder(out, resume=(out / STATE_NAME).exists(), overwrite=False)
+            return exporter.to_folder(out, resume=not since_last and (out / STATE_NAME).exists(), since_last=since_last)
 
     return run_export
 
@@ -383,7 +396,7 @@ def test_going_on_with_other_options_is_refused(path: Path, tmp_path: Path, expo
     assert outcome.code == 3
     assert "--tags [], not ['paid']" in outcome.err
     outcome = run("export", path, "orders", "-o", out)
-    assert "can be gone on with: --resume" in outcome.err
+    assert "already holds an unfinished export; use --resume to continue, or --overwrite" in outcome.err
     assert run("export", path, "orders", "-o", out, "--resume", "--compression", "none").code == 0
     assert all_rows(out) == expected(path)
     other = tmp_path / "other"
@@ -550,7 +563,7 @@ def test_resuming_a_complete_export_says_that_nothing_is_exported(tmp_path: Path
     outcome = run("export", tmp_path / "store", "t", "-o", out, "--resume")
     assert outcome.code == 0
     assert outcome.out.startswith(
-        f"nothing to resume: the export in {out} is complete (2 messages in 1 file); messages"
+        f"nothing to resume: the export in {out} is complete (2 messages in 1 file); --since-last adds the messages"
     )
     report = run_json("export", tmp_path / "store", "t", "-o", out, "--resume", "--json")
     assert (report["was_complete"], report["messages"]) == (True, 2)
@@ -598,3 +611,217 @@ def test_exports_and_batches_of_more_than_two_gib(tmp_path: Path) -> None:
         for number, line in enumerate(lines):
             assert base64.b64decode(json.loads(line)["body"]) == bodies[number]
     assert number == LARGE_COUNT - 1
+
+
+# --- Since last time
+
+
+def append_orders(path: Path, first: int, count: int) -> None:
+    with open_small(path) as store:
+        numbers = range(first, first + count)
+        store.append_many("orders", [b"%d" % number for number in numbers], queue=[number % 3 for number in numbers])
+
+
+def test_since_last_adds_the_messages_stored_since_the_last_run(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["export", path, "orders", "-o", out, "--since-last"]
+    assert run(*command).out.startswith("exported 500 messages")
+    outcome = run(*command)
+    assert outcome.code == 0
+    assert outcome.out.startswith(
+        f"up to date: no messages were stored since the last run; {out} has 500 messages in 1"
+    )
+    append_orders(path, 500, 70)
+    outcome = run(*command)
+    assert outcome.code == 0
+    assert outcome.out.startswith("added 70 messages to 570 messages")
+    append_orders(path, 570, 1)
+    report = run_json(*command, "--json")
+    assert (report["messages"], report["added"], report["was_complete"], report["resumed"]) == (571, 1, False, True)
+    assert [part["rows"] for part in report["parts"]] == [500, 70, 1]
+    assert all_rows(out) == expected(path)
+    assert run_json(*command, "--json")["was_complete"]
+
+
+def test_since_last_adds_new_queues_and_topics(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run("export", path, "-o", out, "--since-last").code == 0
+    with open_small(path) as store:
+        store.append_many("later", [b"x"] * 5)
+        store.append("others", b"y")
+    assert run("export", path, "-o", out, "--since-last").code == 0
+    assert [row["topic"] for row in all_rows(out)][503:] == ["later"] * 5 + ["others"]
+
+
+@pytest.mark.parametrize("partition_by", [[], [PartitionBy.QUEUE]])
+def test_since_last_stopped_anywhere_has_each_row_once(
+    path: Path, tmp_path: Path, export: Export, partition_by: list[PartitionBy]
+) -> None:
+    for calls in (0, 2, 5):
+        out = tmp_path / f"out-{calls}"
+        runs = 0
+        while True:
+            report = export(
+                path, out, stop_after(calls if runs < 6 else 1_000), since_last=True, partition_by=partition_by
+            )
+            runs += 1
+            if runs in (3, 5):
+                append_orders(path, 1_000 * runs, 40)
+            elif report.complete and runs > 6:
+                break
+        pattern = "queue_id=*/part-*" if partition_by else "part-*"
+        found = [row["body"] for part in sorted(out.glob(pattern)) for row in pq.read_table(part).to_pylist()]
+        assert sorted(found) == sorted(row["body"] for row in expected(path))
+        known = {part.name for part in report.parts}
+        assert {part.relative_to(out).as_posix() for part in out.glob(pattern)} == known
+
+
+def test_since_last_refuses_a_topic_that_was_made_again(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run("export", path, "orders", "-o", out, "--since-last").code == 0
+    with open_small(path) as store:
+        store.delete_topic("orders")
+        store.create_topic("orders", queues=3)
+    append_orders(path, 0, 900)
+    outcome = run("export", path, "orders", "-o", out, "--since-last")
+    assert outcome.code == 3
+    assert "the topic was deleted and made again; export into another folder" in outcome.err
+    assert len(all_rows(out)) == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["-o", "x.csv", "--since-last"], 2, "x.csv is a file: --since-last needs a folder"),
+        (["-o", "x.csv", "--partition-by", "day"], 2, "x.csv is a file: --partition-by needs a folder"),
+        (["-o", "x", "--since-last", "--resume"], 2, "--since-last excludes --resume and --overwrite"),
+        (["-o", "x", "--since-last", "--overwrite"], 2, "--since-last excludes --resume and --overwrite"),
+        (["-o", "x", "--since-last", "--limit", "5"], 3, "--limit counts the messages of all runs"),
+        (["orders", "-o", "x", "--since-last", "--key", "o-1"], 3, "by keys, or of light queues"),
+        (["-o", "x", "--partition-by", "hour"], 2, "'hour' is not day, topic or queue_id"),
+        (["-o", "x", "--partition-by", "day,day"], 3, "a partition is named twice"),
+        (["-o", "x", "--partition-by", "topic", "--columns", "topic"], 3, "the files would have no column"),
+        (["-o", "x", "--partition-by", "day", "--schema", "day text"], 3, "the schema has a column day"),
+        (["-o", "x", "--schema", "id"], 3, "'id' is not a name with a type"),
+        (["-o", "x", "--schema", "id int", "--infer"], 2, "--schema and --infer exclude each other"),
+        (["-o", "x", "--infer", "--body-format", "csv"], 2, "CSV lines have no names; give --schema"),
+        (["-o", "x", "--body-format", "csv"], 2, "--body-format is about decoded bodies: give --schema"),
+        (["-o", "x", "--schema", "id int", "--body-format", "xml"], 3, 'body_format is "json" or "csv", not \'xml\''),
+        (["-o", "x", "--infer"], 3, "cannot infer a schema of all topics: none of the 503 bodies"),
+    ],
+)
+def test_wrong_options_of_later_runs_partitions_and_schemas(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, text: str
+) -> None:
+    test_wrong_options(path, tmp_path, monkeypatch, arguments, code, text)
+
+
+# --- Partitions
+
+
+def test_partitions_by_day_topic_and_queue(path: Path, tmp_path: Path) -> None:
+    with open_small(path) as store:
+        store.append("%RETRY%mailer", b"r")
+    out = tmp_path / "out"
+    report = run_json("export", path, "-o", out, "--partition-by", "topic,queue_id,day", "--json")
+    with cometmq.open(path, mode="r") as store:
+        times = [message.store_timestamp_ms / 1000 for message in store.read()]
+    days = {datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d") for time in times}
+    places = {"%25RETRY%25mailer": [0], "orders": [0, 1, 2], "others": [0]}
+    folders = {f"topic={topic}/queue_id={queue}" for topic, queues in places.items() for queue in queues}
+    assert {part["name"].rsplit("/", 2)[0] for part in report["parts"]} == folders
+    assert {part["name"].split("/")[2] for part in report["parts"]} <= {f"day={day}" for day in days}
+    table = pyarrow.dataset.dataset(out, format="parquet", partitioning="hive").to_table()
+    keys = ["topic", "queue_id", "queue_offset"]
+    found = sorted((tuple(row[key] for key in keys), row["body"]) for row in table.to_pylist())
+    assert found == sorted((tuple(row[key] for key in keys), row["body"]) for row in expected(path, None))
+    file = pq.ParquetFile(out / report["parts"][0]["name"])
+    assert set(file.schema_arrow.names) == set(DEFAULT_COLUMNS) - {"topic", "queue_id"}
+    again = run_json("export", path, "orders", "-o", out, "--overwrite", "--json")
+    assert {path.relative_to(out).as_posix() for path in out.rglob("*")} == {
+        STATE_NAME,
+        *(part["name"] for part in again["parts"]),
+    }
+
+
+def test_days_are_of_storing_and_utc(path: Path, tmp_path: Path, export: Export) -> None:
+    """The clock of messages is not ours to set, so the batch is made up."""
+    midnight = 1_795_737_600_000  # 2026-11-27
+    times = [midnight - 1, midnight, midnight + 86_400_000 - 1, midnight + 86_400_000, midnight]
+    column = pa.array(times, pa.timestamp("ms", "UTC"))
+    batch = pa.RecordBatch.from_arrays([column], names=[PartitionBy.DAY.column.name])
+    with cometmq.open(path, mode="r") as store:
+        exporter = Exporter(
+            store.handle,
+            store.scan("orders", columns=["queue_offset"]).query,
+            FileKind(FileFormat.PARQUET, "none"),
+            bytes_as=BytesAs.BINARY,
+            part_bytes=4000,
+            partition_by=[PartitionBy.DAY],
+        )
+    assert [(folder, rows.to_pylist()) for folder, rows in exporter._partitions(batch)] == [
+        ("day=2026-11-26", [0]),
+        ("day=2026-11-27", [1, 2, 4]),
+        ("day=2026-11-28", [3]),
+    ]
+
+
+def test_more_partitions_than_open_files(tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.arrow.exporting._OPEN_FILES", 3)
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        store.create_topic("orders", queues=10)
+        store.append_many("orders", [b"%d" % number for number in range(200)], queue=[n % 10 for n in range(200)])
+    report = export(path, tmp_path / "out", lambda: False, partition_by=[PartitionBy.QUEUE])
+    assert report.complete
+    assert sum(part.rows for part in report.parts) == 200
+    found = [
+        int(row["body"])
+        for part in sorted(tmp_path.glob("out/queue_id=*/part-*"))
+        for row in pq.read_table(part).to_pylist()
+    ]
+    assert sorted(found) == list(range(200))
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+# --- Bodies as columns
+
+
+def test_bodies_as_columns(tmp_path: Path) -> None:
+    path, out = tmp_path / "store", tmp_path / "o.parquet"
+    with open_small(path) as store:
+        store.append_many("t", [b'{"id": 1, "to": {"city": "Kiel"}}', b"no JSON", b'{"id": "x"}', b'{"id": 2}'])
+    options = ["--columns", "queue_offset", "--schema", "id bigint, to struct<city: string>"]
+    outcome = run("export", path, "t", "-o", out, *options)
+    assert outcome.code == 0
+    assert "warning: 2 bodies of this run did not fit the schema; what does not fit is null" in outcome.err
+    assert pq.read_table(out).to_pylist() == [
+        {"queue_offset": 0, "id": 1, "to": {"city": "Kiel"}},
+        {"queue_offset": 1, "id": None, "to": None},
+        {"queue_offset": 2, "id": None, "to": None},
+        {"queue_offset": 3, "id": 2, "to": None},
+    ]
+    assert run("export", path, "t", "-o", tmp_path / "o.jsonl", *options).code == 0
+    lines = (tmp_path / "o.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[0]) == {"queue_offset": 0, "id": 1, "to": {"city": "Kiel"}}
+    assert run("export", path, "t", "-o", tmp_path / "o.csv", "--infer", "--columns", "queue_offset").code == 0
+    assert (tmp_path / "o.csv").read_text(encoding="utf-8").splitlines()[:2] == [
+        '"queue_offset","id","to"',
+        '0,"1","{""city"":""Kiel""}"',
+    ]
+
+
+def test_later_runs_keep_the_schema_that_was_inferred(tmp_path: Path) -> None:
+    path, out = tmp_path / "store", tmp_path / "out"
+    command = ["export", path, "t", "-o", out, "--infer", "--since-last", "--columns", "queue_offset"]
+    for body in (b'{"a b": 1, "c": {"x,y": [1]}}', b'{"a b": 2, "new": 5}'):
+        with open_small(path) as store:
+            store.append("t", body)
+        assert run(*command).code == 0
+    assert all_rows(out) == [
+        {"queue_offset": 0, "a b": 1, "c": {"x,y": [1]}},
+        {"queue_offset": 1, "a b": 2, "c": None},
+    ]
+    outcome = run("export", path, "t", "-o", out, "--schema", "x int", "--since-last", "--columns", "queue_offset")
+    assert outcome.code == 3
+    assert "was begun with --schema" in outcome.err

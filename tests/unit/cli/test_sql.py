@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,104 @@ def test_ctrl_c(path: Path, query: str) -> None:
     assert process.returncode == 130, error.decode()
     assert b"Traceback" not in error
     assert not out
+
+
+# --- Bodies as columns
+
+
+def test_schemas_make_columns_of_bodies(path: Path) -> None:
+    query = "select city, count(*) as n, sum(id) as s from orders group by city order by city"
+    wanted = [{"city": f"c{rest}", "n": 100, "s": sum(range(rest, COUNT, 3))} for rest in range(3)]
+    for options in (["--infer"], ["--schema", "id bigint, city text"], ["--schema", "orders=id bigint, city text"]):
+        assert rows(path, query, *options) == wanted
+    columns = [row["column_name"] for row in rows(path, "describe orders", "--infer")]
+    assert columns[-2:] == ["id", "city"]
+    assert "body" not in columns
+    both = rows(path, "select body, id from orders limit 1", "--schema", "id int", "--columns", "body,tags")
+    assert both == [{"body": '{"id": 0, "city": "c0"}', "id": 0}]
+
+
+def test_each_topic_has_its_schema(path: Path) -> None:
+    with open_small(path) as store:
+        store.append_many("cities", [b'{"city": "c%d", "name": "n%d"}' % (number, number) for number in range(3)])
+    query = "select name, count(*) as n from orders join cities using (city) group by name order by name"
+    wanted = [{"name": f"n{number}", "n": 100} for number in range(3)]
+    assert rows(path, query, "--infer") == wanted
+    options = ["--schema", "cities=city text, name text", "--schema", "city text"]
+    assert rows(path, query, *options) == wanted
+
+
+def test_a_bad_body_does_not_end_a_query(path: Path) -> None:
+    with open_small(path) as store:
+        store.append_many("orders", [b"no JSON", b'{"id": "many"}'], queue=0)
+    outcome = run("sql", path, "select count(*) as n, count(id) as ids from orders", "--schema", "id int", "--json")
+    assert (outcome.code, json.loads(outcome.out)) == (0, [{"n": COUNT + 2, "ids": COUNT}])
+    assert "note: 2 bodies did not fit the schema; what does not fit is NULL" in outcome.err
+    assert "note" not in run("sql", path, "select count(*) from orders", "--schema", "id int").err
+
+
+def test_fields_and_columns_that_differ_by_capitals(path: Path) -> None:
+    """DuckDB takes one for the other."""
+    with open_small(path) as store:
+        store.append_many("mixed", [b'{"Keys": 1, "TOPIC": "x"}', b'{"Keys": 2, "TOPIC": "y"}'])
+        store.append("same", b'{"id": 1, "ID": 2}')
+    assert rows(path, 'select "Keys", "TOPIC" from mixed', "--infer") == [
+        {"Keys": 1, "TOPIC": "x"},
+        {"Keys": 2, "TOPIC": "y"},
+    ]
+    outcome = run("sql", path, "select id from same", "--infer")
+    assert outcome.code == 3
+    assert "DuckDB cannot tell the columns 'id' and 'ID' apart: ask for one of them" in outcome.err
+    assert rows(path, "select id from same", "--schema", "id int") == [{"id": 1}]
+
+
+def test_lines_of_csv(path: Path) -> None:
+    with open_small(path) as store:
+        store.append_many("lines", [b"1,Kiel", b"2,Lima"])
+    options = ["--schema", "id int, city text", "--body-format", "csv"]
+    assert rows(path, "select city from lines where id = 2", *options) == [{"city": "Lima"}]
+
+
+def test_only_the_fields_of_a_query_are_decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    batches = Scan.batches
+
+    def noted(self: Scan) -> Iterator[Any]:
+        asked.append(self.columns)
+        return batches(self)
+
+    monkeypatch.setattr(Scan, "batches", noted)
+    rows(path, "select sum(id) as s, max(queue_id) as q from orders", "--schema", "id int, city text")
+    assert asked == [("queue_id", "id")]
+
+
+def test_copy_writes_files(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o.parquet"
+    outcome = run("sql", path, f"copy (select id, city from orders order by id) to '{out}'", "--infer")
+    assert outcome.code == 0, outcome.err
+    assert pq.read_table(out).to_pylist()[:2] == [{"id": 0, "city": "c0"}, {"id": 1, "city": "c1"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--schema", "id"], 3, "'id' is not a name with a type"),
+        (["--schema", "orders=id nope"], 3, "there is no type 'nope'"),
+        (["--schema", "id int", "--schema", "city text"], 2, "two schemas are for all other topics"),
+        (["--schema", "orders=id int", "--schema", "orders=city text"], 2, "two schemas are for orders"),
+        (["--schema", "id int", "--infer"], 2, "--schema and --infer exclude each other"),
+        (["--infer", "--body-format", "csv"], 2, "CSV lines have no names"),
+        (["--body-format", "csv"], 2, "--body-format is about decoded bodies: give --schema"),
+        (["--schema", "id int", "--body-format", "xml"], 3, 'body_format is "json" or "csv"'),
+    ],
+)
+def test_wrong_schemas(path: Path, options: list[str], code: int, text: str) -> None:
+    outcome = run("sql", path, "select * from orders", *options)
+    assert text in " ".join(outcome.err.replace("│", " ").split())
+    assert outcome.code == code
+
+
+def test_a_topic_without_json_cannot_be_inferred(path: Path) -> None:
+    outcome = run("sql", path, 'select * from "Other-Topic"', "--infer")
+    assert outcome.code == 3
+    assert "cannot infer a schema of Other-Topic: none of the 1 bodies of the sample is a JSON object" in outcome.err
