@@ -156,6 +156,9 @@ struct cmq_store {
     int64_t newest_ms;                  /* the latest store time walked: older records behind it may be stale … */
     int64_t seen_ms;                    /* the latest store time that this view has walked, under any writer */
     int64_t walked_phy;                 /* of the last record walked, -1: not known */
+    int64_t stood_phy;                  /* where that was when the view last grew, … */
+    int32_t stood_bytes;                /* … with its size, 0: not known, … */
+    uint32_t stood_crc;                 /* … and the CRC of its head */
     int64_t no_record_at;               /* the walk stopped here last, at bytes that are no record; -1: at none */
     bool foreign_seen;                  /* a Java broker wrote since: a page of ours says nothing of this log */
     bool end_judged;                    /* cmq_store_check_end has judged the bytes at end_judged_at … */

@@ -236,6 +236,41 @@ static cmq_status walk_to(cmq_store *store, int64_t limit, walk_mode mode)
     return status == CMQ_END ? CMQ_OK : status;
 }
 
+/* ---- the record at which the view stands ---- */
+
+/* Note the record at which the view stands. */
+static void note_last(cmq_store *store)
+{
+    if (store->walked_phy == store->stood_phy && store->stood_bytes > 0) return;
+    store->stood_phy = store->walked_phy;
+    (void)!cmq_store_fingerprint(store, store->stood_phy, &store->stood_bytes, &store->stood_crc);
+}
+
+/* Is it still there? A writer that came since may have cut the log below it and have written past it again. */
+static cmq_status check_last(cmq_store *store)
+{
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available;
+    int32_t bytes;
+    uint32_t crc;
+    if (store->stood_bytes == 0 || cmq_log_pin(store->log, store->stood_phy, &segment, &data, &available) != CMQ_OK)
+        return CMQ_OK;   /* expired */
+    const bool lost = cmq_store_check_lost(store, data, available, store->stood_phy) != CMQ_OK;
+    cmq_segment_unpin(segment);
+    /* a page that cannot be read is reported where it is read */
+    if (lost) return CMQ_OK;
+    if (cmq_store_fingerprint(store, store->stood_phy, &bytes, &crc) && bytes == store->stood_bytes &&
+        crc == store->stood_crc)
+        return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CLOSED, store->stood_phy,
+                       "the store was recovered by a new writer, which cut its log at or below %lld, before the end "
+                       "that was read here; open it again",
+                       (long long)store->stood_phy);
+}
+
+/* ---- opening ---- */
+
 /* The start of the newest segment with a record in it: always a record's start. */
 static int64_t newest_segment(cmq_store *store)
 {
@@ -250,8 +285,6 @@ static int64_t newest_segment(cmq_store *store)
     }
     return min;
 }
-
-/* ---- opening ---- */
 
 /* `point`: the last writer's durable point, if it is still true; below it nothing is read, as when a writer opens. */
 static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int64_t *end_out)
@@ -325,6 +358,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     store->opening.gaps = cmq_queues_gaps(store->queues);
     atomic_store_explicit(&store->confirmed_ms, store->walked_ms, memory_order_relaxed);
     cmq_log_confirm(store->log, store->walked);
+    note_last(store);
     return check_undisturbed(store);
 }
 
@@ -386,6 +420,12 @@ static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *pag
 {
     store->generation = page->generation;
     store->walked_ms = store->newest_ms = 0;
+    bool reopened;
+    /* A cut removes files; later ones may have their names. */
+    cmq_status status = CMQ_OK;
+    if (store->stood_bytes > 0) status = cmq_log_reopen_replaced(store->log, store->stood_phy, &reopened);
+    if (status == CMQ_OK) status = check_last(store);
+    if (status != CMQ_OK) return status;
     return page->confirmed_end < store->walked
                ? cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end,
                              "the store was recovered by a new writer, which cut its log at %lld, before the end that "
@@ -415,8 +455,10 @@ static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *
             CMQ_ERR_CLOSED, min,
             "the writer's retention deleted messages up to %lld, and this view had come to %lld only; open it again",
             (long long)min, (long long)store->walked);
+    cmq_status status = check_last(store);
+    if (status != CMQ_OK) return status;
     if (page != NULL && page->files_end > 0) cmq_queues_follow_files(store->queues, page->files_end);
-    cmq_status status = page != NULL ? apply_deletions(store, page, limit) : CMQ_OK;
+    if (page != NULL) status = apply_deletions(store, page, limit);
     if (status == CMQ_OK) status = walk_to(store, limit, WALK_DISPATCH);
     if (status == CMQ_OK) status = walk_replaced(store, limit);
     if (status != CMQ_OK) return status;
@@ -425,6 +467,7 @@ static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *
         atomic_store_explicit(&store->confirmed_ms, store->walked_ms, memory_order_relaxed);
         cmq_log_confirm(store->log, store->walked);
     }
+    note_last(store);
     return CMQ_OK;
 }
 

@@ -274,6 +274,35 @@ static void cut_below_the_view(void)
     kit_close(writer);
 }
 
+/* The same, but the new writer has passed the view's end again before the view looks: the end proves nothing. */
+static void cut_and_written_again_below_the_view(void)
+{
+    for (int round = 0; round < 3; round++) {
+        const bool closed = round == 1;
+        start();
+        cmq_store *writer = kit_open_at(root);
+        kit_append(writer, "T", 0, "a", NULL, NULL);
+        const cmq_appended b = kit_append(writer, "T", 0, "b", NULL, NULL);
+        cmq_store *follower = follow();
+        check_sees(follower, "a b");
+        cmq_store_abandon(writer);
+        static const uint8_t zeros[8];
+        kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), b.first_physical_offset, zeros, sizeof zeros);
+        CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));
+        writer = kit_open_at(root);
+        kit_append(writer, "T", 0, "c", NULL, NULL);   /* as long as "b": it ends where the view stands */
+        if (round < 2) kit_append(writer, "T", 0, "d", NULL, NULL);
+        if (closed) kit_close(writer);
+        CHECK_STATUS(cmq_store_refresh(follower), CMQ_ERR_CLOSED);
+        CHECK_INT(cmq_last_error()->offset, b.first_physical_offset);
+        kit_close(follower);
+        follower = follow();
+        CHECK_TEXT(kit_read_topic(follower, "T"), round < 2 ? "a c d" : "a c");
+        kit_close(follower);
+        if (!closed) kit_close(writer);
+    }
+}
+
 /* ---- reading while a new writer recovers ---- */
 
 /* More messages than a view keeps units of in memory: it reads the files. */
@@ -834,6 +863,7 @@ CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one),
               CMQ_TEST(torn_record_is_not_shown_while_a_writer_opens), CMQ_TEST(a_topic_that_cannot_be),
               CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life),
               CMQ_TEST(from_writer_to_writer), CMQ_TEST(cut_below_the_view),
+              CMQ_TEST(cut_and_written_again_below_the_view),
               CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(a_view_finds_keys_while_a_writer_recovers),
               CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
