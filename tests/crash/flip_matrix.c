@@ -10,8 +10,9 @@
  * The stores lie in memory; one damage in sixteen is done to the system's files.
  *
  * A result that is neither whole nor an error must match a line of `known`, which says why it is undetectable or names
- * the defect; `cometmq verify` runs before, and damage that it names counts as reported, in a column of its own. In the
- * long form a line of `known` that nothing matched fails.
+ * the defect; `cometmq verify` runs before, and damage that it names counts as reported, in a column of its own, but
+ * for damage of queue units, which readers have to report. In the long form a line of `known` that nothing matched
+ * fails.
  *
  * CMQ_FLIPS: how many damages are drawn; without it some hundred, and with CMQ_LONG every one. CMQ_SEED repeats a draw.
  * Missing files are always tried.
@@ -736,6 +737,9 @@ static void complain(unsigned mode, way by, const char *what, uint32_t many)
             mode == WRITER ? "writer" : "read-only", way_names[by], many, what);
 }
 
+/* Damaged units are for readers to report, which meet them, whether or not `cometmq verify` runs. */
+static bool is_for_readers(void) { return (now.area == QUEUE || now.area == BATCH) && now.kind < CUT; }
+
 static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
 {
     bool lost = false, told = false, wrong = false;
@@ -748,7 +752,7 @@ static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
             complain(mode, by, "with a wrong CRC", got.unchecked[by]);
         wrong = wrong || got.changed[by] > 0 || got.unchecked[by] > 0 || got.foreign[by] > 0;
     }
-    const bool verify_told = lost && !opening_told && verify_tells(store, mode);
+    const bool verify_told = lost && !opening_told && !is_for_readers() && verify_tells(store, mode);
     for (way by = 0; by < WAYS && lost && !opening_told && !verify_told; by++) {
         if (got.missing[by] == 0) continue;
         wrong = true;

@@ -269,9 +269,14 @@ static cmq_status CMQ_MUST_CHECK swap_sums(const swap *of)
     cmq_file_info info;
     cmq_status status = cmq_path_join(built, of->built, CMQ_OWN_FOLDER "/sums");
     if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_OWN_FOLDER "/sums");
+    if (status == CMQ_OK && cmq_fs_stat(of->fs, built, &info) == CMQ_OK) {
+        status = cmq_repair_remove_tree(of->fs, path);
+        if (status == CMQ_OK) status = cmq_fs_rename(of->fs, built, path);
+    }
+    if (status == CMQ_OK) status = cmq_path_join(built, of->built, CMQ_OWN_FOLDER "/ends");
+    if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_OWN_FOLDER "/ends");
     if (status != CMQ_OK || cmq_fs_stat(of->fs, built, &info) != CMQ_OK) return status;
-    status = cmq_repair_remove_tree(of->fs, path);
-    return status == CMQ_OK ? cmq_fs_rename(of->fs, built, path) : status;
+    return cmq_fs_rename(of->fs, built, path);
 }
 
 /* ---- marks ---- */

@@ -199,6 +199,7 @@ void cmq_queue_reset_tail(cmq_queue *queue, int64_t position)
 {
     cmq_tail_pool_give(queue->set->pool, cmq_queue_tail_reset(&queue->tail, position));
     queue->room_until = position;
+    queue->files.sum_known = false;
 }
 
 /* ---- positions ---- */
@@ -298,12 +299,6 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
         if (status == CMQ_OK) *count_out = count;
         return status;
     }
-}
-
-bool cmq_unit_starts_at_or_after(void *context, const cmq_unit *unit, cmq_status *status)
-{
-    (void)status;
-    return unit->phy >= *(const int64_t *)context;
 }
 
 bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status)

@@ -152,6 +152,10 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
+/* After recover, where the last durable point is true: scans compare each queue's newest units with the sum that was
+ * stored with the point. */
+void cmq_queues_load_end_sums(cmq_queues *queues);
+
 /* After recover: files of a queue are missing from its middle, or were when a recovery began that did not finish: the
  * log must be read from its first byte, as no queue's own files show what they lack. complete: it was, and what it made
  * is durable. */

@@ -133,7 +133,7 @@ static void move_sums(const cmq_queue *queue)
 {
     char path[CMQ_PATH_BYTES];
     cmq_file_info info;
-    if (!cmq_queue_sums_used(queue->set) || cmq_queue_sums_topic_path(queue, path) != CMQ_OK) return;
+    if (cmq_queue_sums_topic_path(queue, path) != CMQ_OK) return;
     if (cmq_fs_stat(queue->set->fs, path, &info) == CMQ_OK) (void)!move_to_trash(queue->set, path);
 }
 

@@ -244,9 +244,10 @@ static cmq_status CMQ_MUST_CHECK write_inside(cmq_queue *queue, cmq_queuefolder 
     if (status != CMQ_OK) return status;
     if (files->unsynced > offset) files->unsynced = offset;
     status = cmq_file_write(taken->file, (uint64_t)(offset - start), from, bytes);
-    if (status == CMQ_OK && folder == CMQ_FOLDER_SIMPLE && cmq_queue_sums_used(queue->set) &&
-        cmq_queue_sums_block_end(queue, offset - start) <= offset - start + (int64_t)bytes)
-        cmq_queue_sums_seal(queue, taken->file, start, offset - start, from, bytes);
+    if (folder != CMQ_FOLDER_EXT && status == CMQ_OK)
+        cmq_queue_sums_wrote(queue, taken->file, start, offset - start, from, bytes);
+    else if (folder != CMQ_FOLDER_EXT)
+        files->sum_known = false;
     cmq_file_cache_release(queue->set->files, taken);
     return status;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "store/queue/cmq_queue_end_sums.h"
 #include "store/queue/cmq_queue_extension.h"
 #include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
@@ -244,6 +245,7 @@ cmq_status cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool dura
         status = make_durable(queues);
         if (status != CMQ_OK) return status;
         if (queues->covered_durable < confirmed_end) queues->covered_durable = confirmed_end;
+        cmq_queue_end_sums_store(queues);
     }
     *covered_out = durable ? queues->covered_durable : queues->covered;
     return CMQ_OK;
@@ -277,6 +279,15 @@ typedef struct expiry {
     int64_t min_phy, durable_end;
 } expiry;
 
+/* No record starts below 0: such a unit is damaged, and stays for its readers. */
+static bool is_expired(const cmq_unit *unit, int64_t min_phy) { return unit->phy >= 0 && unit->phy < min_phy; }
+
+static bool is_left(void *context, const cmq_unit *unit, cmq_status *status)
+{
+    (void)status;
+    return !is_expired(unit, *(const int64_t *)context);
+}
+
 /* Whether every record of the first file starts below min_phy: its last unit says so, or the last that is not a
  * filler. */
 static cmq_status CMQ_MUST_CHECK holds_expired_only(cmq_queue *queue, int64_t min_phy, bool *expired_out)
@@ -290,13 +301,13 @@ static cmq_status CMQ_MUST_CHECK holds_expired_only(cmq_queue *queue, int64_t mi
     cmq_status status = cmq_queue_fetch(queue, high - 1, high, &unit, 1, &count);
     if (status != CMQ_OK || count == 0) return status;
     if (cmq_unit_is_filler(&unit)) {
-        const cmq_queue_probe probe = {.reached = cmq_unit_starts_at_or_after, .context = &min_phy};
+        const cmq_queue_probe probe = {.reached = is_left, .context = &min_phy};
         int64_t first;
         status = cmq_queue_first(queue, low, high, &probe, &first);
         *expired_out = status == CMQ_OK && first == high;
         return status;
     }
-    *expired_out = unit.phy < min_phy;
+    *expired_out = is_expired(&unit, min_phy);
     return CMQ_OK;
 }
 
@@ -307,13 +318,13 @@ cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
     cmq_unit unit;
     uint32_t count;
     cmq_status status;
-    const cmq_queue_probe probe = {.reached = cmq_unit_starts_at_or_after, .context = &min_phy};
+    const cmq_queue_probe probe = {.reached = is_left, .context = &min_phy};
     int64_t corrected = next;
     do {
         if (min >= next) return CMQ_OK;
         status = cmq_queue_fetch(queue, min, next, &unit, 1, &count);
         /* most often: nothing expired */
-        if (status == CMQ_OK && count == 1 && !cmq_unit_is_filler(&unit) && unit.phy >= min_phy) return CMQ_OK;
+        if (status == CMQ_OK && count == 1 && !cmq_unit_is_filler(&unit) && !is_expired(&unit, min_phy)) return CMQ_OK;
         if (status == CMQ_OK) status = cmq_queue_first(queue, min, next, &probe, &corrected);
     } while (cmq_queue_was_expired(queue, status, min, &min));
     if (status != CMQ_OK) return status;

@@ -11,6 +11,7 @@
  *   cmq_queue_flush      flush, durability, retention
  *   cmq_queue_file       bytes of a queue's files by position
  *   cmq_queue_sums       checksums of the simple queues' files
+ *   cmq_queue_end_sums   checksums of the queues' ends
  *   cmq_queue_delete     deletion
  *   cmq_queue_table      (topic, id) -> queue
  *   cmq_queue_extension  extension units
@@ -56,6 +57,8 @@ typedef struct cmq_queuefiles {
     int64_t unsynced;        /* bytes from here on were written since the last durable flush; CMQ_NOTHING_UNSYNCED */
     bool names_unsynced;     /* a file was made since */
     bool folder_unsynced;    /* … and its folder */
+    bool sum_known;          /* of `sum` */
+    uint32_t sum;            /* CRC-32 of what the files hold behind the last border of a block (cmq_queue_sums) */
 } cmq_queuefiles;
 
 /* The extension of one simple queue. Real offsets, not addresses. */
@@ -117,6 +120,7 @@ typedef struct cmq_latecut {
 } cmq_latecut;
 
 typedef struct cmq_reputwindows cmq_reputwindows;
+typedef struct cmq_queue_end cmq_queue_end;   /* cmq_queue_end_sums */
 
 struct cmq_queues {
     cmq_fs *fs;
@@ -142,7 +146,10 @@ struct cmq_queues {
     bool gapped;                      /* files of a queue are missing from its middle */
     bool incomplete;                  /* likewise: files of a queue are missing, or were when a recovery began that did
                                        * not finish */
-    cmq_latecut *late;                /* likewise */
+    cmq_queue_end *ends;              /* by a queue's index; … */
+    uint32_t end_count;               /* … those of the queues that were there when the store was opened */
+    _Atomic bool ends_changed;        /* a file of a queue was written since the table of ends was */
+    cmq_latecut *late;                /* as gapped */
     uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
     bool sync_failed;                 /* flush: an fsync failed; nothing is durable any more */
@@ -266,8 +273,7 @@ typedef struct cmq_queue_probe {
 } cmq_queue_probe;
 cmq_status CMQ_MUST_CHECK cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe,
                                           int64_t *position_out);
-bool cmq_unit_starts_at_or_after(void *context, const cmq_unit *unit, cmq_status *status);   /* context: int64_t phy */
-bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status);           /* context: int64_t end */
+bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status);   /* context: int64_t end */
 
 /* reader: the positions that may be seen, [low, high). */
 void cmq_queue_readable(cmq_queue *queue, int64_t confirmed_end, int64_t *low_out, int64_t *high_out);

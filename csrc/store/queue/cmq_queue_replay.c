@@ -225,12 +225,18 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
     return put_one(queue, unit);
 }
 
+static bool starts_at_or_after(void *context, const cmq_unit *unit, cmq_status *status)
+{
+    (void)status;
+    return unit->phy >= *(const int64_t *)context;
+}
+
 /* Some record of the queue is not older than this one: it should be there. */
 static cmq_status CMQ_MUST_CHECK put_known(cmq_queue *queue, const cmq_unit *unit)
 {
     const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed),
                   next = cmq_queue_tail_next(&queue->tail);
-    const cmq_queue_probe from_phy = {.reached = cmq_unit_starts_at_or_after, .context = &(int64_t){unit->phy}};
+    const cmq_queue_probe from_phy = {.reached = starts_at_or_after, .context = &(int64_t){unit->phy}};
     cmq_unit there;
     cmq_status status;
     if (queue->tail.kind == CMQ_QUEUE_SIMPLE && unit->offset >= min && unit->offset < next) {
@@ -248,7 +254,9 @@ static cmq_status CMQ_MUST_CHECK put_known(cmq_queue *queue, const cmq_unit *uni
              * light queue twice. */
             if (queue->tail.kind == CMQ_QUEUE_SIMPLE && unit->offset == next && position == next - 1)
                 return put_one(queue, unit);
-            if (there.offset != unit->offset || is_same(queue, &there, unit)) return CMQ_OK;
+            if (is_same(queue, &there, unit)) return CMQ_OK;
+            /* A unit of batches has its offset from its record: another one is damage, and misleads every search. */
+            if (there.offset != unit->offset && queue->tail.kind == CMQ_QUEUE_SIMPLE) return CMQ_OK;
         }
     }
     status = cut(queue, position);

@@ -8,13 +8,15 @@
  *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
  *         looked through for addresses once, and scanned at full speed when it has none.
  * Damage: a block of a mapped file that differs from its sum (cmq_queue_sums) passes whole, empty units too, and so do
- *         units that are read, or lie behind the last complete block, where a unit's size is impossible, and a part of
- *         a file with a page that cannot be read: its records, which the caller looks at, know their tags. So a damaged
- *         unit is an error or a message, never a skip.
+ *         a queue's newest units where they differ from theirs (cmq_queue_end_sums), units that are read, or lie behind
+ *         the last complete block, where a unit's size is impossible, and a part of a file with a page that cannot be
+ *         read: its records, which the caller looks at, know their tags. So a damaged unit is an error or a message,
+ *         never a skip.
  */
 #include <stddef.h>
 
 #include "base/cmq_map_guard.h"
+#include "store/queue/cmq_queue_end_sums.h"
 #include "store/queue/cmq_queue_extension.h"
 #include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
@@ -163,9 +165,29 @@ static int64_t take_blocks(scan *of, cmq_cachedfile *mapped, int64_t start, int6
 static bool has_sums(const scan *of, int64_t start, int64_t at, int64_t flushed)
 {
     const cmq_queue *queue = of->queue;
-    return of->hash_count > 0 && cmq_queue_sums_used(queue->set) &&
+    return of->hash_count > 0 &&
            start * CMQ_UNIT_BYTES + cmq_queue_sums_block_end(queue, (at - start) * CMQ_UNIT_BYTES) <=
                flushed * CMQ_UNIT_BYTES;
+}
+
+/* Read the next few units of [from, end) from the files. */
+static cmq_status CMQ_MUST_CHECK read_images(scan *of, int64_t from, int64_t end,
+                                             uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES], uint32_t *count_out)
+{
+    *count_out = end - from < COPY_UNITS ? (uint32_t)(end - from) : COPY_UNITS;
+    of->window.bytes = 0;
+    return cmq_queue_file_read(of->queue, CMQ_FOLDER_SIMPLE, from * CMQ_UNIT_BYTES, images,
+                               (size_t)*count_out * CMQ_UNIT_BYTES);
+}
+
+/* One step over units of an end that differs from its sum. */
+static cmq_status CMQ_MUST_CHECK step_doubtful(scan *of, int64_t *at, int64_t end)
+{
+    uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES];
+    uint32_t count;
+    const cmq_status status = read_images(of, *at, end, images, &count);
+    if (status == CMQ_OK) *at = take_doubtful(of, images, *at, *at + count);
+    return status;
 }
 
 /* One step over units of a file, up to `end` at most; *at moves. The units were flushed before the step began: a window
@@ -188,8 +210,7 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
         const int64_t from = *at;
         const uint8_t *images = mapped->map + (from - start) * CMQ_UNIT_BYTES;
         const uint32_t before = of->count;
-        if (cmq_queue_sums_used(queue->set)) *at = take_blocks(of, mapped, start, from, end, flushed, plain);
-        else *at = take_mapped(of, images, from, end, plain);
+        *at = take_blocks(of, mapped, start, from, end, flushed, plain);
         if (cmq_map_guard_is_lost(images, (size_t)(*at - from) * CMQ_UNIT_BYTES)) {
             of->count = before;
             *at = take_doubtful(of, images, from, *at);
@@ -198,17 +219,17 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
         return CMQ_OK;
     }
     uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES];
-    const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
-    status =
-        cmq_queue_file_read(queue, CMQ_FOLDER_SIMPLE, *at * CMQ_UNIT_BYTES, images, (size_t)count * CMQ_UNIT_BYTES);
+    uint32_t count;
+    status = read_images(of, *at, end, images, &count);
     if (status != CMQ_OK) return status;
     if (have_impossible(images, count)) *at = take_doubtful(of, images, *at, *at + count);
     else *at += take_images(of, images, *at, count, false);
     return CMQ_OK;
 }
 
-/* One step over units that are decoded one by one: batch queues, and tails with an extension. */
-static cmq_status CMQ_MUST_CHECK step_decoded(scan *of, int64_t *at, int64_t end, int64_t *offset_out)
+/* One step over units that are decoded one by one: batch queues, and tails with an extension. `any`: whatever their
+ * tags code is. */
+static cmq_status CMQ_MUST_CHECK step_decoded(scan *of, int64_t *at, int64_t end, bool any, int64_t *offset_out)
 {
     cmq_unit units[64];
     uint32_t count;
@@ -216,20 +237,28 @@ static cmq_status CMQ_MUST_CHECK step_decoded(scan *of, int64_t *at, int64_t end
     if (status != CMQ_OK) return status;
     if (count == 0) return CMQ_AGAIN;
     for (uint32_t i = 0; i < count && of->count < of->capacity; i++) {
-        if (!cmq_unit_is_filler(&units[i]) && wanted(of, units[i].tags_code)) of->units[of->count++] = units[i];
+        const cmq_unit *unit = &units[i];
+        if (!cmq_unit_is_filler(unit) && (any || wanted(of, unit->tags_code))) of->units[of->count++] = *unit;
         *at += 1;
-        *offset_out = units[i].offset + units[i].count;
+        *offset_out = unit->offset + unit->count;
     }
     return CMQ_OK;
+}
+
+/* A filter's scan alone is to be checked. */
+static bool is_end_doubtful(const scan *of, int64_t at, int64_t *end)
+{
+    return of->hash_count > 0 && cmq_queue_end_sums_differ(of->queue, at, end);
 }
 
 /* One step over [*at, end), which is not empty; CMQ_AGAIN when there is nothing there any more. */
 static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_t *offset_out)
 {
     const cmq_queue_tail *tail = &of->queue->tail;
-    if (tail->unit_words == CMQ_BATCH_WORDS) return step_decoded(of, at, end, offset_out);
+    if (tail->unit_words == CMQ_BATCH_WORDS)
+        return step_decoded(of, at, end, is_end_doubtful(of, *at, &end), offset_out);
     if (*at >= cmq_queue_tail_lowest(tail)) {
-        if (tail->unit_words != CMQ_QUEUE_WORDS) return step_decoded(of, at, end, offset_out);
+        if (tail->unit_words != CMQ_QUEUE_WORDS) return step_decoded(of, at, end, false, offset_out);
         uint32_t words[COPY_UNITS * CMQ_QUEUE_WORDS];
         const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
         if (cmq_queue_tail_copy(tail, *at, count, words)) {
@@ -242,7 +271,9 @@ static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_
     const int64_t flushed = cmq_queue_tail_flushed(tail);
     /* cut, or the ring was just replaced */
     if (*at >= flushed) return *at >= cmq_queue_tail_next(tail) ? CMQ_AGAIN : CMQ_OK;
-    const cmq_status status = step_files(of, at, end < flushed ? end : flushed);
+    if (end > flushed) end = flushed;
+    const cmq_status status =
+        is_end_doubtful(of, *at, &end) ? step_doubtful(of, at, end) : step_files(of, at, end);
     *offset_out = *at;
     return status;
 }

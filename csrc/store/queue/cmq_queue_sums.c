@@ -27,7 +27,7 @@ typedef struct sums {
 
 static int64_t block_count(const cmq_queue *queue)
 {
-    return (queue->set->file_bytes[CMQ_FOLDER_SIMPLE] + CMQ_SUMS_BLOCK_BYTES - 1) / CMQ_SUMS_BLOCK_BYTES;
+    return (cmq_queue_file_bytes(queue) + CMQ_SUMS_BLOCK_BYTES - 1) / CMQ_SUMS_BLOCK_BYTES;
 }
 
 cmq_status cmq_queue_sums_topic_path(const cmq_queue *queue, char into[CMQ_PATH_BYTES])
@@ -85,30 +85,51 @@ static bool crc_of_file(cmq_file *file, int64_t from, int64_t end, uint32_t *crc
     return true;
 }
 
-void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written,
-                         size_t bytes)
-{
+/* Written sums that wait to go into the side file together. */
+typedef struct sealing {
+    const cmq_queue *queue;
+    int64_t start, first;    /* of the file; the number of the first block that waits */
+    size_t count;
     uint8_t images[SUMS_AT_ONCE * SUM_BYTES];
+} sealing;
+
+static void put_sums(sealing *of)
+{
+    if (of->count > 0) write_sums(of->queue, of->start, of->first, of->images, of->count);
+    of->first += (int64_t)of->count;
+    of->count = 0;
+}
+
+static void seal(sealing *of, uint32_t crc)
+{
+    cmq_store_u32(of->images + of->count * SUM_BYTES, as_sum(crc));
+    if (++of->count == SUMS_AT_ONCE) put_sums(of);
+}
+
+void cmq_queue_sums_wrote(cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written,
+                          size_t bytes)
+{
+    cmq_queuefiles *files = &queue->files;
+    sealing of = {.queue = queue, .start = start, .first = at / CMQ_SUMS_BLOCK_BYTES};
     const int64_t end = at + (int64_t)bytes;
-    int64_t block = at / CMQ_SUMS_BLOCK_BYTES, first = block;
-    for (int64_t from = block * CMQ_SUMS_BLOCK_BYTES, to;
-         (to = cmq_queue_sums_block_end(queue, from)) <= end && from < end; from = to, block++) {
-        uint32_t crc = 0;
-        if (from < at && !crc_of_file(file, from, at, &crc)) return;
-        const int64_t begin = from < at ? at : from;
-        crc = cmq_crc32_extend(crc, written + (begin - at), (size_t)(to - begin));
-        cmq_store_u32(images + (block - first) * SUM_BYTES, as_sum(crc));
-        if (block - first + 1 < SUMS_AT_ONCE) continue;
-        write_sums(queue, start, first, images, SUMS_AT_ONCE);
-        first = block + 1;
+    const bool sealed = queue->tail.kind == CMQ_QUEUE_SIMPLE;
+    if (!files->sum_known) files->sum_known = crc_of_file(file, of.first * CMQ_SUMS_BLOCK_BYTES, at, &files->sum);
+    for (int64_t from = at; files->sum_known && from < end;) {
+        const int64_t block_end = cmq_queue_sums_block_end(queue, from), to = block_end < end ? block_end : end;
+        files->sum = cmq_crc32_extend(files->sum, written + (from - at), (size_t)(to - from));
+        from = to;
+        if (to < block_end) break;
+        if (sealed) seal(&of, files->sum);
+        files->sum = 0;
     }
-    if (block > first) write_sums(queue, start, first, images, (size_t)(block - first));
+    put_sums(&of);
+    atomic_store_explicit(&queue->set->ends_changed, true, memory_order_release);
 }
 
 void cmq_queue_sums_remove(const cmq_queue *queue, int64_t start)
 {
     char path[CMQ_PATH_BYTES];
-    if (cmq_queue_sums_used(queue->set) && path_of(queue, start, path) == CMQ_OK)
+    if (path_of(queue, start, path) == CMQ_OK)
         (void)!cmq_fs_remove(queue->set->fs, path);
 }
 

@@ -7,12 +7,12 @@
  * A sum is written when its block is complete. It proves nothing and costs nothing when it is wrong: a block that
  * differs from its sum is scanned without the filter, and its records decide. So nothing here is ever synced, and no
  * failure counts: a missing, old or damaged sum makes a scan slower at worst. Not covered: the last, incomplete block
- * of a queue, queue files shorter than a block, and batch queues.
+ * of a queue (cmq_queue_end_sums), and complete blocks of batch queues.
  *
  * Owns:    cometmq/sums, and the notes of mapped files (cmq_cachedfile.sums).
  * Cost:    writing 0.8 ns per unit; the first look at a block in a mapping 0.7 ns per unit, later ones a byte per
  *          block. 4 bytes per 3,277 units.
- * Threads: seal, remove: with the queue's lock. sound_until: any.
+ * Threads: wrote, remove: with the queue's lock. sound_until: any.
  * Source:  ours; docs/decisions/0019.
  */
 #ifndef CMQ_QUEUE_SUMS_H
@@ -22,16 +22,10 @@
 
 #define CMQ_SUMS_BLOCK_BYTES 65536
 
-/* Has the set's simple queues' files sums at all? */
-static inline bool cmq_queue_sums_used(const cmq_queues *set)
-{
-    return set->file_bytes[CMQ_FOLDER_SIMPLE] >= CMQ_SUMS_BLOCK_BYTES;
-}
-
-/* `bytes` bytes were written at byte `at` of the simple queue's file that starts at `start`: write the sums of the
- * blocks that end among them. */
-void cmq_queue_sums_seal(const cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written,
-                         size_t bytes);
+/* With the queue's lock: `bytes` bytes were written at byte `at` of the file that starts at `start`, behind everything
+ * that was written before. Extends queue->files.sum; writes the sums of a simple queue's blocks that end among them. */
+void cmq_queue_sums_wrote(cmq_queue *queue, cmq_file *file, int64_t start, int64_t at, const uint8_t *written,
+                          size_t bytes);
 
 /* Forget the sums of one file, which is gone. */
 void cmq_queue_sums_remove(const cmq_queue *queue, int64_t start);
@@ -43,7 +37,7 @@ cmq_status CMQ_MUST_CHECK cmq_queue_sums_topic_path(const cmq_queue *queue, char
 static inline int64_t cmq_queue_sums_block_end(const cmq_queue *queue, int64_t at)
 {
     const int64_t end = (at / CMQ_SUMS_BLOCK_BYTES + 1) * CMQ_SUMS_BLOCK_BYTES,
-                  file_bytes = queue->set->file_bytes[CMQ_FOLDER_SIMPLE];
+                  file_bytes = cmq_queue_file_bytes(queue);
     return end < file_bytes ? end : file_bytes;
 }
 

@@ -115,6 +115,7 @@ void cmq_queues_destroy(cmq_queues *queues)
     cmq_tail_pool_destroy(queues->pool);
     cmq_queue_table_free(&queues->table);
     for (size_t i = 0; i < CMQ_QUEUE_LOCKS; i++) pthread_mutex_destroy(&queues->locks[i]);
+    free(queues->ends);
     free(queues->root);
     free(queues);
 }

@@ -110,6 +110,9 @@ static cmq_status read_offset(cmq_store *store, cmq_slice topic, int32_t queue_i
                            (long long)offset);
     cmq_record_view view;
     status = cmq_store_take(store, unit.phy, batch, &view);
+    /* No unit that can be seen points behind the log, or before its first byte. */
+    if (status == CMQ_ERR_OFFSET && (unit.phy < 0 || unit.phy >= confirmed))
+        status = cmq_unit_check(store, queue, &unit, NULL, 0);
     if (status != CMQ_OK) return status;
     cmq_found *found = &batch->items[batch->count - 1];
     /* a unit of zeros points at the first record of the log */

@@ -118,6 +118,8 @@ cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_dur
     status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, whole_end, dispatched_end_out);
     if (status == CMQ_OK && point == NULL && !unclean)
         status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
+    /* Without a point of ours another program may have written queues since. */
+    if (status == CMQ_OK && point != NULL) cmq_queues_load_end_sums(store->queues);
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* Tests csrc/store/queue/cmq_queue_sums.c: damage in queue files that no single unit shows is never a skipped message.
+/* Tests csrc/store/queue/cmq_queue_sums.c and cmq_queue_end_sums.c: damage in queue files that no single unit shows is
+ * never a skipped message.
  *
  * Threads: yes
  */
@@ -16,7 +17,8 @@
 #define FILE_UNITS 8192              /* 163,840 bytes: two blocks and a half, and the file's end ends the third */
 #define MESSAGES 20000               /* two files, and 3,616 units: a block and some */
 #define RARE 97                      /* each so many has the tag that is searched for */
-#define SEALED 19660                 /* units below lie in blocks that have a sum, with a unit to spare */
+#define SEALED 19660                 /* units below lie in complete blocks, with a unit to spare */
+#define NEWEST (3 + 206 * RARE)      /* the last message with the rare tag */
 
 static const char *root;
 
@@ -153,7 +155,7 @@ static void complete_blocks_have_sums(void)
 static void a_flipped_tag_is_found_by_its_record(void)
 {
     static const int64_t units[] = {3,          3 + 33 * RARE,  3276,      3277, FILE_UNITS - 1,
-                                    FILE_UNITS, 3 + 120 * RARE, SEALED - 1};
+                                    FILE_UNITS, 3 + 120 * RARE, SEALED - 1, SEALED + 1, 3 + 203 * RARE, NEWEST};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         for (int read_only = 0; read_only < 2; read_only++) {
             start();
@@ -212,14 +214,14 @@ static void zeros_without_a_sum_are_reported(void)
     }
 }
 
-/* Any damage in blocks with sums: of bits, bytes and pages. */
+/* Any damage: of bits, bytes and pages. */
 static void random_damage_skips_nothing(void)
 {
     const uint64_t rounds = kit_amount("CMQ_ROUNDS", 12, 400);
     for (uint64_t round = 0; round < rounds; round++) {
         start();
         for (uint64_t i = cmq_test_random_below(6) + 1; i > 0; i--) {
-            const int64_t unit = (int64_t)cmq_test_random_below(SEALED);
+            const int64_t unit = (int64_t)cmq_test_random_below(MESSAGES);
             kit_flip(unit_file(unit), byte_of(unit) + (int64_t)cmq_test_random_below(CMQ_UNIT_BYTES),
                      (uint8_t)(1u << cmq_test_random_below(8)));
         }
@@ -293,6 +295,111 @@ static void sums_go_with_their_queues(void)
     check_nothing_is_skipped(false, 10000);
 }
 
+static const char *ends_file(void) { return kit_path(root, "cometmq/ends"); }
+
+static void flip_rare(const char *topic, int64_t unit)
+{
+    char name[96];
+    snprintf(name, sizeof name, "consumequeue/%s/0/%020d", topic, 0);
+    kit_flip(kit_path(root, name), byte_of(unit) + 19, 1);
+}
+
+/* Queues that have no complete block at all. After a clean end, and after a crash behind a durable point. */
+static void short_queues_have_sums(void)
+{
+    static const int64_t lengths[] = {4, 5, 100, 3275, 3276, 3277, 3278};
+    static seen all;
+    for (size_t i = 0; i < 2 * (sizeof lengths / sizeof lengths[0]); i++) {
+        const int64_t messages = lengths[i / 2];
+        root = kit_directory();
+        kit_set_clock();
+        cmq_store *store = open_store(false);
+        append(store, "T", 0, messages);
+        append(store, "U", 0, 4);
+        if (i % 2 == 0) {
+            kit_close(store);
+        } else {
+            CHECK_OK(cmq_store_maintain(store, true));
+            append(store, "T", messages, messages + 50);
+            cmq_store_abandon(store);
+        }
+        flip_rare("T", 3);
+        flip_rare("U", 3);
+        for (int read_only = 1; read_only >= 0; read_only--) {
+            store = open_store(read_only);
+            read_tag(store, "U", "rare", &all);
+            CHECK_INT(all.found, 1);
+            read_tag(store, "T", "rare", &all);
+            CHECK_INT(all.found, rare_below(i % 2 == 0 ? messages : messages + 50));
+            CHECK_INT(all.errors, 0);
+            kit_close(store);
+        }
+    }
+}
+
+/* Damage in a queue's end does not get into the sum that its block has once it is complete. */
+static void a_completed_block_keeps_its_damage_known(void)
+{
+    static seen all;
+    root = kit_directory();
+    kit_set_clock();
+    cmq_store *store = open_store(false);
+    append(store, "T", 0, 1000);
+    kit_close(store);
+    flip_rare("T", 3);
+    store = open_store(false);
+    append(store, "T", 1000, 1500);
+    kit_close(store);
+    store = open_store(false);
+    append(store, "T", 1500, 8000);
+    kit_close(store);
+    CHECK_INT(kit_file_bytes(sums_file(0)), 2 * 4);
+    store = open_store(true);
+    read_tag(store, "T", "rare", &all);
+    CHECK_INT(all.found, rare_below(8000));
+    kit_close(store);
+}
+
+/* The table of ends is disposable, too: changed, cut, missing and old ones. */
+static void wrong_ends_change_nothing(void)
+{
+    static uint8_t old[200];
+    static seen all;
+    start();
+    const int64_t bytes = kit_file_bytes(ends_file());
+    CHECK(bytes > 0 && bytes <= (int64_t)sizeof old);
+    kit_read_bytes(ends_file(), 0, old, (size_t)bytes);
+    for (int64_t at = -1; at <= bytes; at++) {
+        if (at < 0) {
+            CHECK_OK(cmq_fs_remove(cmq_fs_posix(), ends_file()));
+        } else {
+            kit_write_bytes(ends_file(), 0, old, (size_t)bytes);
+            kit_resize(ends_file(), bytes);
+            if (at % 2 == 0 || at == bytes) kit_resize(ends_file(), at);
+            else kit_flip(ends_file(), at, 16);
+        }
+        cmq_store *store = open_store(true);
+        read_tag(store, "T", "rare", &all);
+        CHECK_INT(all.found, rare_below(MESSAGES));
+        CHECK_INT(all.errors, 0);
+        kit_close(store);
+    }
+    /* One of the same queue, shorter, and one behind a topic that was deleted and made anew. */
+    kit_write_bytes(ends_file(), 0, old, (size_t)bytes);
+    cmq_store *store = open_store(false);
+    append(store, "T", MESSAGES, MESSAGES + 300);
+    kit_close(store);
+    kit_write_bytes(ends_file(), 0, old, (size_t)bytes);
+    check_nothing_is_skipped(false, MESSAGES + 300);
+    store = open_store(false);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
+    append(store, "T", 0, MESSAGES);
+    append(store, "T", MESSAGES, MESSAGES + 1);
+    kit_close(store);
+    kit_write_bytes(ends_file(), 0, old, (size_t)bytes);
+    check_nothing_is_skipped(true, MESSAGES + 1);
+}
+
 /* Recovery cuts and writes again: old sums of what was there before are of no harm. */
 static void recovered_queues_are_read_whole(void)
 {
@@ -333,7 +440,7 @@ static int wrong_units(void)
     return wrong;
 }
 
-/* In blocks with a sum and in the last one, which has none. */
+/* In complete blocks and in the last one. */
 static void verify_names_them_and_repair_mends_them(void)
 {
     static seen all;
@@ -380,5 +487,7 @@ CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_fou
               CMQ_TEST(a_usual_message_does_not_turn_rare), CMQ_TEST(a_zeroed_page_is_reported),
               CMQ_TEST(zeros_without_a_sum_are_reported), CMQ_TEST(random_damage_skips_nothing),
               CMQ_TEST(wrong_sums_change_nothing), CMQ_TEST(growing_queues_are_checked),
-              CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(recovered_queues_are_read_whole),
+              CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(short_queues_have_sums),
+              CMQ_TEST(a_completed_block_keeps_its_damage_known), CMQ_TEST(wrong_ends_change_nothing),
+              CMQ_TEST(recovered_queues_are_read_whole),
               CMQ_TEST(threads_share_learnt_facts), CMQ_TEST(verify_names_them_and_repair_mends_them))

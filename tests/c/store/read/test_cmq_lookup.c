@@ -299,7 +299,26 @@ static void a_unit_of_zeros_is_damage(void)
     stop();
 }
 
+/* One bit of a unit's physical offset: behind the log, or before its first byte. */
+static void a_unit_that_points_out_of_the_log_is_damage(void)
+{
+    static const int64_t bytes[] = {0, 1, 4};
+    start();
+    kit_append_many(store, "T", "m", 50);
+    kit_close(store);
+    for (size_t i = 0; i < sizeof bytes / sizeof bytes[0]; i++)
+        kit_flip(kit_path(root, "consumequeue/T/0/00000000000000000000"), (int64_t)i * CMQ_UNIT_BYTES + bytes[i], 128);
+    store = kit_open_at(root);
+    for (size_t i = 0; i < sizeof bytes / sizeof bytes[0]; i++) {
+        CHECK_STATUS(cmq_store_read_offset(store, kit_slice("T"), 0, (int64_t)i, &found->batch), CMQ_ERR_CORRUPT);
+        CHECK_INT(found->batch.count, 0);
+        release();
+    }
+    stop();
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(a_unit_of_zeros_is_damage),
+              CMQ_TEST(a_unit_that_points_out_of_the_log_is_damage),
               CMQ_TEST(damaged_bodies_are_reported), CMQ_TEST(by_key), CMQ_TEST(by_unique_key),
               CMQ_TEST(by_key_and_time), CMQ_TEST(by_time), CMQ_TEST(by_time_after_retention),
               CMQ_TEST(without_an_index))

@@ -1,0 +1,30 @@
+/* cmq_queue_end_sums: checksums of the queues' last blocks, which are not complete and have no sum in cometmq/sums yet:
+ * a tag's hash that changes at rest in one of the newest 3,276 units of a queue is noticed like one in an older unit.
+ *
+ *   <root>/cometmq/ends   "CMQQENDS" u64 | version u32 | count u32 | entries | CRC-32 of all bytes before
+ *   entry                 position i64 | CRC-32 u32 | queue id i32 | kind u8 | bytes of the topic u8 | topic
+ *
+ * An entry's sum covers the bytes of the queue's files from the last border of a block up to `position`. The table is
+ * written with every durable point and read by each opening that begins at one. It proves nothing: where a block
+ * differs, all of its units pass the filter and their records decide (cmq_queue_scan), so a wrong table makes scans
+ * slower at worst. It is written in place and never synced; a torn one counts as none.
+ *
+ * Owns:    the file <root>/cometmq/ends, and cmq_queues.ends.
+ * Cost:    18 bytes and the topic's name per queue and durable point; 16 bytes of memory per queue of an opening; a
+ *          scan's first look at a queue's end reads at most 64 KiB, later ones nothing.
+ * Threads: store: flush. cmq_queues_load_end_sums: before readers exist. differ: any.
+ * Source:  ours; docs/decisions/0019.
+ */
+#ifndef CMQ_QUEUE_END_SUMS_H
+#define CMQ_QUEUE_END_SUMS_H
+
+#include "store/queue/cmq_queue_internal.h"
+
+/* Write the table, if a queue's file has changed since. Failures are not errors: the table is then missing or old. */
+void cmq_queue_end_sums_store(cmq_queues *queues);
+
+/* Are the units from `at` on part of an end that differs from its sum? *end is lowered to the next border: units
+ * [at, *end) share the answer. at < *end. */
+bool cmq_queue_end_sums_differ(const cmq_queue *queue, int64_t at, int64_t *end);
+
+#endif
