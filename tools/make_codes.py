@@ -276,9 +276,14 @@ _STORE_FILES = """\
 ## Store files
 
 The directory is RocketMQ's format byte for byte: commit log, consume queues, index, checkpoint, and the JSON files
-under `config/`. It is tested against stores that RocketMQ 4.9.7 and 5.3.3 wrote and, both ways, against their real
-brokers with the official Java client: a broker opens a store that CometMQ wrote, and the reverse, after clean stops and
-crashes of either. Both take the same lock, so only one of them writes at a time.
+under `config/`. It is tested against stores that RocketMQ 4.9.7, 5.3.3 and 5.5.0 wrote and, both ways, against their
+real brokers with the official Java client: a broker opens a store that CometMQ wrote, and the reverse, after clean
+stops and crashes of either. Both take the same lock, so only one of them writes at a time.
+
+Since 5.4 a broker enters the tags of messages into the index, beside unique ids and keys. CometMQ continues the index
+the way that its newest entries show; `messageIndexTags=ON` or `OFF` decides it. A broker of any version reads either.
+Look-ups by tag (`store.find(tag=)`, QUERY_MESSAGE with `indexType` T) use the queues, which have the tags of all
+messages.
 """
 _SERVED_BY = {"c": "C", "python": "Python"}
 _SECTIONS = (

@@ -93,6 +93,7 @@ static void bench_put(bench_setup *setup, uint32_t from, uint32_t to, uint32_t b
 static void bench_find(bench_setup *setup, uint32_t lookups)
 {
     double seconds[BENCH_REPEATS];
+    const uint32_t seed = cmq_index_topic_seed(cmq_slice_of_text("Topic"));
     for (uint32_t repeat = 0; repeat < BENCH_REPEATS; repeat++) {
         uint32_t found = 0;
         const double begin = bench_cpu_s();
@@ -103,8 +104,8 @@ static void bench_find(bench_setup *setup, uint32_t lookups)
             cmq_index_cursor cursor = {0};
             int64_t phy[32];
             uint32_t count;
-            BENCH_CHECK(cmq_index_query(setup->index, cmq_slice_of_text("Topic"), key, 0, INT64_MAX, 0, &cursor, phy,
-                                        32, &count) == CMQ_OK);
+            BENCH_CHECK(cmq_index_query(setup->index, cmq_index_key_hash(seed, key), 0, INT64_MAX, 0, &cursor, phy, 32,
+                                        &count) == CMQ_OK);
             for (uint32_t j = 0; j < count; j++) found += phy[j] == (int64_t)number * 293;
         }
         seconds[repeat] = bench_cpu_s() - begin;

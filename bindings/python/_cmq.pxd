@@ -232,6 +232,11 @@ cdef extern from "store/cmq_store.h" nogil:
         double warning_ratio
         uint32_t files_per_round
 
+    ctypedef enum cmq_index_tags:
+        CMQ_INDEX_TAGS_AS_FOUND
+        CMQ_INDEX_TAGS_ON
+        CMQ_INDEX_TAGS_OFF
+
     ctypedef struct cmq_store_options:
         const char *path
         cbool read_only
@@ -251,6 +256,7 @@ cdef extern from "store/cmq_store.h" nogil:
         const char *const *batch_topics
         uint32_t batch_topic_count
         cbool index_disabled
+        cmq_index_tags index_tags
         cbool ext_enabled
         cbool lmq_enabled
         uint32_t light_queues_max

@@ -236,7 +236,8 @@ cdef class StoreHandle:
                  int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), uint32_t body_bytes_max=0,
                  delay_levels=None,
-                 batch_topics=(), bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False,
+                 batch_topics=(), bint index_enabled=True, index_tags=None, bint ext_enabled=False,
+                 bint lmq_enabled=False,
                  uint32_t light_queues_max=0, bint property_crc=False,
                  bint check_property_crc=False, int64_t durable_point_bytes=0, int64_t durable_point_ms=0,
                  retention=None,
@@ -274,6 +275,7 @@ cdef class StoreHandle:
             options.batch_topics = topics.texts
             options.batch_topic_count = topics.count
         options.index_disabled = not index_enabled
+        options.index_tags = _index_tags(index_tags)
         options.ext_enabled = ext_enabled
         options.lmq_enabled = lmq_enabled
         options.light_queues_max = light_queues_max
@@ -896,6 +898,13 @@ cdef bytes _queue_ids_of(object queue, Py_ssize_t count, int32_t queue_count, in
             raise _errors.InvalidArgument(f"queue[{i}] is {numbers.values[i]}, outside 0 to {queue_count - 1}")
         at[i] = <int32_t>numbers.values[i]
     return ids
+
+
+cdef cmq_index_tags _index_tags(object asked) except *:
+    """From None (as the store's index has them), True or False."""
+    if asked is None:
+        return CMQ_INDEX_TAGS_AS_FOUND
+    return CMQ_INDEX_TAGS_ON if asked else CMQ_INDEX_TAGS_OFF
 
 
 cdef int _set_retention(cmq_retention *into, object retention) except -1:

@@ -174,7 +174,8 @@ def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_dama
                  on_damage=None, int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0,
                  int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), delay_levels=None, batch_topics=(),
-                 bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False,
+                 bint index_enabled=True, index_tags=None, bint ext_enabled=False,
+                 bint lmq_enabled=False,
                  bint check_property_crc=False):
     """Rebuild queues and index from a store's log; see csrc/store/check/cmq_repair.h.
 
@@ -214,6 +215,7 @@ def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_dama
         store.batch_topics = topics.texts
         store.batch_topic_count = topics.count
     store.index_disabled = not index_enabled
+    store.index_tags = _index_tags(index_tags)
     store.ext_enabled = ext_enabled
     store.lmq_enabled = lmq_enabled
     store.check_property_crc = check_property_crc

@@ -52,6 +52,13 @@ typedef struct cmq_retention {
     uint32_t files_per_round;       /* upstream: 10 */
 } cmq_retention;
 
+/* Does the index get the tags of messages, as RocketMQ's does since 5.4? */
+typedef enum cmq_index_tags {
+    CMQ_INDEX_TAGS_AS_FOUND = 0,    /* where the newest entries of the store's index have them */
+    CMQ_INDEX_TAGS_ON,
+    CMQ_INDEX_TAGS_OFF
+} cmq_index_tags;
+
 /* Zero means upstream's default or the sizes found in the directory. Strings are borrowed for the call. */
 typedef struct cmq_store_options {
     const char *path;
@@ -76,6 +83,7 @@ typedef struct cmq_store_options {
     const char *const *batch_topics;         /* topics with queue.type=BatchCQ */
     uint32_t batch_topic_count;
     bool index_disabled;                     /* messageIndexEnable=false */
+    cmq_index_tags index_tags;
     bool ext_enabled;                        /* enableConsumeQueueExt */
     bool lmq_enabled;                        /* enableLmq and enableMultiDispatch */
     uint32_t light_queues_max;               /* maxLmqConsumeQueueNum: appends make no further one; 0: 20,000 */

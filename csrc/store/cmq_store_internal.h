@@ -93,6 +93,7 @@ struct cmq_store {
     cmq_log *log;
     cmq_queues *queues;
     cmq_index *index;                   /* NULL: messageIndexEnable is off */
+    bool tags_indexed;                  /* the index gets the tags of messages. Known from the recovery on */
     cmq_follow *follow;                 /* NULL: a follower without a page */
     cmq_watches *watches;               /* NULL: read-only */
     cmq_durable_point_file *points;
@@ -244,12 +245,19 @@ static inline bool cmq_dispatch_is_no_record(cmq_status status)
     return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT;
 }
 
-/* Append the record's index keys to `keys`. */
-cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts,
-                                            uint32_t topic_seed, cmq_pending_keys *keys);
+/* Index entries that a record may have beside those of its KEYS, of which there is at most one for two bytes and one
+ * more: its unique id and its tags. */
+#define CMQ_KEYS_BESIDE 3u
 
-/* jhash of "topic#": the start of every index hash of this topic. */
-uint32_t cmq_topic_index_seed(cmq_slice topic);
+/* Append the record's index keys to `keys`: the unique id, the keys, and last its tags. */
+cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts,
+                                            uint32_t topic_seed, bool with_tags, cmq_pending_keys *keys);
+
+/* Has the record tags that the index may have? They are the last that cmq_dispatch_keys appends. */
+static inline bool cmq_dispatch_has_indexed_tags(const cmq_dispatch_facts *facts)
+{
+    return facts->in_index && facts->known.value[CMQ_PROPERTY_TAGS].bytes > 0;
+}
 
 /* A decimal number that fills the slice, as multi-dispatch writes offsets; false otherwise. */
 bool cmq_dispatch_number(cmq_slice text, int64_t *number_out);
@@ -265,6 +273,11 @@ bool cmq_dispatch_next_name(cmq_slice *names, cmq_slice *name_out);
 
 cmq_status CMQ_MUST_CHECK cmq_pending_keys_reserve(cmq_pending_keys *keys, uint32_t more);
 static inline bool cmq_is_lmq(cmq_slice name) { return cmq_slice_starts_with(name, "%LMQ%"); }
+
+/* ---- cmq_index_tags.c ---- */
+
+/* Set tags_indexed, from the options or the newest entries of `index` (NULL: none), which need not be the store's. */
+void cmq_store_choose_tags(cmq_store *store, const cmq_index *index);
 
 /* ---- cmq_commit.c ---- */
 

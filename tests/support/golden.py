@@ -23,6 +23,7 @@ __all__ = [
     "copy_sparse",
     "expected_records",
     "golden_names",
+    "unpack",
 ]
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -74,10 +75,15 @@ class GoldenStores:
             partial = self._cache / name / f"{kind}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            with tarfile.open(GOLDEN / name / f"store-{kind}.tar.xz", "r:xz") as archive:
-                _extract(archive, partial)
+            unpack(GOLDEN / name / f"store-{kind}.tar.xz", partial)
             partial.rename(target)
         return target / "store"
+
+
+def unpack(archive_path: Path, target: Path) -> None:
+    """Extract an archive's plain files and folders into the directory ``target``; its root is ``store``."""
+    with tarfile.open(archive_path, "r:xz") as archive:
+        _extract(archive, target)
 
 
 def _extract(archive: tarfile.TarFile, target: Path) -> None:

@@ -236,7 +236,7 @@ cmq_status cmq_append_grant_keys(cmq_store *store, uint32_t keys)
     return status;
 }
 
-void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy)
+void cmq_append_add_keys(append_context *c, cmq_slice keys, cmq_slice tags, int64_t phy)
 {
     cmq_store *store = c->store;
     cmq_pending_keys *pending = &store->pending[store->filling_keys];
@@ -246,6 +246,9 @@ void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy)
     cmq_slice rest = keys, key;
     if (unique.bytes > 0) cmq_append_add_key(pending, seed, unique, phy, store_ms);
     while (cmq_dispatch_next_key(&rest, &key)) cmq_append_add_key(pending, seed, key, phy, store_ms);
+    if (store->tags_indexed && tags.bytes > 0)
+        pending->keys[pending->count++] =
+            (cmq_index_key){.phy = phy, .store_ms = store_ms, .hash = cmq_index_tags_hash(seed, tags)};
     CMQ_ASSERT(pending->count - before <= store->keys_granted);
     store->keys_granted -= pending->count - before;
 }
@@ -406,10 +409,12 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     if (status == CMQ_OK && multi) status = prepare_multi(c);
     if (status == CMQ_OK) status = measure(c);
     if (status == CMQ_OK && in_queue) status = grant_unit(c, left);
-    const cmq_slice keys = effective(c, CMQ_PROPERTY_KEYS, fields->keys);
+    const cmq_slice keys = effective(c, CMQ_PROPERTY_KEYS, fields->keys),
+                    tags = effective(c, CMQ_PROPERTY_TAGS, fields->tags);
     const bool indexed = store->index != NULL && transaction != CMQ_SYS_TRANSACTION_ROLLBACK &&
-                         (keys.bytes > 0 || c->known.value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0);
-    if (status == CMQ_OK && indexed) status = cmq_append_grant_keys(store, (uint32_t)keys.bytes / 2 + 2);
+                         (keys.bytes > 0 || c->known.value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0 ||
+                          (store->tags_indexed && tags.bytes > 0));
+    if (status == CMQ_OK && indexed) status = cmq_append_grant_keys(store, (uint32_t)keys.bytes / 2 + CMQ_KEYS_BESIDE);
     uint8_t *into;
     if (status == CMQ_OK) status = cmq_log_claim(store->log, c->sizes.record_bytes, &into, &fields->physical_offset);
     if (status != CMQ_OK) return status;
@@ -419,13 +424,13 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     fields->queue_offset = in_queue ? cmq_queue_next(c->queue) : 0;
     cmq_record_encode(into, fields, &c->sizes);
     if (in_queue) {
-        const int64_t tags_code = tags_code_of(c, effective(c, CMQ_PROPERTY_TAGS, fields->tags));
+        const int64_t tags_code = tags_code_of(c, tags);
         cmq_queue_put(c->queue, fields->physical_offset, (int32_t)c->sizes.record_bytes, tags_code,
                       fields->store_timestamp_ms, count);
         c->queue_room--;
         if (multi) put_multi(c, fields->physical_offset, tags_code);
     }
-    if (indexed) cmq_append_add_keys(c, keys, fields->physical_offset);
+    if (indexed) cmq_append_add_keys(c, keys, tags, fields->physical_offset);
     cmq_log_commit(store->log, c->sizes.record_bytes);
     if (c->watched && in_queue) cmq_watches_note(store->watches, c->queue);
     store->last_phy = fields->physical_offset;
@@ -457,7 +462,7 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     if (status != CMQ_OK) return status;
     /* Offsets that are written into properties may grow by some digits until their turn. */
     *total += c->sizes.record_bytes + ((c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0 ? 20u : 0u);
-    *keys += (uint32_t)effective(c, CMQ_PROPERTY_KEYS, c->fields.keys).bytes / 2 + 2;
+    *keys += (uint32_t)effective(c, CMQ_PROPERTY_KEYS, c->fields.keys).bytes / 2 + CMQ_KEYS_BESIDE;
     names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
     while (c->multi && status == CMQ_OK && cmq_dispatch_next_name(&names, &name)) {
         *total += 20;

@@ -64,13 +64,12 @@ cmq_status CMQ_MUST_CHECK cmq_append_grant_keys(cmq_store *store, uint32_t keys)
 static inline void cmq_append_add_key(cmq_pending_keys *pending, uint32_t seed, cmq_slice key, int64_t phy,
                                       int64_t store_ms)
 {
-    const uint32_t hash = cmq_jhash_extend(seed, key.data, key.bytes);
     pending->keys[pending->count++] =
-        (cmq_index_key){.phy = phy, .store_ms = store_ms, .hash = (uint32_t)cmq_index_hash(hash)};
+        (cmq_index_key){.phy = phy, .store_ms = store_ms, .hash = cmq_index_key_hash(seed, key)};
 }
 
-/* The keys of the record at `phy`, as a KEYS value has them; granted before. */
-void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy);
+/* The keys of the record at `phy`, as a KEYS value has them, and its tags where the index gets them; granted before. */
+void cmq_append_add_keys(append_context *c, cmq_slice keys, cmq_slice tags, int64_t phy);
 
 /* ---- cmq_append_run.c; all with the writer lock ---- */
 

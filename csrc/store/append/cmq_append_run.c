@@ -75,7 +75,7 @@ static void gather(const append_context *c, uint32_t from, uint32_t left, append
         if (!cmq_record_mould_measure(&c->mould, cast) || cast->record_bytes > record_max) break;
         if (run->count > 0 && cast->record_bytes > RUN_BYTES - run->bytes) break;
         run->bytes += cast->record_bytes;
-        run->keys += (uint32_t)cast->keys.bytes / 2 + 1;
+        run->keys += (uint32_t)cast->keys.bytes / 2 + CMQ_KEYS_BESIDE;
         if (run->bytes >= RUN_BYTES) {
             run->count++;
             break;
@@ -127,16 +127,17 @@ static int64_t tags_code_of(const append_context *c, cmq_slice tags)
     return tags.bytes > 0 ? (int32_t)cmq_jhash(tags) : 0;
 }
 
-static inline void add_keys(append_context *c, cmq_slice keys, bool one_key, int64_t phy)
+static inline void add_keys(append_context *c, const cmq_record_cast *cast, bool one_key, int64_t phy)
 {
     cmq_store *store = c->store;
-    if (one_key) {
+    const cmq_slice keys = cast->keys;
+    if (one_key && !store->tags_indexed) {
         CMQ_ASSERT(store->keys_granted > 0);
         cmq_append_add_key(&store->pending[store->filling_keys], cmq_queue_index_seed(c->queue), keys, phy,
                            c->fields.store_timestamp_ms);
         store->keys_granted--;
     } else {
-        cmq_append_add_keys(c, keys, phy);
+        cmq_append_add_keys(c, keys, c->tags_vary ? cast->tags : c->fields.tags, phy);
     }
 }
 
@@ -147,7 +148,8 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
     int64_t phy;
     cmq_store *store = c->store;
     gather(c, from, left, &run);
-    const bool indexed = store->index != NULL && c->append->keys.kind != CMQ_COLUMN_NONE;
+    const bool has_tags = store->tags_indexed && c->append->tags.kind != CMQ_COLUMN_NONE;
+    const bool indexed = store->index != NULL && (has_tags || c->append->keys.kind != CMQ_COLUMN_NONE);
     if (run.count == 0 || !grant(c, from, &run, indexed, &into, &phy)) return 0;
 
     CMQ_ASSERT(phy > store->last_phy && run.bytes > 0);
@@ -164,7 +166,7 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
         cmq_record_mould_cast(&c->mould, into, cast, cmq_queue_id(queue), queue_offset, phy);
         cmq_queue_put(queue, phy, (int32_t)cast->record_bytes, tags_code_of(c, cast->tags),
                       c->fields.store_timestamp_ms, 1);
-        if (indexed) add_keys(c, cast->keys, run.one_key[i], phy);
+        if (indexed) add_keys(c, cast, run.one_key[i], phy);
         if (c->append->queue_offsets_out != NULL) c->append->queue_offsets_out[from + i] = queue_offset;
         if (c->append->physical_offsets_out != NULL) c->append->physical_offsets_out[from + i] = phy;
         store->last_phy = phy;

@@ -154,26 +154,25 @@ bool cmq_dispatch_next_key(cmq_slice *rest, cmq_slice *key_out)
     return false;
 }
 
-uint32_t cmq_topic_index_seed(cmq_slice topic)
-{
-    return cmq_jhash_extend(cmq_jhash(topic), (const uint8_t *)"#", 1);
-}
-
 cmq_status cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts, uint32_t topic_seed,
-                             cmq_pending_keys *keys)
+                             bool with_tags, cmq_pending_keys *keys)
 {
     if (!facts->in_index) return CMQ_OK;
     cmq_slice rest = facts->known.value[CMQ_PROPERTY_KEYS], key;
     const cmq_slice unique = facts->known.value[CMQ_PROPERTY_UNIQ_KEY];
-    const cmq_status status = cmq_pending_keys_reserve(keys, (uint32_t)rest.bytes / 2 + 2);
+    const cmq_status status = cmq_pending_keys_reserve(keys, (uint32_t)rest.bytes / 2 + CMQ_KEYS_BESIDE);
     if (status != CMQ_OK) return status;
     cmq_index_key entry = {.phy = view->physical_offset, .store_ms = view->store_timestamp_ms};
     if (unique.bytes > 0) {
-        entry.hash = (uint32_t)cmq_index_hash(cmq_jhash_extend(topic_seed, unique.data, unique.bytes));
+        entry.hash = cmq_index_key_hash(topic_seed, unique);
         keys->keys[keys->count++] = entry;
     }
     while (cmq_dispatch_next_key(&rest, &key)) {
-        entry.hash = (uint32_t)cmq_index_hash(cmq_jhash_extend(topic_seed, key.data, key.bytes));
+        entry.hash = cmq_index_key_hash(topic_seed, key);
+        keys->keys[keys->count++] = entry;
+    }
+    if (with_tags && cmq_dispatch_has_indexed_tags(facts)) {
+        entry.hash = cmq_index_tags_hash(topic_seed, facts->known.value[CMQ_PROPERTY_TAGS]);
         keys->keys[keys->count++] = entry;
     }
     return CMQ_OK;

@@ -83,6 +83,30 @@ static cmq_status CMQ_MUST_CHECK make_sets(cmq_repair *repair)
     return status;
 }
 
+/* Read the entries of the index that there is: the new one keeps those that the log does not account for. An index that
+ * cannot be read has none. */
+static cmq_status CMQ_MUST_CHECK read_old_index(cmq_repair *repair)
+{
+    if (repair->store->options.index_disabled) return CMQ_OK;
+    const cmq_layout_sizes *sizes = &repair->report->sizes;
+    const cmq_index_options options = {
+        .fs = repair->fs,
+        .root = repair->root,
+        .read_only = true,
+        .only_fitting = true,
+        .slots = sizes->index_slots,
+        .entries = sizes->index_entries,
+        .clock = repair->store->clock,
+    };
+    cmq_status status = cmq_index_create(&repair->old_index, &options);
+    if (status == CMQ_OK) status = cmq_index_load(repair->old_index);
+    if (status == CMQ_ERR_MEMORY || status == CMQ_ERR_LIMIT) return status;
+    cmq_store_choose_tags(repair->store, repair->old_index);
+    cmq_index_walk_begin(&repair->old_entries, repair->old_index);
+    cmq_index_walk_next(&repair->old_entries);
+    return CMQ_OK;
+}
+
 static void free_sets(cmq_store *store)
 {
     cmq_index_destroy(store->index);
@@ -174,7 +198,8 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     repair->store->options.lmq_enabled = options->lmq_enabled || has_light_queues(repair->raw);
     status = load_log(repair);
     /* everything is built from the log */
-    return status == CMQ_OK ? cmq_store_refuse_lost_log(repair->store) : status;
+    if (status == CMQ_OK) status = cmq_store_refuse_lost_log(repair->store);
+    return status == CMQ_OK ? read_old_index(repair) : status;
 }
 
 /* ---- what lies behind the end ---- */
@@ -421,7 +446,9 @@ static cmq_status CMQ_MUST_CHECK repair_resolved(cmq_fs *fs, const cmq_repair_op
     if (status == CMQ_OK) status = repair_locked(repair);
     free_store(repair->store);
     cmq_raw_queues_free(repair->raw);
+    cmq_index_destroy(repair->old_index);
     free(repair->pending.keys);
+    free(repair->record_keys.keys);
     free(repair->fills);
     cmq_lock_release(lock);
     free(repair);

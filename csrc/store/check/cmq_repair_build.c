@@ -68,6 +68,36 @@ static cmq_status CMQ_MUST_CHECK put_lot(cmq_repair *repair, uint32_t at_least)
     return CMQ_OK;
 }
 
+/* Add the entries of a record to those of the new index: its unique id and its keys; its tags, where the store indexes
+ * them or the old index had them; and the old index's entries of kinds that are not known here. */
+static cmq_status CMQ_MUST_CHECK place_keys(cmq_repair *repair, const cmq_record_view *view,
+                                            const cmq_dispatch_facts *facts)
+{
+    cmq_pending_keys *keys = &repair->record_keys, *pending = &repair->pending;
+    cmq_index_walk *old = &repair->old_entries;
+    keys->count = 0;
+    cmq_status status = cmq_dispatch_keys(view, facts, cmq_index_topic_seed(view->topic), true, keys);
+    if (status == CMQ_OK) status = cmq_pending_keys_reserve(pending, keys->count);
+    if (status != CMQ_OK) return status;
+    const bool has_tags = cmq_dispatch_has_indexed_tags(facts);
+    for (uint32_t i = 0; i < keys->count - (has_tags && !repair->store->tags_indexed); i++)
+        pending->keys[pending->count++] = keys->keys[i];
+    bool tags_are_in = has_tags && repair->store->tags_indexed;
+    cmq_index_match match = cmq_index_match_of(keys->keys, keys->count, has_tags);
+    while (old->has && (old->is_stray || old->key.phy < view->physical_offset)) cmq_index_walk_next(old);
+    for (; old->has && (old->is_stray || old->key.phy == view->physical_offset); cmq_index_walk_next(old)) {
+        if (old->is_stray) continue;
+        const cmq_index_standing standing = cmq_index_match_take(&match, old->key.hash);
+        if (standing != CMQ_INDEX_ENTRY_UNKNOWN && (standing != CMQ_INDEX_ENTRY_TAGS || tags_are_in)) continue;
+        tags_are_in |= standing == CMQ_INDEX_ENTRY_TAGS;
+        status = cmq_pending_keys_reserve(pending, 1);
+        if (status != CMQ_OK) return status;
+        pending->keys[pending->count++] = (cmq_index_key){
+            .phy = view->physical_offset, .store_ms = view->store_timestamp_ms, .hash = old->key.hash};
+    }
+    return put_lot(repair, KEYS_PER_LOT);
+}
+
 static cmq_status CMQ_MUST_CHECK place(cmq_repair *repair, const cmq_record_view *view)
 {
     cmq_dispatch_facts facts;
@@ -80,9 +110,7 @@ static cmq_status CMQ_MUST_CHECK place(cmq_repair *repair, const cmq_record_view
     if (status != CMQ_OK) return status;
     repair->report->records++;
     if (facts.in_queue) repair->report->messages += facts.count;
-    if (repair->store->options.index_disabled) return CMQ_OK;
-    status = cmq_dispatch_keys(view, &facts, cmq_topic_index_seed(view->topic), &repair->pending);
-    return status == CMQ_OK ? put_lot(repair, KEYS_PER_LOT) : status;
+    return repair->store->options.index_disabled ? CMQ_OK : place_keys(repair, view, &facts);
 }
 
 /* ---- the walk ---- */

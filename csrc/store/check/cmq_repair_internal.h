@@ -13,6 +13,7 @@
 #include "store/check/cmq_raw_queues.h"
 #include "store/check/cmq_repair.h"
 #include "store/cmq_store_internal.h"
+#include "store/index/cmq_index_walk.h"
 #include "store/marks/cmq_own_files.h"
 
 #define CMQ_REPAIR_BUILT CMQ_OWN_FOLDER "/rebuild"
@@ -50,6 +51,8 @@ typedef struct cmq_repair {
     cmq_store *store;             /* never opened: the log read-only, settings, and the queues and the index that are
                                    * built */
     cmq_raw_queues *raw;           /* the queues that there were */
+    cmq_index *old_index;         /* the index that there was; NULL: none, or it stays as it is */
+    cmq_index_walk old_entries;   /* its entries, beside the log */
     char built[CMQ_PATH_BYTES];
     char side[CMQ_PATH_BYTES];    /* cometmq/removed/<stamp>; empty until it is made */
     bool has_ext;
@@ -63,6 +66,7 @@ typedef struct cmq_repair {
     cmq_repair_fill *fills;       /* rising */
     uint32_t fill_count, fill_capacity;
     cmq_pending_keys pending;
+    cmq_pending_keys record_keys; /* of one record */
     char asked_topic[256];        /* the last topic that `wanted` was asked for … */
     bool asked_answer;            /* … and its answer */
     cmq_repair_journal journal;

@@ -15,7 +15,7 @@ const char *cmq_problem_name(cmq_problem_kind kind)
 {
     static const char *const names[] = {"record",        "tail",          "queue-missing", "unit-missing",
                                         "unit-wrong",    "unit-dangling", "gap",           "index-entry",
-                                        "index-missing", "index-chain",   "time"};
+                                        "index-missing", "index-chain",   "index-unknown", "time"};
     return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 

@@ -1,7 +1,6 @@
 /* cmq_verify_index: entries of the key index against the keys of the records; see cmq_verify.h.
  *
- * Entries are in the order of the log, so one walk holds the two against each other. An entry out of order is damaged
- * and is put aside, for else all behind it would seem to be missing.
+ * The walk over the entries is cmq_index_walk's.
  *
  * Threads: as cmq_verify.
  */
@@ -12,16 +11,6 @@
 #include "base/cmq_counted.h"
 #include "store/check/cmq_verify_internal.h"
 
-static cmq_status CMQ_MUST_CHECK entry_at(const cmq_verification *v, uint32_t file, int32_t entry,
-                                          cmq_index_key *key_out)
-{
-    cmq_index_file_info info;
-    const cmq_status status = cmq_index_file_at(v->store->index, file, &info);
-    if (status != CMQ_OK) return status;
-    if (entry >= info.count) return CMQ_END;
-    return cmq_index_entry_at(v->store->index, file, entry, key_out);
-}
-
 static void report_entry(cmq_verification *v, const cmq_index_key *key)
 {
     if (key->phy >= 0 && key->phy < v->out->log_min) return;   /* expired with its segment */
@@ -31,41 +20,15 @@ static void report_entry(cmq_verification *v, const cmq_index_key *key)
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_ENTRY, CMQ_SEVERITY_REPAIRABLE, key->phy);
     cmq_verify_report(v, &problem,
                       "index entry %d of file number %u has a hash that no key of a record at %" PRId64 " has",
-                      v->index.entry, v->index.file, key->phy);
+                      v->index.walk.entry, v->index.walk.file, key->phy);
 }
 
-/* Is the entry out of order: below the one before, or above the one behind, which itself goes on from the one
- * before? */
-static bool is_stray(const cmq_verification *v, const cmq_index_key *key, int64_t last_phy)
-{
-    cmq_index_key behind;
-    if (key->phy < last_phy) return true;
-    cmq_status status = entry_at(v, v->index.file, v->index.entry + 1, &behind);
-    if (status == CMQ_END && v->index.file + 1 < cmq_index_files(v->store->index))
-        status = entry_at(v, v->index.file + 1, 1, &behind);
-    return status == CMQ_OK && behind.phy < key->phy && behind.phy >= last_phy;
-}
-
+/* The next entry that is in order. */
 static void next_entry(cmq_verification *v)
 {
-    cmq_verify_index *index = &v->index;
-    const int64_t last_phy = index->has ? index->key.phy : 0;
-    index->has = false;
-    if (v->store->index == NULL) return;
-    const uint32_t files = cmq_index_files(v->store->index);
-    for (; index->file < files && !v->stopped; index->file++, index->entry = 0) {
-        cmq_index_key key;
-        while (!v->stopped && entry_at(v, index->file, index->entry + 1, &key) == CMQ_OK) {
-            index->entry++;
-            if (is_stray(v, &key, last_phy)) {
-                report_entry(v, &key);
-                continue;
-            }
-            index->key = key;
-            index->has = true;
-            return;
-        }
-    }
+    cmq_index_walk *walk = &v->index.walk;
+    cmq_index_walk_next(walk);
+    for (; walk->has && walk->is_stray && !v->stopped; cmq_index_walk_next(walk)) report_entry(v, &walk->key);
 }
 
 cmq_status cmq_verify_load_index(cmq_verification *v)
@@ -80,50 +43,49 @@ cmq_status cmq_verify_load_index(cmq_verification *v)
     for (uint32_t i = cmq_index_files(v->store->index); i > 0 && v->index.end_phy < 0; i--)
         if (cmq_index_file_at(v->store->index, i - 1, &info) == CMQ_OK && info.count > 1)
             v->index.end_phy = info.end_phy;
+    cmq_index_walk_begin(&v->index.walk, v->store->index);
     next_entry(v);
     return CMQ_OK;
 }
 
-/* Take the hash off the record's keys; false when it is not one of them. The same entry twice is upstream's dispatching
- * the last message again. */
-static bool take_key(const cmq_pending_keys *keys, uint32_t hash, uint32_t *left, uint64_t *seen)
+/* Hold the entry that the walk has come to against the record's keys. */
+static void check_entry(cmq_verification *v, cmq_index_match *match)
 {
-    bool known = false;
-    for (uint32_t i = 0; i < keys->count; i++) {
-        if (keys->keys[i].hash != hash) continue;
-        known = true;
-        if (i >= 64 || (*seen >> i & 1u) == 0) {
-            if (i < 64) *seen |= UINT64_C(1) << i;
-            if (*left > 0) --*left;
-            return true;
-        }
+    cmq_verify_index *index = &v->index;
+    v->out->index_entries++;
+    switch (cmq_index_match_take(match, index->walk.key.hash)) {
+    case CMQ_INDEX_ENTRY_KEY:
+    case CMQ_INDEX_ENTRY_TAGS: break;
+    case CMQ_INDEX_ENTRY_WRONG: report_entry(v, &index->walk.key); break;
+    case CMQ_INDEX_ENTRY_UNKNOWN:
+        if (index->unknown++ == 0) index->unknown_first_phy = index->walk.key.phy;
+        break;
     }
-    return known;
 }
 
 cmq_status cmq_verify_keys_of(cmq_verification *v, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     if (v->store->index == NULL) return CMQ_OK;
     cmq_verify_index *index = &v->index;
+    const cmq_index_walk *walk = &index->walk;
     index->keys.count = 0;
-    const cmq_status status = cmq_dispatch_keys(view, facts, cmq_topic_index_seed(view->topic), &index->keys);
+    const cmq_status status = cmq_dispatch_keys(view, facts, cmq_index_topic_seed(view->topic), true, &index->keys);
     if (status != CMQ_OK) return status;
-    while (index->has && index->key.phy < view->physical_offset && !v->stopped) {
-        report_entry(v, &index->key);
+    while (walk->has && walk->key.phy < view->physical_offset && !v->stopped) {
+        report_entry(v, &walk->key);
         next_entry(v);
     }
-    uint32_t left = index->keys.count;
-    uint64_t seen = 0;
-    while (index->has && index->key.phy == view->physical_offset && !v->stopped) {
-        v->out->index_entries++;
-        if (!take_key(&index->keys, index->key.hash, &left, &seen)) report_entry(v, &index->key);
+    cmq_index_match match =
+        cmq_index_match_of(index->keys.keys, index->keys.count, cmq_dispatch_has_indexed_tags(facts));
+    v->out->keys += match.left;
+    while (walk->has && walk->key.phy == view->physical_offset && !v->stopped) {
+        check_entry(v, &match);
         next_entry(v);
     }
-    v->out->keys += index->keys.count;
     /* Beside a writer keys come a moment after their record. */
-    if (left == 0 || (v->live && view->physical_offset > index->end_phy)) return CMQ_OK;
+    if (match.left == 0 || (v->live && view->physical_offset > index->end_phy)) return CMQ_OK;
     if (index->missing_first_phy < 0) index->missing_first_phy = view->physical_offset;
-    v->out->keys_missing += left;
+    v->out->keys_missing += match.left;
     return CMQ_OK;
 }
 
@@ -164,18 +126,33 @@ static cmq_status CMQ_MUST_CHECK check_chains(cmq_verification *v, uint32_t file
     return CMQ_OK;
 }
 
+static void report_unknown(cmq_verification *v)
+{
+    if (v->index.unknown == 0 || v->stopped) return;
+    cmq_problem problem =
+        cmq_verify_problem(CMQ_PROBLEM_INDEX_UNKNOWN, CMQ_SEVERITY_NOTE, v->index.unknown_first_phy);
+    problem.count = v->index.unknown;
+    cmq_verify_report(v, &problem,
+                      "%" PRId64
+                      " index %s of whole messages %s of an unknown kind, which a newer RocketMQ may write; a repair "
+                      "keeps %s",
+                      v->index.unknown, cmq_verb(v->index.unknown, "entry", "entries"),
+                      cmq_verb(v->index.unknown, "is", "are"), cmq_verb(v->index.unknown, "it", "them"));
+}
+
 cmq_status cmq_verify_index_rest(cmq_verification *v)
 {
     cmq_verify_index *index = &v->index;
     if (v->store->index == NULL) return CMQ_OK;
-    while (index->has && !v->stopped) {
-        report_entry(v, &index->key);
+    while (index->walk.has && !v->stopped) {
+        report_entry(v, &index->walk.key);
         next_entry(v);
     }
     for (uint32_t i = 0; i < cmq_index_files(v->store->index) && cmq_verify_progress(v, v->confirmed, true); i++) {
         const cmq_status status = check_chains(v, i);
         if (status != CMQ_OK) return status;
     }
+    report_unknown(v);
     if (v->out->keys_missing == 0 || v->stopped) return CMQ_OK;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_MISSING, CMQ_SEVERITY_NOTE, index->missing_first_phy);
     problem.count = v->out->keys_missing;

@@ -10,6 +10,7 @@
 #include "store/check/cmq_raw_queues.h"
 #include "store/check/cmq_verify.h"
 #include "store/cmq_store_internal.h"
+#include "store/index/cmq_index_walk.h"
 
 #define CMQ_VERIFY_WINDOW_BYTES 1288   /* 64 simple units, 28 batch units */
 #define CMQ_VERIFY_MISSING_QUEUES_MAX 1024u
@@ -53,13 +54,11 @@ typedef struct cmq_verify_missing_queue {
 
 /* The index, read beside the log. */
 typedef struct cmq_verify_index {
-    uint32_t file;
-    int32_t entry;
-    bool has;                 /* key is the next entry */
-    cmq_index_key key;
+    cmq_index_walk walk;
     int64_t end_phy;          /* of the newest entry when the call began; -1: none */
     cmq_pending_keys keys;    /* of one record */
     int64_t missing_first_phy;
+    int64_t unknown, unknown_first_phy;   /* entries of whole records whose kind is not known */
 } cmq_verify_index;
 
 typedef struct cmq_verification {

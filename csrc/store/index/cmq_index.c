@@ -26,7 +26,7 @@
 struct cmq_index {
     cmq_fs *fs;
     cmq_clock clock;
-    bool read_only;
+    bool read_only, only_fitting;
     int32_t slots, entries;
 
     pthread_mutex_t lock;            /* guards files, count, capacity */
@@ -247,6 +247,7 @@ cmq_status cmq_index_create(cmq_index **index_out, const cmq_index_options *opti
     index->fs = options->fs;
     index->clock = options->clock;
     index->read_only = options->read_only;
+    index->only_fitting = options->only_fitting;
     index->slots = options->slots;
     index->entries = options->entries;
     pthread_mutex_init(&index->lock, NULL);
@@ -320,7 +321,7 @@ static cmq_status load_name(cmq_index *index, const char *text)
     cmq_index_file *file = NULL;
     if (status == CMQ_OK)
         status = cmq_index_file_open(index->fs, path, name, index->slots, index->entries, !index->read_only, &file);
-    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
+    if (status == CMQ_ERR_NOT_FOUND || (status == CMQ_ERR_SETTING && index->only_fitting)) return CMQ_OK;
     if (status == CMQ_END) return index->read_only ? CMQ_OK : cmq_fs_remove(index->fs, path);
     return status != CMQ_OK ? status : add(index, file);
 }
@@ -602,11 +603,9 @@ cmq_status cmq_index_flush(cmq_index *index, int64_t *full_end_ms_out)
 
 /* ---- query ---- */
 
-static uint32_t hash_of(cmq_slice topic, cmq_slice key)
+uint32_t cmq_index_topic_seed(cmq_slice topic)
 {
-    uint32_t hash = cmq_jhash(topic);
-    hash = cmq_jhash_extend(hash, (const uint8_t *)"#", 1);
-    return (uint32_t)cmq_index_hash(cmq_jhash_extend(hash, key.data, key.bytes));
+    return cmq_jhash_extend(cmq_jhash(topic), (const uint8_t *)"#", 1);
 }
 
 static bool may_hold(const cmq_index_file *file, const cmq_index_file_wanted *wanted)
@@ -627,13 +626,12 @@ static cmq_status CMQ_MUST_CHECK check_readable(const cmq_index_file *file, cons
         file->path);
 }
 
-cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
-                           int64_t min_phy, cmq_index_cursor *cursor, int64_t *phy_out, uint32_t capacity,
-                           uint32_t *count_out)
+cmq_status cmq_index_query(cmq_index *index, uint32_t hash, int64_t begin_ms, int64_t end_ms, int64_t min_phy,
+                           cmq_index_cursor *cursor, int64_t *phy_out, uint32_t capacity, uint32_t *count_out)
 {
     *count_out = 0;
     const cmq_index_file_wanted wanted = {
-        .hash = hash_of(topic, key), .begin_ms = begin_ms, .end_ms = end_ms, .min_phy = min_phy};
+        .hash = hash, .begin_ms = begin_ms, .end_ms = end_ms, .min_phy = min_phy};
     while (!cursor->done && *count_out < capacity) {
         cmq_index_file *file = hold_at_most(index, cursor->file_name != 0 ? cursor->file_name : INT64_MAX);
         cursor->done = file == NULL;

@@ -19,6 +19,7 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_clock.h"
 #include "base/cmq_file.h"
+#include "base/cmq_hash.h"
 #include "base/cmq_status.h"
 
 #define CMQ_INDEX_HEADER_BYTES 40
@@ -33,6 +34,7 @@ typedef struct cmq_index_options {
     cmq_fs *fs;
     const char *root;        /* the store's directory; copied */
     bool read_only;
+    bool only_fitting;       /* leave out files of another length instead of failing */
     int32_t slots;           /* hash slots per file */
     int32_t entries;         /* maxIndexNum: a file holds entries - 1 keys */
     cmq_clock clock;         /* names new files (local time) */
@@ -42,7 +44,7 @@ typedef struct cmq_index_options {
 typedef struct cmq_index_key {
     int64_t phy;
     int64_t store_ms;
-    uint32_t hash;           /* cmq_index_hash of jhash("topic#key") */
+    uint32_t hash;           /* cmq_index_key_hash or cmq_index_tags_hash */
 } cmq_index_key;
 
 /* The index's position, as kept in a durable point. All zero: no files. */
@@ -98,7 +100,7 @@ cmq_status CMQ_MUST_CHECK cmq_index_flush(cmq_index *index, int64_t *full_end_ms
 /* flush: delete files (never the last) whose records all lie below min_phy. */
 cmq_status CMQ_MUST_CHECK cmq_index_expire(cmq_index *index, int64_t min_phy);
 
-/* reader: physical offsets of records that may carry `key` under `topic`, newest file first and newest entry first,
+/* reader: physical offsets of records that may carry the key or tags of `hash`, newest file and newest entry first,
  * with store time in [begin_ms, end_ms] at the entries' one-second granularity (an entry's time may be up to 999 ms
  * early), at or above min_phy. Hash collisions are the caller's to filter by reading the record. `cursor` starts zeroed
  * and continues a query when `capacity` was not enough. */
@@ -109,9 +111,22 @@ typedef struct cmq_index_cursor {
                               * once; 0: none */
     bool done;               /* nothing is left; a call that gives fewer than `capacity` sets it */
 } cmq_index_cursor;
-cmq_status CMQ_MUST_CHECK cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms,
-                                          int64_t end_ms, int64_t min_phy, cmq_index_cursor *cursor, int64_t *phy_out,
+cmq_status CMQ_MUST_CHECK cmq_index_query(cmq_index *index, uint32_t hash, int64_t begin_ms, int64_t end_ms,
+                                          int64_t min_phy, cmq_index_cursor *cursor, int64_t *phy_out,
                                           uint32_t capacity, uint32_t *count_out);
+
+/* jhash of "topic#": the start of every index hash of this topic. */
+uint32_t cmq_index_topic_seed(cmq_slice topic);
+
+/* The hash of a key or unique id, or of a message's tags, which RocketMQ enters since 5.4 as "topic#T#tags". */
+static inline uint32_t cmq_index_key_hash(uint32_t topic_seed, cmq_slice key)
+{
+    return (uint32_t)cmq_index_hash(cmq_jhash_extend(topic_seed, key.data, key.bytes));
+}
+static inline uint32_t cmq_index_tags_hash(uint32_t topic_seed, cmq_slice tags)
+{
+    return cmq_index_key_hash(cmq_jhash_extend(topic_seed, (const uint8_t *)"T#", 2), tags);
+}
 
 /* reader (follower): look for files that another process made or deleted, and re-read the counts. */
 cmq_status CMQ_MUST_CHECK cmq_index_refresh(cmq_index *index);

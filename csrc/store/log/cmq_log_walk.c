@@ -161,7 +161,7 @@ static cmq_status CMQ_MUST_CHECK fetch(cmq_log_walk *walk, lot *into, int64_t fi
 
 static void learn_topic(cmq_log_walk *walk, cmq_slice topic, known_topic *into)
 {
-    into->seed = cmq_topic_index_seed(topic);
+    into->seed = cmq_index_topic_seed(topic);
     into->has_zero = topic.bytes > 0 && memchr(topic.data, 0, topic.bytes) != NULL;
     into->number = 0;
     if (into == &walk->other_topic || walk->topic_numbers == UINT32_MAX) return;
@@ -191,8 +191,9 @@ static cmq_status take_keys(cmq_log_walk *walk, const known_topic *topic, cmq_pe
 {
     const cmq_slice *known = walk->facts.known.value;
     if (walk->view.physical_offset <= walk->options.keys_behind) return CMQ_OK;
-    if (known[CMQ_PROPERTY_KEYS].bytes == 0 && known[CMQ_PROPERTY_UNIQ_KEY].bytes == 0) return CMQ_OK;
-    return cmq_dispatch_keys(&walk->view, &walk->facts, topic->seed, keys);
+    const bool with_tags = walk->store->tags_indexed && known[CMQ_PROPERTY_TAGS].bytes > 0;
+    if (known[CMQ_PROPERTY_KEYS].bytes == 0 && known[CMQ_PROPERTY_UNIQ_KEY].bytes == 0 && !with_tags) return CMQ_OK;
+    return cmq_dispatch_keys(&walk->view, &walk->facts, topic->seed, with_tags, keys);
 }
 
 /* Check and describe the record at `at`. CMQ_AGAIN: the record is longer than the bytes read. */

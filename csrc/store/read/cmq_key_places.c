@@ -63,11 +63,12 @@ cmq_status cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key
     if (store->index == NULL) return CMQ_OK;
     /* An entry's time may be up to 999 ms early. */
     const int64_t begin = begin_ms > INT64_MIN + 1000 ? begin_ms - 1000 : begin_ms;
+    const uint32_t hash = cmq_index_key_hash(cmq_index_topic_seed(topic), key);
     while (status == CMQ_OK && !cursor.done) {
         int64_t phys[LOT];
         uint32_t count;
-        status = cmq_index_query(store->index, topic, key, begin, end_ms, cmq_log_min(store->log), &cursor, phys, LOT,
-                                 &count);
+        status =
+            cmq_index_query(store->index, hash, begin, end_ms, cmq_log_min(store->log), &cursor, phys, LOT, &count);
         for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = cmq_places_add(places, phys[i]);
     }
     return status;

@@ -31,6 +31,7 @@
 struct cmq_key_search {
     cmq_store *store;
     cmq_slice topic, key;
+    uint32_t hash;               /* of the key, in the index */
     int64_t begin_ms, end_ms;
     uint64_t left;
     uint64_t misses, misses_max;   /* records that were read in vain */
@@ -206,8 +207,8 @@ static cmq_status fill_lot(cmq_key_search *search)
     fill_from_recent(search);
     if (search->lot_count > 0) return CMQ_OK;
     const cmq_status status =
-        cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms,
-                        cmq_log_min(search->store->log), &search->cursor, search->lot, LOT, &search->lot_count);
+        cmq_index_query(search->store->index, search->hash, begin, search->end_ms, cmq_log_min(search->store->log),
+                        &search->cursor, search->lot, LOT, &search->lot_count);
     if (status != CMQ_OK) return status;
     drop_recent(search);
     return begin_again_if_disturbed(search);
@@ -291,6 +292,7 @@ static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_
     search->store = store;
     search->topic = options->topic;
     search->key = options->key;
+    search->hash = cmq_index_key_hash(cmq_index_topic_seed(options->topic), options->key);
     search->begin_ms = options->begin_ms;
     search->end_ms = options->end_ms;
     search->only_queued = options->only_queued;

@@ -542,6 +542,7 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout)
     cmq_store_learn_bounds(store);
     walk w = {.store = store, .last_phy = -1};
     cmq_status status = cmq_store_refuse_lost_log(store);
+    if (status == CMQ_OK) cmq_store_choose_tags(store, store->index);   /* before entries are dropped */
     if (status == CMQ_OK) status = forget_foreign_page(store);
     if (status == CMQ_OK && store->opening_fenced) status = rewrite_findings(store);
     /* By upstream's rules recovery changes files that it has not read; from our point it does not. */

@@ -374,16 +374,17 @@ class AsyncStore:
     async def find(
         self,
         topic: str,
-        key: str,
+        key: str | None = None,
         *,
+        tag: str | None = None,
         start_time: Time | None = None,
         end_time: Time | None = None,
         limit: int | None = None,
     ) -> list[Message]:
-        """Return the messages that have a key, newest first, all at once; otherwise as :meth:`Store.find`."""
+        """Return the messages that have a key or a tag, newest first, all at once; otherwise as :meth:`Store.find`."""
 
         def call() -> list[Message]:
-            return list(self.store.find(topic, key, start_time=start_time, end_time=end_time, limit=limit))
+            return list(self.store.find(topic, key, tag=tag, start_time=start_time, end_time=end_time, limit=limit))
 
         return await self._call(call)
 

@@ -7,9 +7,11 @@ Threads: the event loop's; the looks into the log run apart from it. Source: rem
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Iterator
 
-from cometmq._engine import KeySearch, record_of
+from cometmq._engine import KeySearch, Message, record_of
 from cometmq.broker.queues import Queues
 from cometmq.broker.registry import ConsumerRegistry
 from cometmq.errors import CorruptRecord, LimitReached, NotFound, OffsetOutOfRange
@@ -19,6 +21,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.lanes import stop_if_gone
 from cometmq.remoting.members import Members
+from cometmq.store.reading import tagged
 from cometmq.store.store import Store
 
 __all__ = ["MISSES_MAX", "UNITS_MAX", "Queries"]
@@ -26,6 +29,9 @@ __all__ = ["MISSES_MAX", "UNITS_MAX", "Queries"]
 _log = logging.getLogger("cometmq.broker.queries")
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
+_INDEX_TYPE = "indexType"
+_TAG_TYPE = "T"
+"""The key is a tag; since 5.4. With the other types, K and U, upstream's index files give keys and unique ids alike."""
 _BODY_BYTES_MAX = 15 << 20
 UNITS_MAX = 65_536
 """Queue units of one answer."""
@@ -75,12 +81,14 @@ class Queries:
         topic, key = members.required("topic"), members.required("key")
         limit = members.required_int32("maxNum")
         begin_ms, end_ms = members.required_int64("beginTimestamp"), members.required_int64("endTimestamp")
-        if members.text(_UNIQUE_KEY) == "true":
+        is_unique = members.text(_UNIQUE_KEY) == "true"
+        if is_unique:
             limit = self._unique_max
         limit = min(limit, self._batch_max)
+        by_tag = members.text(_INDEX_TYPE) == _TAG_TYPE and not is_unique
 
         def look() -> bytes:
-            return self._records(topic, key, begin_ms, end_ms, limit) if limit > 0 else b""
+            return self._records(topic, key, begin_ms, end_ms, limit, by_tag=by_tag) if limit > 0 else b""
 
         body = await caller.apart(look)
         info = self._store.info()
@@ -96,21 +104,28 @@ class Queries:
             )
         return ok(request, body=body, fields=fields)
 
-    def _records(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> bytes:
+    def _search(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, *, by_tag: bool
+    ) -> Iterator[Message]:
+        if by_tag:
+            messages = tagged(self._store.handle, topic, key, max(begin_ms, 0), end_ms, unwrap=False)
+            return itertools.islice(messages, limit)
+        return KeySearch(
+            self._store.handle,
+            topic,
+            key,
+            begin_ms=max(begin_ms, 0),
+            end_ms=end_ms,
+            limit=limit,
+            misses_max=MISSES_MAX,
+            only_queued=True,
+        )
+
+    def _records(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, *, by_tag: bool) -> bytes:
         found: list[bytes] = []
         size = 0
         try:
-            search = KeySearch(
-                self._store.handle,
-                topic,
-                key,
-                begin_ms=max(begin_ms, 0),
-                end_ms=end_ms,
-                limit=limit,
-                misses_max=MISSES_MAX,
-                only_queued=True,
-            )
-            for message in search:
+            for message in self._search(topic, key, begin_ms, end_ms, limit, by_tag=by_tag):
                 stop_if_gone()
                 record = record_of(message)
                 size += len(record)

@@ -17,7 +17,7 @@ from cometmq.store.foreign import refuse_links
 from cometmq.store.options import FlushMode, Retention, a_flag, a_text, in_range
 from cometmq.store.staged_check import Disks
 from cometmq.store_config.setting_sources import LoadedSettings, load_settings
-from cometmq.store_config.settings import FlushDiskType, StoreSettings, StoreType
+from cometmq.store_config.settings import FlushDiskType, IndexTags, StoreSettings, StoreType
 from cometmq.store_config.topic_config import QueueType
 from cometmq.store_config.topics import Topics
 
@@ -27,6 +27,7 @@ _LIGHT_OFFSETS = "lmqConsumerOffset.json"
 _NAMES_SHOWN = 5
 _SEGMENT_BYTES = (4096, 2_147_479_552)
 """The engine's range, which it checks when the directory is there already."""
+_INDEX_TAGS = {IndexTags.AS_FOUND: None, IndexTags.ON: True, IndexTags.OFF: False}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
 """One slash too: a ``Path`` of a URL has no more."""
 
@@ -116,6 +117,7 @@ class Plan:
             "delay_levels": settings.message_delay_level,
             "batch_topics": self._batch_topics(),
             "index_enabled": settings.message_index_enable,
+            "index_tags": _INDEX_TAGS[settings.message_index_tags],
             "ext_enabled": settings.enable_consume_queue_ext or (self.path / "consumequeue_ext").is_dir(),
             "lmq_enabled": self.light_queues,
             "check_property_crc": settings.force_verify_prop_crc,

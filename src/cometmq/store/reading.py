@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
-from cometmq._engine import KeySearch, Message, Reader, parse_message_id
+from cometmq._engine import KeySearch, Message, Reader, StoreHandle, parse_message_id
 from cometmq._plural import verb
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.batch_key_search import BatchKeySearch
@@ -23,7 +24,21 @@ from cometmq.store.options import (
     timeout_ms,
 )
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "tagged"]
+
+
+def tagged(handle: StoreHandle, topic: str, tag: str, begin_ms: int, end_ms: int, *, unwrap: bool = True) -> Reader:
+    """Return a reader of the messages with exactly this tag that were stored in [begin_ms, end_ms], newest first."""
+    return Reader(
+        handle,
+        topics=(topic,),
+        tags=(tag,),
+        backwards=True,
+        start_time_ms=begin_ms,
+        end_time_ms=None if end_ms == INT64_MAX else end_ms + 1,
+        unwrap=unwrap,
+        may_be_missing=True,
+    )
 
 
 class Reading(StoreCore):
@@ -200,22 +215,26 @@ class Reading(StoreCore):
     def find(
         self,
         topic: str,
-        key: str,
+        key: str | None = None,
         *,
+        tag: str | None = None,
         start_time: Time | None = None,
         end_time: Time | None = None,
         limit: int | None = None,
     ) -> Iterator[Message]:
-        """Return an iterator over the messages of a topic that have a key (or that unique id), newest first.
+        """Return an iterator over the messages of a topic that have a key (or that unique id) or a tag, newest first.
 
         It looks messages up as it goes, in constant memory, so a key with very many may be asked for. It gives what
         the store has now: messages appended later do not come, nor those of before the topic was deleted and made
         again. One thread at a time. In topics of inner batches (``queue.type=BatchCQ``) it reads every message, as the
         index knows no keys of messages inside batches.
 
+        A tag is looked for in the queues, which have every message's, also where the index has no tags.
+
         Args:
             topic: topic.
             key: one key.
+            tag: the tag, in place of a key.
             start_time: stored at this time or later.
             end_time: stored at this time or before.
             limit: most messages to give; None for all.
@@ -225,20 +244,26 @@ class Reading(StoreCore):
             StoreClosed: (while iterating) the store was closed.
         """
         self._require_topic(topic)
-        if not a_text(key, "key"):
-            raise InvalidArgument("key is empty; read() returns all messages")
+        if key is not None and tag is not None:
+            raise InvalidArgument("give a key or a tag, not both; read() has further filters")
+        what, wanted = ("key", key) if tag is None else ("tag", tag)
+        text = a_text(wanted, what)
+        if not text:
+            raise InvalidArgument(f"{what} is empty; read() returns all messages")
         if limit is not None:
             in_range(limit, "limit", 1, INT64_MAX)
         begin = 0 if start_time is None else time_ms(start_time)
         end = INT64_MAX if end_time is None else time_ms(end_time)
+        if tag is not None:
+            return itertools.islice(tagged(self._handle, topic, text, begin, end), limit)
         in_batches = any(is_batch for _, _, is_batch, _, _ in self._handle.queues(topic))
         most = 0 if limit is None or in_batches else limit
-        search = KeySearch(self._handle, topic, key, begin_ms=begin, end_ms=end, limit=most, only_queued=True)
+        search = KeySearch(self._handle, topic, text, begin_ms=begin, end_ms=end, limit=most, only_queued=True)
         if not in_batches:
             return search
         until = None if end == INT64_MAX else end + 1
         messages = self.read(topic, start_time=start_time, end_time=until, backwards=True)
-        return BatchKeySearch(key, limit, messages, search)
+        return BatchKeySearch(text, limit, messages, search)
 
     def find_unique(self, topic: str, unique_id: str) -> Message | None:
         """Return the newest message with a unique id (property ``UNIQ_KEY``), or None."""

@@ -56,7 +56,7 @@ class Problem:
 
     Attributes:
         kind: ``record``, ``tail``, ``queue-missing``, ``unit-missing``, ``unit-wrong``, ``unit-dangling``, ``gap``,
-            ``index-entry``, ``index-missing``, ``index-chain``, ``time`` or ``removed``.
+            ``index-entry``, ``index-missing``, ``index-chain``, ``index-unknown``, ``time`` or ``removed``.
         severity: how bad it is.
         physical_offset: where in the commit log, or None.
         topic: topic, or None.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from cometmq.store_config.names import validate_group, validate_topic
     from cometmq.store_config.setting_sources import LoadedSettings, load_settings
-    from cometmq.store_config.settings import BrokerRole, FlushDiskType, StoreSettings, StoreType
+    from cometmq.store_config.settings import BrokerRole, FlushDiskType, IndexTags, StoreSettings, StoreType
     from cometmq.store_config.subscription_group_config import RetryPolicy, SubscriptionGroupConfig
     from cometmq.store_config.subscription_groups import SYSTEM_GROUPS, SubscriptionGroups
     from cometmq.store_config.topic_config import CleanupPolicy, MessageType, Perm, QueueType, TopicConfig
@@ -63,6 +63,7 @@ __all__ = [
     "DelayOffsets",
     "Document",
     "FlushDiskType",
+    "IndexTags",
     "LightQueueOffsets",
     "Loaded",
     "LoadedSettings",
@@ -101,6 +102,7 @@ _PLACES = {
     "DelayOffsets": "cometmq.store_config.delay_offsets",
     "Document": "cometmq.store_config.documents",
     "FlushDiskType": "cometmq.store_config.settings",
+    "IndexTags": "cometmq.store_config.settings",
     "LightQueueOffsets": "cometmq.store_config.consumer_offsets",
     "Loaded": "cometmq.store_config.config_file",
     "LoadedSettings": "cometmq.store_config.setting_sources",

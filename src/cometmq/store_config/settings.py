@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cometmq.store_config.setting_options import delay_levels_ms, hours, long_option, option, text_option
 
-__all__ = ["BrokerRole", "FlushDiskType", "StoreSettings", "StoreType"]
+__all__ = ["BrokerRole", "FlushDiskType", "IndexTags", "StoreSettings", "StoreType"]
 
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 _SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000
@@ -32,6 +32,14 @@ class FlushDiskType(enum.Enum):
 
     SYNC_FLUSH = "SYNC_FLUSH"
     ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+class IndexTags(enum.Enum):
+    """Whether the index gets the tags of messages, as RocketMQ's does since 5.4."""
+
+    AS_FOUND = "AS_FOUND"
+    ON = "ON"
+    OFF = "OFF"
 
 
 class BrokerRole(enum.Enum):
@@ -112,6 +120,12 @@ class StoreSettings:
 
     # --- Files written
     message_index_enable: bool = option("messageIndexEnable", True, "write the index for queries by key")
+    message_index_tags: IndexTags = option(
+        "messageIndexTags",
+        IndexTags.AS_FOUND,
+        "enter tags into the index, as RocketMQ does since 5.4: ON, OFF, or AS_FOUND: as its newest entries; ours, not "
+        "upstream's",
+    )
     enable_consume_queue_ext: bool = option("enableConsumeQueueExt", False, "write the extension of consume queues")
     bit_map_length_consume_queue_ext_bits: int = option(
         "bitMapLengthConsumeQueueExt", 64, "filter bits of an extension unit; overwritten by the filter's own"

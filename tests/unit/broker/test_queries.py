@@ -43,6 +43,24 @@ def test_by_key(rig: Rig) -> None:
     assert find(rig, "all", maxNum="2").body == records(rig, 4, 5), "the newest, when not all"
 
 
+def test_by_tag(rig: Rig) -> None:
+    """Since 5.4, a query names the type of its key; K, U and other types are answered as without."""
+    for number in range(3):
+        rig.store.append("orders", b"b%d" % number, queue=0, keys=["a", "b"], tags="b")
+    assert find(rig, "b", indexType="T").body == records(rig, 6, 7, 8), "by place in the log"
+    assert find(rig, "a", indexType="T", maxNum="2").body == records(rig, 4, 5), "not those with a as a key"
+    assert find(rig, "a", indexType="K").body == find(rig, "a").body == records(rig, 6, 7, 8)
+    assert find(rig, "k3", indexType="U").body == records(rig, 3)
+    for changes in ({"key": "c"}, {"topic": "none"}, {"endTimestamp": "-1"}, {"maxNum": "0"}):
+        answer = find(rig, changes.pop("key", "b"), indexType="T", **changes)
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND, changes
+    first_ms = rig.store.get("orders", 0, 0).store_timestamp_ms
+    last_ms = rig.store.get("orders", 0, 8).store_timestamp_ms
+    everything = {"beginTimestamp": str(first_ms), "endTimestamp": str(last_ms)}
+    assert find(rig, "b", indexType="T", **everything).body == records(rig, 6, 7, 8)
+    assert find(rig, "b", indexType="T", beginTimestamp=str(last_ms + 1)).code == ResponseCode.QUERY_NOT_FOUND
+
+
 def test_by_time(rig: Rig) -> None:
     first_ms = rig.store.get("orders", 0, 0).store_timestamp_ms
     assert find(rig, "k0", endTimestamp=str(first_ms)).body == records(rig, 0)

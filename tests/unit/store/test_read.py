@@ -306,6 +306,24 @@ def test_a_search_ends_with_its_store(tmp_path: Path) -> None:
     assert bytes(first) == b"99"
 
 
+def test_find_by_tag(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append_many("t", numbered(9), tags=["AaAa", "BBBB", ""] * 3, queue=0)
+        store.append("u", b"other topic", tags="AaAa")
+        assert [bytes(found) for found in store.find("t", tag="AaAa")] == [b"6", b"3", b"0"], "equal hash codes"
+        assert [bytes(found) for found in store.find("t", tag="BBBB", limit=2)] == [b"7", b"4"]
+        assert list(store.find("t", tag="AaAa || BBBB")) == [], "one tag, not an expression"
+        last_ms = store.get("t", 0, 8).store_timestamp_ms
+        assert len(list(store.find("t", tag="AaAa", start_time=0, end_time=last_ms))) == 3, "both ends belong to it"
+        assert list(store.find("t", tag="AaAa", start_time=last_ms + 1)) == []
+
+
+def test_a_store_without_an_index_finds_tags(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path / "store", settings={"messageIndexEnable": False}) as store:
+        store.append("t", b"x", tags="a")
+        assert [bytes(found) for found in store.find("t", tag="a")] == [b"x"]
+
+
 def test_a_store_without_an_index_says_so(tmp_path: Path) -> None:
     with cometmq.open(tmp_path / "store", settings={"messageIndexEnable": False}) as store:
         store.append("t", b"x", keys="k")

@@ -107,6 +107,7 @@ def test_every_setting_has_a_name_that_follows_from_upstreams() -> None:
         "autoCreateGroupMax",
         "connectionsMax",
         "connectionsPerAddressMax",
+        "messageIndexTags",
         "stagedWritesEnable",
         "stagedBytesMax",
         "stagedJobsMax",

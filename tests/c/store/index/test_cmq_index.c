@@ -105,13 +105,13 @@ static uint32_t query_all(cmq_index *index, const char *key, int64_t begin_ms, i
         const uint32_t most = 1 + (uint32_t)cmq_test_random_below(10);
         uint32_t count;
         CHECK(total + most <= capacity);
-        CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(key), begin_ms, end_ms, min_phy,
+        CHECK_OK(cmq_index_query(index, hash_of("Topic", key), begin_ms, end_ms, min_phy,
                                  &cursor, phy + total, most, &count));
         CHECK(count <= most && (count == most || cursor.done));
         total += count;
     }
     uint32_t count = 1;
-    CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(key), begin_ms, end_ms, min_phy,
+    CHECK_OK(cmq_index_query(index, hash_of("Topic", key), begin_ms, end_ms, min_phy,
                              &cursor, phy, 1, &count));
     CHECK_INT(count, 0);
     return total;
@@ -287,7 +287,7 @@ static void cursor_of_a_file_that_is_gone(void)
     CHECK_INT(cmq_index_files(index), 1);
     int64_t phy[ENTRIES];
     uint32_t count;
-    CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text("k"), 0, INT64_MAX, 0, &cursor, phy,
+    CHECK_OK(cmq_index_query(index, hash_of("Topic", "k"), 0, INT64_MAX, 0, &cursor, phy,
                              ENTRIES, &count));
     CHECK_INT(count, ENTRIES - 1);
     CHECK_INT(phy[0], first.end_phy);
@@ -637,7 +637,7 @@ static void *read_beside(void *context)
         int64_t last = INT64_MAX, phy[16];
         while (!cursor.done) {
             uint32_t count;
-            CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(names[which]), 0, INT64_MAX,
+            CHECK_OK(cmq_index_query(index, hash_of("Topic", names[which]), 0, INT64_MAX,
                                      from, &cursor, phy, 16, &count));
             for (uint32_t i = 0; i < count; i++) {
                 CHECK(phy[i] < last && phy[i] % THREAD_KEYS == which);
