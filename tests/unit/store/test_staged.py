@@ -398,7 +398,7 @@ def test_older_versions_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from cometmq.store import handoff_files
 
     encoded = encode_work(work())
-    monkeypatch.setattr(handoff_files, "_STAGED_VERSION", 1)
+    monkeypatch.setattr(handoff_files, "_LATER_VERSION", 1)
     with pytest.raises(NewerWork):
         decode_work(encoded)
 
