@@ -127,6 +127,8 @@ def file_kind(path: Path, format: FileFormat | None, compression: str | None) ->
 
 # --- Values
 
+_DAY_AND_TIME = r"^(-?\d+-\d\d-\d\d) (.*)$"
+
 
 def texts(batch: pyarrow.RecordBatch, bytes_as: BytesAs) -> pyarrow.RecordBatch:
     """Return a batch whose bytes are text; the batch itself for ``BytesAs.BINARY``."""
@@ -175,8 +177,10 @@ def _times_as_text(batch: Any) -> Any:
     arrays = []
     for array in batch.columns:
         if pa.types.is_timestamp(array.type):
+            # Not by strftime, which has 16 bits for a year: DuckDB's 'infinity' became the year 32103.
             zone = "Z" if array.type.tz is not None else ""
-            array = compute.strftime(array.cast(pa.timestamp(array.type.unit)), format=f"%Y-%m-%dT%H:%M:%S{zone}")
+            text = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
+            array = compute.replace_substring_regex(text, _DAY_AND_TIME, rf"\1T\2{zone}")
         elif pa.types.is_date(array.type) or pa.types.is_time(array.type):
             array = array.cast(pa.string())
         arrays.append(array)

@@ -137,6 +137,8 @@ class Scanning(Administration):
             in_range(end, "end", 0, INT64_MAX)
         if (first is not None or end is not None) and len(topics) != 1:
             raise InvalidArgument("start and end are queue offsets: give one topic, or use start_time and end_time")
+        if first is not None and end is not None and first > end:
+            raise InvalidArgument(f"start {first} lies behind end {end}")  # as read() does; count() reads nothing
         if limit is not None:
             in_range(limit, "limit", 1, INT64_MAX)
         for name, value, allowed in (

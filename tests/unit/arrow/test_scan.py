@@ -343,6 +343,7 @@ def test_nothing_is_reported_before_a_pass(store: Store) -> None:
         ({"schema": {"tags": "string"}, "columns": ["tags"]}, "both have 'tags'"),
         ({"schema": {"id": "int64"}, "body_format": "xml"}, "body_format"),
         ({"start": -1}, "start"),
+        ({"start": 7, "end": 6}, "start 7 lies behind end 6"),
         ({"timeout_s": -1}, "timeout_s"),
     ],
 )

@@ -195,6 +195,9 @@ def test_columns_of_one_name_are_numbered(path: Path, tmp_path: Path) -> None:
 
 VALUES: tuple[tuple[str, object, str], ...] = (
     ("date '2026-11-27'", "2026-11-27", "2026-11-27"),
+    ("timestamp '2026-11-27 10:00:00'", "2026-11-27T10:00:00.000000", "2026-11-27T10:00:00.000000"),
+    ("timestamptz '2026-11-27 10:00:00+02'", "2026-11-27T08:00:00.000000Z", "2026-11-27T08:00:00.000000Z"),
+    ("timestamp 'infinity'", f"<value out of range: {(1 << 63) - 1}>", f"<value out of range: {(1 << 63) - 1}>"),
     ("time '12:00:00.5'", "12:00:00.500000", "12:00:00.500000"),
     ("interval '1 day'", {"months": 0, "days": 1, "nanoseconds": 0}, '"{""months"":0,""days"":1,""nanoseconds"":0}"'),
     ("union_value(a := 1)", 1, '"1"'),

@@ -199,6 +199,14 @@ def test_progress_of_a_group(cluster: Cluster) -> None:
     assert told == {("broker-b", 1): 5, ("broker-a", 0): 3}
 
 
+def test_reading_touches_no_group(cluster: Cluster) -> None:
+    read(cluster)
+    with connect(namesrv=cluster.name_server_address) as admin:
+        queues = admin.offsets.progress("TOOLS_CONSUMER", topic="t").queues
+        assert {one.consumer_offset for one in queues} <= {-1, 0}
+        assert not admin.groups.describe("TOOLS_CONSUMER").members
+
+
 # --- What goes wrong
 
 
