@@ -296,7 +296,57 @@ static void test_an_offset_far_ahead_in_a_view(void)
     CHECK_INT(cmq_last_error()->offset, phy);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file),
+/* A queue of five batches of three, the last of them behind the durable point. */
+static cmq_store *make_batches(const char *root, cmq_store_options *options)
+{
+    static const char *const topics[] = {"Batch"};
+    *options = kit_options(root);
+    options->batch_topics = topics;
+    options->batch_topic_count = 1;
+    cmq_store *store = kit_open(options);
+    for (int i = 0; i < 5; i++) {
+        cmq_appended appended;
+        if (i == 4) CHECK_OK(cmq_store_maintain(store, true));
+        const cmq_append batch = {.common = {.topic = kit_slice("Batch"), .sys_flag = CMQ_SYS_INNER_BATCH},
+                                  .count = 1,
+                                  .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("b")},
+                                  .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("INNER_NUM\0013\002")}};
+        CHECK_OK(cmq_store_append(store, &batch, &appended));
+        CHECK_INT(appended.first_queue_offset, 3 * i);
+    }
+    return store;
+}
+
+/* A bit of the offset or the number of messages of each unit below the point: the batch that the log brings anew does
+ * not push others out. */
+static void test_a_flipped_offset_of_a_batch(void)
+{
+    cmq_store_options options;
+    kit_found *found = kit_found_make(8);
+    for (int unit = 0; unit < 4; unit++)
+        for (int byte = 28; byte < 38; byte++) {
+            const char *root = kit_directory();
+            cmq_store_abandon(make_batches(root, &options));
+            kit_flip(kit_path(root, "batchconsumequeue/Batch/0/00000000000000000000"),
+                     unit * CMQ_BATCH_UNIT_BYTES + byte, 4);
+            options.create = false;
+            for (int read_only = 1; read_only >= 0; read_only--) {
+                options.read_only = read_only;
+                cmq_store *store = kit_open(&options);
+                for (int i = 0; i < 5; i++) {
+                    CHECK_OK(cmq_store_read_offset(store, kit_slice("Batch"), 0, 3 * i + 1, &found->batch));
+                    CHECK_INT(found->items[0].queue_offset, 3 * i);
+                    cmq_found_batch_release(&found->batch);
+                }
+                kit_close(store);
+            }
+            kit_remove_tree(root);
+        }
+    kit_found_free(found);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_a_flipped_offset_of_a_batch),
+              CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file),
               CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
               CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
               CMQ_TEST(test_a_power_loss_brings_no_mark_of_a_finished_recovery_back),
