@@ -1,4 +1,4 @@
-"""tests/PROMISES.md names all promises once, and tests that exist."""
+"""Checks: tests/PROMISES.md names all promises once, some in the words of their pages, and tests that exist."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "tests" / "PROMISES.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
 PROMISES = 130
-PAGES = re.findall(r"^\| ([AS]\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
-"""Promises of docs/arrow.md and docs/spark.md."""
+PAGES = re.findall(r"^\| ([ACPS]\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
+"""Promises of docs/arrow.md, client.md, pop.md and spark.md."""
 
 
 def test_each_promise_has_one_row() -> None:
     assert [int(number) for number, _, _ in ROWS] == list(range(1, PROMISES + 1))
+
+
+@pytest.mark.parametrize(("letter", "page"), [("C", "client"), ("P", "pop")])
+def test_promises_in_a_pages_words_are_in_it(letter: str, page: str) -> None:
+    rows = {number: promise for number, promise, _ in PAGES if number.startswith(letter)}
+    assert list(rows) == [f"{letter}{number}" for number in range(1, len(rows) + 1)]
+    text = " ".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8").split())
+    assert rows
+    assert not [promise for promise in rows.values() if promise not in text], f"docs/{page}.md no longer says so"
 
 
 @pytest.mark.parametrize(("number", "held_by"), [(number, held_by) for number, _, held_by in (*ROWS, *PAGES)])

@@ -88,6 +88,16 @@ def test_a_send_makes_its_topic_and_a_pull_its_group(broker: Broker, channel: Ch
     assert f"{host}:{port}" == broker.address
 
 
+@pytest.mark.parametrize("limit", [None, 50])
+def test_a_pull_returns_32_messages_unless_the_broker_allows_more(tmp_path: Path, limit: int | None) -> None:
+    settings = {} if limit is None else {"maxTransferCountOnMessageInMemory": limit}
+    with make(tmp_path, **settings) as broker, Channel(broker.address) as channel:
+        ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"first")
+        broker.store.append_many("orders", [b"x"] * 99, queue=0)
+        answer = ask(channel, RequestCode.PULL_MESSAGE, {**PULL, "maxMsgNums": "100"})
+        assert answer.fields["nextBeginOffset"] == str(limit or 32)
+
+
 @pytest.mark.parametrize(("percent", "code"), [(40, ResponseCode.SUCCESS), (0, ResponseCode.QUERY_NOT_FOUND)])
 def test_a_queue_is_young_while_its_first_message_is_in_the_share_of_memory(
     tmp_path: Path, percent: int, code: ResponseCode

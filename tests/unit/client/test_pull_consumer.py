@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -585,6 +586,21 @@ def test_signals_lose_nothing(running: Cluster, form: str) -> None:
         consumer.commit()
         queue = _queue(topic, 1)
         assert consumer.committed(queue) == consumer.max_offset(queue)
+
+
+def test_a_poll_counts_messages_polled_by_any_thread_as_done(running: Cluster) -> None:
+    _publish(running, "polls", 30, queue_id=1, tags="t")
+    queue = _queue("polls", 1)
+    options: Any = {"auto_commit": True, "auto_commit_interval_ms": 1_000, "pull_batch_size": 10}
+    with _consumer(running, "g_polls", **options) as consumer:
+        consumer.subscribe("polls", "t")
+        begin = consumer.max_offset(queue) - 30
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(_poll_until, consumer, 1).result()[0] == b"0"
+        done = consumer.position(queue)
+        assert done is not None
+        assert done > begin
+        _until(lambda: (consumer.committed(queue) or 0) >= done, consumer)
 
 
 def test_loop_of_another_thread_is_not_committed_past(running: Cluster) -> None:

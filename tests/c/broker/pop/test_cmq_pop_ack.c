@@ -231,6 +231,21 @@ static void an_ack_counts_once(void)
     }
 }
 
+/* Nobody looks up the state of a handle's message. */
+static void a_change_brings_a_finished_message_back(void)
+{
+    for (int merge = 0; merge < 2; merge++) {
+        begin(merge);
+        CHECK_INT(ask(ACK, "extraInfo", "0 $P $I $R 0 broker-a 0 0")->command.code, OK);
+        CHECK_INT(ask(CHANGE, "extraInfo", "0 $P $I $R 0 broker-a 0 0")->command.code, OK);
+        end(MESSAGES);
+        begin(merge);
+        kit_broker_pass_pops(&kit, 20000);
+        CHECK_INT(ask(CHANGE, "extraInfo", "0 $P $I $R 0 broker-a 0 0")->command.code, OK);
+        end(MESSAGES + 1);   /* the redelivered ones, and one of them again */
+    }
+}
+
 static void a_late_ack_does_not_acknowledge_the_redelivery(void)
 {
     for (int merge = 0; merge < 2; merge++) {
@@ -247,6 +262,7 @@ static void forged_handles_of_ordered_pops_skip_nothing(void)
 {
     static const row rows[] = {
         {ACK, "offset", "2", OK, ""},
+        {ACK, "offset", "0", OK, ""},
         {ACK, "offset", "4", NO_MESSAGE, "offset is illegal"},
         {ACK, "consumerGroup", "nobody", ILLEGAL, "there is no group 'nobody'"},
     };
@@ -564,6 +580,7 @@ static void a_retry_topic_with_too_long_a_name_is_refused_before(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(wrong_acks_acknowledge_nothing), CMQ_TEST(an_ack_counts_once),
+              CMQ_TEST(a_change_brings_a_finished_message_back),
               CMQ_TEST(a_late_ack_does_not_acknowledge_the_redelivery),
               CMQ_TEST(forged_handles_of_ordered_pops_skip_nothing), CMQ_TEST(wrong_lists_acknowledge_nothing),
               CMQ_TEST(long_lists_are_taken), CMQ_TEST(long_lists_leave_each_turn_to_others),

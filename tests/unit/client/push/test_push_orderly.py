@@ -111,6 +111,31 @@ def test_nobody_begins_beside_a_listener_that_takes_long(how: str) -> None:
 
 
 @on_cluster
+async def test_lock_of_a_hanging_call_is_kept_until_the_consume_timeout(cluster: FakeCluster) -> None:
+    now_s = asyncio.get_running_loop().time
+    began_s: list[float] = []
+    next_s: list[float] = []
+
+    async def hang(_: Any) -> None:
+        began_s.append(now_s())
+        await asyncio.sleep(3_600)
+
+    async def work(_: Any) -> None:
+        next_s.append(now_s())
+
+    one = consumer(cluster, hang, orderly=True, consume_timeout_minutes=3)
+    two = consumer(cluster, work, orderly=True)
+    fill(cluster, 10)
+    await one.start()
+    await until(lambda: len(began_s) == 2)
+    await two.start()
+    await until(lambda: len(next_s) > 0)
+    assert 180 <= next_s[0] - began_s[0] <= 300
+    await two.close()
+    await one.close(timeout_ms=1_000)
+
+
+@on_cluster
 async def test_close_unlocks_the_queues_that_no_listener_has_begun(cluster: FakeCluster) -> None:
     """With one worker and two queues, one task waits: a close left its queue locked for a minute."""
     at_work: list[int] = []
