@@ -49,6 +49,7 @@ T = TypeVar("T")
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_FIELD = "__ZONE_NAME"
 _LISTED_INLINE = 1_000
+_ROUTE_INLINE = 200
 
 
 @contextmanager
@@ -315,19 +316,30 @@ class NameServer:
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
-    def _get_route(self, request: Command, caller: Caller) -> Command:
+    def _get_route(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
         topic = members.required("topic")
         waited_ms = self._now_ms() - self._started_ms
         if self.settings.need_wait_for_service and waited_ms < self.settings.wait_for_service_seconds * 1000:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready")
         order = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if self.settings.order_message_enable else None
-        route = self.routes.route(topic, order_topic_conf=order)
-        if route is None:
-            text = f"No topic route info in name server for the topic: {topic}\n{_FAQ}"
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, text)
         is_standard = request.version >= STANDARD_JSON_VERSION or members.boolean("acceptStandardJsonOnly")
-        return ok(request, body=route.to_standard_json() if is_standard else route.to_json())
+
+        def answer(route: TopicRouteData | None) -> Outcome | Awaitable[Outcome]:
+            if route is None:
+                text = f"No topic route info in name server for the topic: {topic}\n{_FAQ}"
+                raise Refusal(ResponseCode.TOPIC_NOT_EXIST, text)
+            write = route.to_standard_json if is_standard else route.to_json
+            if len(route.broker_datas) <= _ROUTE_INLINE:
+                return ok(request, body=write())
+
+            async def later() -> Command:
+                return ok(request, body=await caller.apart(write))
+
+            return later()
+
+        # A look-up does not wait for a long registration.
+        return self._turns.run(self.routes.route(topic, order_topic_conf=order), answer, ahead=True)
 
     def _get_all_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         if not self.settings.enable_all_topic_list:
@@ -374,8 +386,7 @@ class NameServer:
     def _delete_topic(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
         topic, cluster = members.required("topic"), members.text("clusterName") or None
-        steps = _in_one_step(lambda: self.routes.delete_topic(topic, cluster=cluster))
-        return self._turns.run(steps, lambda _: ok(request))
+        return self._turns.run(self.routes.delete_topic(topic, cluster=cluster), lambda _: ok(request))
 
     # --- Keys and settings --------------------------------------------------------------------------------------------
 

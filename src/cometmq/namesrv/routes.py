@@ -481,31 +481,39 @@ class RouteTable:
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
-    def route(self, topic: str, *, order_topic_conf: str | None = None) -> TopicRouteData | None:
+    def route(self, topic: str, *, order_topic_conf: str | None = None) -> Steps[TopicRouteData | None]:
         """Return a topic's route, with its order configuration if it has one, or None where no living broker has it."""
-        queues = self._topics.get(topic)
-        if queues is None:
-            return None
-        brokers = [_broker_data(name, self._brokers[name]) for name in queues if name in self._brokers]
+        with_acting_masters = self.support_acting_master and not topic.startswith(_SYNC_GROUP_PREFIX)
+        queues: list[QueueData] = []
+        brokers: list[BrokerData] = []
+        filter_servers: dict[str, tuple[str, ...]] = {}
+        for number, (name, queue) in enumerate(list(self._topics.get(topic, {}).items())):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
+            if name not in self._brokers:
+                continue
+            broker = _broker_data(name, self._brokers[name])
+            if with_acting_masters:
+                broker = _with_acting_master(broker, queue)
+            queues.append(queue)
+            brokers.append(broker)
+            filter_servers.update(self._filter_servers(broker))
         if not brokers:
             return None
-        if self.support_acting_master and not topic.startswith(_SYNC_GROUP_PREFIX):
-            brokers = [_with_acting_master(broker, queues[broker.broker_name]) for broker in brokers]
         return TopicRouteData(
-            queue_datas=tuple(queue for name, queue in queues.items() if name in self._brokers),
+            queue_datas=tuple(queues),
             broker_datas=tuple(brokers),
-            filter_servers=self._filter_servers(brokers),
+            filter_servers=filter_servers,
             order_topic_conf=order_topic_conf,
             queue_mappings=self._mappings.get(topic),
         )
 
-    def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
+    def _filter_servers(self, broker: BrokerData) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
-        for broker in brokers:
-            for address in broker.broker_addresses.values():
-                live = self._live.get((broker.cluster or "", address))
-                if live is not None and live.filter_servers:
-                    found[address] = live.filter_servers
+        for address in broker.broker_addresses.values():
+            live = self._live.get((broker.cluster or "", address))
+            if live is not None and live.filter_servers:
+                found[address] = live.filter_servers
         return found
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> bool:
@@ -526,13 +534,15 @@ class RouteTable:
             self._topics_of.setdefault(queue.broker_name, {})[topic] = None
         return True
 
-    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> Steps[None]:
         """Forget a topic, or its queues in one cluster. Its brokers register it again unless they forgot it too."""
         queues = self._topics.get(topic)
         if queues is None:
             return
         of_cluster = None if cluster is None else self._clusters.get(cluster, {})
-        for broker_name in list(queues):
+        for number, broker_name in enumerate(list(queues)):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
             if of_cluster is None or broker_name in of_cluster:
                 self._remove_topic(broker_name, topic)
         if cluster is None:

@@ -31,13 +31,18 @@ class Turns:
         """Begin without work."""
         self._waiting: deque[tuple[Steps[Any], asyncio.Future[Any]]] = deque()
 
-    def run(self, steps: Steps[T], then: Callable[[T], R | Awaitable[R]]) -> R | Awaitable[R]:
+    def run(self, steps: Steps[T], then: Callable[[T], R | Awaitable[R]], *, ahead: bool = False) -> R | Awaitable[R]:
         """Run work, and ``then`` with its result; an awaitable where it pauses, or waits for work before it.
+
+        Args:
+            steps: the work.
+            then: what makes the answer.
+            ahead: its first step does not wait for work before it, of which it may see half.
 
         Raises:
             Exception: what the work, or ``then``, raises.
         """
-        if not self._waiting:
+        if ahead or not self._waiting:
             try:
                 next(steps)
             except StopIteration as end:

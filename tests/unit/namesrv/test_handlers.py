@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
 from typing import TypeVar, cast
 
 import pytest
 
 from cometmq.namesrv.handlers import NameServer
 from cometmq.namesrv.kv_config import KVConfig, KVLimits
+from cometmq.namesrv.routes import STEP_TOPICS
 from cometmq.namesrv.settings import NamesrvSettings
 from cometmq.remoting.bodies.config_tables import KVTable, TopicConfigAndMappingSerializeWrapper, TopicList
 from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum
@@ -26,6 +28,7 @@ from cometmq.remoting.lanes import Lanes
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.topic_config import TopicConfig
 from support.callers import DirectCaller, answer_of
+from support.steps import finished
 
 BROKER = {
     "clusterName": "c",
@@ -91,8 +94,8 @@ async def paused_registration(asked: Asked, connection: int = 1, **fields: str) 
         cast("Awaitable[object]", asked.table[request.code](request, DirectCaller(connection)))
     )
     await asyncio.sleep(0)
-    assert asked.server.routes.route("topic-000") is not None
-    assert asked.server.routes.route("topic-699") is None
+    assert finished(asked.server.routes.route("topic-000")) is not None
+    assert finished(asked.server.routes.route("topic-699")) is None
     return registering
 
 
@@ -257,8 +260,31 @@ def test_a_topic_deleted_during_an_older_registration_stays_deleted() -> None:
         request = Command(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, fields={"topic": "topic-699"})
         deleted = cast("Awaitable[object]", asked.table[request.code](request, DirectCaller(2)))
         await asyncio.gather(registering, deleted)
-        assert asked.server.routes.route("topic-699") is None
-        assert asked.server.routes.route("topic-698") is not None
+        assert finished(asked.server.routes.route("topic-699")) is None
+        assert finished(asked.server.routes.route("topic-698")) is not None
+
+    asyncio.run(check())
+
+
+def test_a_topic_of_many_brokers_is_looked_up_beside_other_work() -> None:
+    """In steps, and written apart from the event loop; a small one does not wait for a long registration."""
+
+    async def check() -> None:
+        asked = Asked()
+        for number in range(2 * STEP_TOPICS):
+            name = {"brokerName": f"b{number}", "brokerAddr": f"b{number}:1"}
+            asked.register(name, registration("wide", "narrow") if number == 0 else registration("wide", "other"))
+
+        def look_up(topic: str) -> object:
+            request = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic}, version=479)
+            return asked.table[request.code](request, DirectCaller(2))
+
+        registering = await paused_registration(asked)
+        assert isinstance(look_up("narrow"), Command)
+        wide = look_up("wide")
+        assert isawaitable(wide)
+        _, answer = await asyncio.gather(registering, wide)
+        assert len(TopicRouteData.from_json(answer.body).broker_datas) == 2 * STEP_TOPICS
 
     asyncio.run(check())
 
@@ -272,7 +298,7 @@ def test_a_topic_registered_during_an_older_registration_keeps_its_queues() -> N
         request = Command(code=RequestCode.REGISTER_TOPIC_IN_NAMESRV, fields={"topic": "topic-699"}, body=body)
         registered = cast("Awaitable[object]", asked.table[request.code](request, DirectCaller(2)))
         await asyncio.gather(registering, registered)
-        route = asked.server.routes.route("topic-699")
+        route = finished(asked.server.routes.route("topic-699"))
         assert route is not None
         assert route.queue_datas == (queues,)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 
 import pytest
@@ -73,30 +73,30 @@ def register(
     registration: Registration | None = None,
     what: RegisterBrokerBody | None = None,
     *,
-    connection: int = 1,
+    connection: Hashable = 1,
     now_ms: int = 0,
 ) -> Registered | None:
     return finished(table.register(registration or broker(), what or body(), connection=connection, now_ms=now_ms))
 
 
 def addresses(table: RouteTable, topic: str = "orders") -> Mapping[str, Mapping[int, str]]:
-    route = table.route(topic)
+    route = finished(table.route(topic))
     return {} if route is None else {each.broker_name: each.broker_addresses for each in route.broker_datas}
 
 
 def perms(table: RouteTable, topic: str = "orders") -> dict[str, int]:
-    route = table.route(topic)
+    route = finished(table.route(topic))
     return {} if route is None else {each.broker_name: each.perm for each in route.queue_datas}
 
 
 def test_a_registered_topic_has_a_route() -> None:
     table = RouteTable()
     assert register(table) == Registered()
-    route = table.route("orders")
+    route = finished(table.route("orders"))
     assert route is not None
     assert route.queue_datas == (QueueData(broker_name="a", read_queue_nums=4, write_queue_nums=4, perm=6),)
     assert addresses(table) == {"a": {0: "a0:10911"}}
-    assert table.route("unknown") is None
+    assert finished(table.route("unknown")) is None
     assert finished(table.cluster_info()).clusters == {"c": ("a",)}
 
 
@@ -107,8 +107,8 @@ def test_an_unknown_broker_with_one_topic_is_refused_and_leaves_nothing() -> Non
     assert finished(table.cluster_info()).clusters == {}
     register(table)
     assert register(table, what=body("new", counter=2)) == Registered(), "a known one registers such a change"
-    assert table.route("new") is not None
-    assert table.route("orders") is not None, "a registration removes nothing"
+    assert finished(table.route("new")) is not None
+    assert finished(table.route("orders")) is not None, "a registration removes nothing"
 
 
 def test_the_same_version_changes_nothing_another_does() -> None:
@@ -142,7 +142,7 @@ def test_a_silent_broker_expires_and_a_heartbeat_keeps_it() -> None:
     table.heard_of("c", "nobody:1", now_ms=50_000)
     assert finished(table.expire(1_000 + BROKER_EXPIRY_MS + 1)) == []
     assert finished(table.expire(50_000 + BROKER_EXPIRY_MS + 1)) == [(("c", "a0:10911"), 1)]
-    assert table.route("orders") is None
+    assert finished(table.route("orders")) is None
     assert finished(table.cluster_info()).brokers == {}
 
 
@@ -151,9 +151,9 @@ def test_the_connection_of_the_last_registration_is_the_broker_s_life() -> None:
     register(table, connection=1)
     register(table, connection=2)
     assert finished(table.connection_closed(1)) == [], "the broker has registered by another one since"
-    assert table.route("orders") is not None
+    assert finished(table.route("orders")) is not None
     assert finished(table.connection_closed(2)) == [("c", "a0:10911")]
-    assert table.route("orders") is None
+    assert finished(table.route("orders")) is None
     assert finished(table.connection_closed(2)) == []
 
 
@@ -240,7 +240,7 @@ def test_a_slave_learns_its_master_and_does_not_speak_for_topics() -> None:
     register(table)
     learned = register(table, broker("a", broker_id=1), body("orders", "slave's", counter=9), connection=2)
     assert learned == Registered(master_address="a0:10911", ha_address="ha-a0:10911")
-    assert table.route("slave's") is None
+    assert finished(table.route("slave's")) is None
     assert addresses(table) == {"a": {0: "a0:10911", 1: "a1:10911"}}
     assert table.members("a") == {0: "a0:10911", 1: "a1:10911"}
     assert table.members("z") == {}
@@ -309,11 +309,11 @@ def test_topics_made_and_deleted_by_request() -> None:
     assert not table.register_topic("made", [queue, QueueData(broker_name="nobody")])
     assert not table.register_topic("empty", [])
     assert set(table.topics()) == {"orders", "bills", "made"}
-    table.delete_topic("orders", cluster="c")
+    finished(table.delete_topic("orders", cluster="c"))
     assert set(addresses(table)) == {"b"}
-    table.delete_topic("orders", cluster="d")
-    table.delete_topic("bills")
-    table.delete_topic("bills")
+    finished(table.delete_topic("orders", cluster="d"))
+    finished(table.delete_topic("bills"))
+    finished(table.delete_topic("bills"))
     assert table.topics() == ("made",)
     assert finished(table.topics_of_cluster("c")) == ("made",)
     assert finished(table.topics_of_cluster("nowhere")) == ()
@@ -337,14 +337,14 @@ def test_static_topics_and_filter_servers_are_handed_on() -> None:
     mapping = TopicQueueMappingInfo(topic="orders", total_queues=4, broker_name="a", current_ids={0: 0})
     wrapper = TopicConfigAndMappingSerializeWrapper(topics=body().wrapper.topics, queue_mappings={"orders": mapping})
     register(table, what=RegisterBrokerBody(wrapper=wrapper, filter_servers=("f:1",)))
-    route = table.route("orders", order_topic_conf="a:4")
+    route = finished(table.route("orders", order_topic_conf="a:4"))
     assert route is not None
     assert route.queue_mappings == {"a": mapping}
     assert route.filter_servers == {"a0:10911": ("f:1",)}
     assert route.order_topic_conf == "a:4"
     finished(table.connection_closed(1))
     register(table)
-    again = table.route("orders")
+    again = finished(table.route("orders"))
     assert again is not None
     assert again.queue_mappings is None
 
@@ -376,7 +376,7 @@ def check_invariant(table: RouteTable) -> None:
     alive = [(each.cluster, address) for each in info.brokers.values() for address in each.broker_addresses.values()]
     assert len(alive) == len(set(alive)) == table.broker_count
     for topic in table.topics():
-        route = table.route(topic)
+        route = finished(table.route(topic))
         assert route is not None
         assert {queue.broker_name for queue in route.queue_datas} <= set(info.brokers)
 
@@ -443,6 +443,24 @@ def test_very_many_topics_come_and_go_in_steps() -> None:
     check_invariant(table)
 
 
+def test_a_topic_of_many_brokers_is_looked_up_and_deleted_in_steps() -> None:
+    table = RouteTable()
+    names = [f"b{number}" for number in range(3 * STEP_TOPICS)]
+    for name in names:
+        register(table, broker(name), body("wide", "other"), connection=name)
+    looking = table.route("wide")
+    next(looking)
+    finished(table.unregister(cluster="c", broker_name=names[0], address=f"{names[0]}0:10911"))
+    finished(table.unregister(cluster="c", broker_name=names[-1], address=f"{names[-1]}0:10911"))
+    route = finished(looking)
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == names[:-1], "as each was in its step"
+    assert [each.broker_name for each in route.broker_datas] == names[:-1]
+    assert len(sizes(table, table.delete_topic("wide"))) > 2, "it has no pause"
+    assert finished(table.route("wide")) is None
+    check_invariant(table)
+
+
 def test_routes_name_no_broker_that_is_going() -> None:
     table = RouteTable()
     register(table, what=body(*MANY))
@@ -452,7 +470,7 @@ def test_routes_name_no_broker_that_is_going() -> None:
     for topic in (MANY[0], MANY[-1]):
         assert addresses(table, topic) == {"b": {0: "b0:10911"}}
         assert perms(table, topic) == {"b": 6}
-    table.delete_topic(MANY[-1])
+    finished(table.delete_topic(MANY[-1]))
     finished(going)
     assert table.topic_count == len(MANY) - 1
     check_invariant(table)
