@@ -35,7 +35,7 @@ typedef enum cmq_problem_kind {
     CMQ_PROBLEM_GAP,               /* filler units inside a queue */
     CMQ_PROBLEM_INDEX_ENTRY,       /* an index entry without a record that has such a key */
     CMQ_PROBLEM_INDEX_MISSING,     /* keys that the index does not have */
-    CMQ_PROBLEM_INDEX_CHAIN,       /* an index file whose slots and chains do not lead to its entries */
+    CMQ_PROBLEM_INDEX_CHAIN,       /* an index file whose head, slots and chains do not lead to its entries */
     CMQ_PROBLEM_INDEX_UNKNOWN,     /* index entries of whole messages whose hash is of no key, unique id or tags */
     CMQ_PROBLEM_TIME               /* a store time that falls back along the log */
 } cmq_problem_kind;

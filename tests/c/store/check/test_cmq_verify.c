@@ -630,6 +630,18 @@ static void test_a_slot_behind_the_last_entry_is_named(void)
     CHECK_INT(problem->severity, CMQ_SEVERITY_REPAIRABLE);
 }
 
+/* The sign of the first or the last time: all entries of the file are then outside the time that a look-up asks for. */
+static void test_negative_times_of_an_index_file_are_named(void)
+{
+    for (int at = 0; at <= 8; at += 8) {
+        const char *root = make_store();
+        kit_flip(index_file_of(root, 1), at, 128);
+        const cmq_problem *problem = only(verify(root));
+        CHECK_INT(problem->kind, CMQ_PROBLEM_INDEX_CHAIN);
+        CHECK_INT(problem->severity, CMQ_SEVERITY_REPAIRABLE);
+    }
+}
+
 static void test_a_broken_chain_is_named(void)
 {
     const char *root = make_store();
@@ -689,5 +701,6 @@ CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_em
               CMQ_TEST(test_batch_units_are_checked), CMQ_TEST(test_lost_extensions_are_one_problem),
               CMQ_TEST(test_a_damaged_index_entry_is_named), CMQ_TEST(test_an_entry_out_of_order_hides_nothing),
               CMQ_TEST(test_missing_keys_are_a_note), CMQ_TEST(test_a_slot_behind_the_last_entry_is_named),
-              CMQ_TEST(test_a_broken_chain_is_named), CMQ_TEST(test_a_callback_ends_it),
+              CMQ_TEST(test_negative_times_of_an_index_file_are_named), CMQ_TEST(test_a_broken_chain_is_named),
+              CMQ_TEST(test_a_callback_ends_it),
               CMQ_TEST(test_every_kind_has_a_name))
