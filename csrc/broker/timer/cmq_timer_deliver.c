@@ -107,6 +107,15 @@ static size_t write_key(const cmq_record_view *parked, uint8_t *into, size_t roo
     return topic.bytes + 1 + unique.bytes;
 }
 
+/* A deletion names a timer by "topic+id"; one that a broker of 5.4 or newer parked may name it by its id alone
+ * (appendTopicForTimerDeleteKey=false). */
+static bool is_deleted(const cmq_timer *timer, cmq_slice key)
+{
+    const uint8_t *plus = memchr(key.data, '+', key.bytes);   /* no topic has one */
+    const cmq_slice id = {.data = plus + 1, .bytes = key.bytes - (size_t)(plus + 1 - key.data)};
+    return cmq_timer_deletes_has(&timer->walk.deletes, key) || cmq_timer_deletes_has(&timer->walk.deletes, id);
+}
+
 static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_timer_unit *unit,
                                                 const cmq_record_view *parked, deliveries *done)
 {
@@ -121,7 +130,7 @@ static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_time
                            "the record is not the one that its unit in the timer log was made of");
     if (!roll && cmq_property_find(parked->properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &deletes)) return CMQ_OK;
     const size_t key_bytes = timer->walk.deletes.count > 0 ? write_key(parked, key, sizeof key) : 0;
-    if (key_bytes > 0 && cmq_timer_deletes_has(&timer->walk.deletes, (cmq_slice){.data = key, .bytes = key_bytes})) {
+    if (key_bytes > 0 && is_deleted(timer, (cmq_slice){.data = key, .bytes = key_bytes})) {
         done->recalled++;
         return CMQ_OK;
     }

@@ -120,13 +120,19 @@ static void send_at(cmq_store *store, int64_t deliver_ms, const char *body)
     send_with(store, &options, "T", 2, deliver_ms, body, properties);
 }
 
-/* A deletion of the message of T with this id, as a recall makes it. */
-static void send_deletion(cmq_store *store, int64_t deliver_ms, const char *id)
+/* A deletion of the message of T with this id, whose key is `before` and the id. */
+static void send_deletion_by(cmq_store *store, int64_t deliver_ms, const char *before, const char *id)
 {
     const cmq_timer_options options = {0};
     char properties[128];
-    snprintf(properties, sizeof properties, "UNIQ_KEY\001%s\002TIMER_DEL_UNIQKEY\001T+%s\002", id, id);
+    snprintf(properties, sizeof properties, "UNIQ_KEY\001%s\002TIMER_DEL_UNIQKEY\001%s%s\002", id, before, id);
     send_with(store, &options, "T", 0, deliver_ms, "0", properties);
+}
+
+/* As a recall makes it. */
+static void send_deletion(cmq_store *store, int64_t deliver_ms, const char *id)
+{
+    send_deletion_by(store, deliver_ms, "T+", id);
 }
 
 static const char *delivered(cmq_store *store)
@@ -402,12 +408,14 @@ static void a_deletion_of_the_slot_deletes(void)
     send_at(store, at, "recalled");
     send_deletion(store, at, "recalled");
     send_deletion(store, at + 1000, "kept");   /* of another slot */
+    send_at(store, at, "by its id");
+    send_deletion_by(store, at, "", "by its id");   /* as a broker of 5.5 parks it */
     step(timer);
     CHECK_INT(counters_of(timer).pending, 0);
     pass(6000);
     step(timer);
     CHECK_TEXT(delivered(store), "kept");
-    CHECK_INT(counters_of(timer).recalled, 1);
+    CHECK_INT(counters_of(timer).recalled, 2);
     CHECK_INT(counters_of(timer).delivered, 1);
     finish(timer, store);
 }
