@@ -33,6 +33,7 @@ from cometmq.errors import Error
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.server import RemotingServer, ServerLimits
+from cometmq.store.newer import refuse_newer_parts
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.built_in_topics import revive_topic
@@ -110,6 +111,7 @@ class Broker:
         config, settings = self.config, self.config.settings
         with _reserved_port(config.host, config.port) as port:
             self._port = port
+            refuse_newer_parts(config.path)
             self.store = undo.enter_context(Store(config.plan(port), read_only=False))
             self._log_recovery()
             self._plane = plane = NativePlane(self._make_plane(self.store))

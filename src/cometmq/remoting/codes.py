@@ -172,6 +172,7 @@ class RequestCode(enum.IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    SWITCH_TIMER_ENGINE = 5001
     BEGIN_STAGED_JOB = 31001
     PUT_STAGED_PIECE = 31002
     COMMIT_STAGED_JOB = 31003
@@ -184,6 +185,16 @@ class RequestCode(enum.IntEnum):
     NOTIFICATION = 200054
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    ACK_LITE_MESSAGE = 200072
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
+    GET_BROKER_LITE_INFO = 200074
+    GET_PARENT_TOPIC_INFO = 200075
+    GET_LITE_TOPIC_INFO = 200076
+    GET_LITE_CLIENT_INFO = 200077
+    GET_LITE_GROUP_INFO = 200078
+    TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
 
 
@@ -254,6 +265,8 @@ class ResponseCode(enum.IntEnum):
     CONTROLLER_BROKER_ID_INVALID = 2014
     CONTROLLER_JRAFT_INTERNAL_ERROR = 2015
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
+    LMQ_QUOTA_EXCEEDED = 2017
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
 
@@ -413,6 +426,16 @@ NOT_YET_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.AUTH_DELETE_ACL: "access control",
     RequestCode.AUTH_GET_ACL: "access control",
     RequestCode.AUTH_LIST_ACL: "access control",
+    RequestCode.POP_LITE_MESSAGE: "lite topics",
+    RequestCode.LITE_SUBSCRIPTION_CTL: "lite topics",
+    RequestCode.ACK_LITE_MESSAGE: "lite topics",
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE: "lite topics",
+    RequestCode.GET_BROKER_LITE_INFO: "lite topics",
+    RequestCode.GET_PARENT_TOPIC_INFO: "lite topics",
+    RequestCode.GET_LITE_TOPIC_INFO: "lite topics",
+    RequestCode.GET_LITE_CLIENT_INFO: "lite topics",
+    RequestCode.GET_LITE_GROUP_INFO: "lite topics",
+    RequestCode.TRIGGER_LITE_DISPATCH: "lite topics",
 }
 """Requests that are answered with code 3 for now, and what they will come with."""
 
@@ -440,6 +463,7 @@ NEVER_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "topics whose queues move between brokers are not supported",
     RequestCode.ADD_BROKER: "several brokers in one process are several stores here",
     RequestCode.REMOVE_BROKER: "several brokers in one process are several stores here",
+    RequestCode.SWITCH_TIMER_ENGINE: "moves timers into RocksDB files, which this store does not have",
     RequestCode.POP_ROLLBACK: "moves pops from RocksDB files into the log, where they are here anyway",
 }
 """Requests that are answered with code 3 for good, and why."""

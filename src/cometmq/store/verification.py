@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cometmq._engine import verify_store
 from cometmq._plural import counted, verb
+from cometmq.store.newer import unread_parts
 from cometmq.store.removed import removed_cuts
 from cometmq.store_config.config_file import Origin
 from cometmq.store_config.errors import ConfigError
@@ -56,7 +57,8 @@ class Problem:
 
     Attributes:
         kind: ``record``, ``tail``, ``queue-missing``, ``unit-missing``, ``unit-wrong``, ``unit-dangling``, ``gap``,
-            ``index-entry``, ``index-missing``, ``index-chain``, ``index-unknown``, ``time`` or ``removed``.
+            ``index-entry``, ``index-missing``, ``index-chain``, ``index-unknown``, ``time``,
+            ``unread-part`` or ``removed``.
         severity: how bad it is.
         physical_offset: where in the commit log, or None.
         topic: topic, or None.
@@ -136,7 +138,7 @@ class KnownTopics:
         return found is not None and queue_id < max(found.read_queue_nums, found.write_queue_nums, 1)
 
 
-def _note(kind: str, physical_offset: int, text: str) -> _Problem:
+def _note(kind: str, physical_offset: int | None, text: str) -> _Problem:
     return {
         "kind": kind,
         "severity": "note",
@@ -192,6 +194,8 @@ def verify(
             on_problem(problem)
 
     result = verify_store(store.handle, take, on_progress)
+    for part in unread_parts(store.path) if result["complete"] else ():
+        take(_note("unread-part", None, f"{part}, which CometMQ does not read"))
     for cut in removed_cuts(store.path) if result["complete"] else ():
         if not cut.restored:
             text = f"{cut.text}; `cometmq repair --restore-removed {cut.name}` appends them again"

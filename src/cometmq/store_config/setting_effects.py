@@ -205,6 +205,24 @@ REFUSALS: tuple[Refusal, ...] = (
             "that broker write its records into the log (mqadmin exportPopRecord), then leave the setting out"
         ),
     ),
+    Refusal(
+        name="timerRocksDBEnable",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ keeps timers in the timer wheel. Leave the setting out",
+    ),
+    Refusal(
+        name="timerWheelSnapshotFlush",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ writes the timer wheel in place. Leave the setting out",
+    ),
+    Refusal(
+        name="transRocksDBEnable",
+        values="true",
+        is_refused=_true,
+        reason="CometMQ keeps no transactions in RocksDB. Leave the setting out",
+    ),
 )
 """The first that applies is raised."""
 
@@ -252,6 +270,7 @@ _HARMLESS: Mapping[str, str] = {
         maxRecoveryCommitlogFiles messageIndexSafe putConsumeQueueDataByFileChannel putMsgIndexHightWater
         readUnCommitted recheckReputOffsetFromCq recoverConcurrently redeleteHangedFileInterval
         searchBcqByCacheEnable storePathBrokerIdentity transientStorePoolEnable transientStorePoolSize
+        checkCommitLogOffsetOnRecover commitLogRecoverMaxNum sharedByteBufferNum timerWheelSnapshotIntervalMs
         travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
         writeWithoutMmap accessMessageInMemoryHotRatio maxFilterMessageSize
         flushConsumerOffsetHistoryInterval isolateLogEnable consumerOffsetUpdateVersionStep
@@ -277,7 +296,8 @@ _HARMLESS: Mapping[str, str] = {
         enablePopMetrics enableRemotingMetrics enableRequestMetrics enableRocksDBLog enableScheduleMessageStats
         enableStatsMetrics enableTransactionMetrics estimateAccumulation maxStatsIdleTimeInMinutes
         metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-        metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+        metricsExportBatchMaxDataPoints metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+        metricsOtelCardinalityLimit
         metricsPromExporterHost metricsPromExporterPort popConsumerKVServiceLog printChannelGroups
         printChannelGroupsMinNum sampleCountThreshold sampleSteps timerEnableCheckMetrics timerMetricSmallThreshold
         timerProgressLogIntervalMs transactionMetricFlushInterval""",
@@ -294,7 +314,21 @@ _HARMLESS: Mapping[str, str] = {
         bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
         memTableFlushIntervalMs popConsumerFSServiceInit popConsumerKVServiceInit realTimePersistRocksDBConfig
-        rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec""",
+        rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec
+        combineCQUseRocksdbForLmq indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
+        iteratorWhenUseRocksdbConsumeQueue maxRocksDBIndexQueryDays persistConsumerOffsetIncrementally
+        timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
+        timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBPrecisionMs
+        timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
+        timerRocksDBTimeExpiredMaxTps transWriteOriginTransHalfEnable transactionCheckRocksdbCoreThreads
+        transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity useSeparateStorePathForRocksdbCQ
+        useSingleRocksDBForAllConfigs""",
+    "lite topics of 5.5, which CometMQ does not have": """
+        enableLiteEventMode enableLitePopLog liteEventCheckInterval liteEventFullDispatchDelayTime
+        liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable liteLagLatencyCollectEnable
+        liteLagLatencyMetricsEnable liteLagLatencyTopK liteSubscriptionCheckInterval
+        liteSubscriptionCheckTimeoutMills liteTtlCheckInterval maxClientEventCount maxLiteSubscriptionCount
+        minLiteTTl""",
     "SQL92 filters; such subscriptions are refused with code 1": """
         enableCalcFilterBitMap enablePropertyFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
         filterServerNums filterSupportRetry maxErrorRateOfBloomFilter""",
@@ -310,7 +344,9 @@ _HARMLESS: Mapping[str, str] = {
         timerColdDataCheckIntervalMs usePIDColdCtrStrategy""",
     "POP, timers and delays: pace and batches are fixed, and failures are retried": """
         enableNotifyAfterPopOrderLockRelease enablePopBatchAck enableScheduleAsyncDeliver enableSkipLongAwaitingAck
-        popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+        appendTopicForTimerDeleteKey maxMessageFilterNumForNotification popFromRetryProbabilityForPriority
+        popReviveConcurrency popReviveSkipIfGroupAbsent priorityOrderAsc useMessageFilterForNotification
+        useSeparateRetryQueue popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
         popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead reviveAckWaitMs
         reviveInterval reviveMaxSlow reviveScanTime scheduleAsyncDeliverMaxPendingLimit
         scheduleAsyncDeliverMaxResendNum2Blocked timerEnableRetryUntilSuccess timerInterceptDelayLevel
@@ -319,7 +355,7 @@ _HARMLESS: Mapping[str, str] = {
         broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond clusterName disappearTimeAfterStart enableBatchPush
         enableBroadcastOffsetStore enableCleanExpiredOffset enableCreateSysGroup enableMixedMessageType
         enableMultiDispatch enableShutdownGracefully maxConsumeQueueScan maxTopicLength pullBatchMaxMessageCount
-        rocketmqHome subscriptionExpiredTimeout useStaticSubscription""",
+        brokerConfigPath enableLmqQuota rocketmqHome subscriptionExpiredTimeout useStaticSubscription""",
     _TLS: """
         tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath
         tls.client.trustCertPath tls.config.file tls.server.authClient tls.server.certPath tls.server.keyPassword

@@ -34,6 +34,9 @@ REFUSED_VALUES: dict[str, object] = {
     "tls.enable": "true",
     "tls.server.mode": "enforcing",
     "popConsumerKVServiceEnable": "true",
+    "timerRocksDBEnable": "true",
+    "timerWheelSnapshotFlush": "true",
+    "transRocksDBEnable": "true",
     "storeType": "defaultRocksDB",
 }
 
