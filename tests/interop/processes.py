@@ -23,8 +23,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 JAVA_PROJECT = Path(__file__).resolve().parent / "java"
 BUILD = Path(os.environ.get("CMQ_JAVA_BUILD", PROJECT / "build" / "java"))
 
-PEER_VERSION = "5.3.3"
-"""The version our Java program is compiled against, and the usual one of client and servers."""
+COMPILED_VERSION = "5.3.3"
+"""The version our Java program is compiled against."""
+
+PEER_VERSION = os.environ.get("CMQ_JAVA_RELEASE") or COMPILED_VERSION
+"""The usual version of client and servers: ``make test-java RELEASE=5.5.0`` takes another one."""
 
 START_LIMIT_S = 90.0
 STOP_LIMIT_S = 60.0
@@ -96,11 +99,11 @@ def classpath(version: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = _fingerprint()
         # Programs that run over the other version's jars are compiled with the first one's.
-        for needed in dict.fromkeys((PEER_VERSION, version)):
+        for needed in dict.fromkeys((COMPILED_VERSION, version)):
             stamp = BUILD / f"stamp-{needed}"
             if stamp.exists() and stamp.read_text() == wanted:
                 continue
-            if needed == PEER_VERSION:
+            if needed == COMPILED_VERSION:
                 _run_maven("compile", "dependency:copy-dependencies")
             else:
                 _run_maven(f"-Drocketmq.version={needed}", "dependency:copy-dependencies")

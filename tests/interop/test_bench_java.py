@@ -12,7 +12,7 @@ import pytest
 
 from cometmq.loadtest import LoadOptions, find_target, run_load
 from cometmq.remoting.command import HeaderFormat
-from interop.processes import PROJECT
+from interop.processes import PEER_VERSION, PROJECT
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java(full=True)
@@ -25,7 +25,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+@pytest.mark.parametrize("version", [PEER_VERSION, "4.9.7"])
 def test_runs_are_verified(version: str, peer: Peer, tmp_path: Path) -> None:
     with peer.broker(tmp_path / "store", version=version) as broker:
         made = find_target(broker=broker.address, topic="Bench", queues=4, create=True)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import pytest
 
 from interop.java_client import Client
-from interop.processes import PeerFailed
+from interop.processes import PEER_VERSION, PeerFailed
 from interop.sites import Peer
 from support.golden import GoldenStores, expected_records
 
@@ -201,7 +201,7 @@ def changed_store(stores: GoldenStores, name: str, fact: Fact, target: Path) -> 
 
 
 @pytest.mark.parametrize("fact", SERVED, ids=lambda fact: fact.name)
-@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+@pytest.mark.parametrize("version", [PEER_VERSION, "4.9.7"])
 def test_broker_serves(peer: Peer, golden_stores: GoldenStores, tmp_path: Path, fact: Fact, version: str) -> None:
     name = f"apache-{version}"
     store = changed_store(golden_stores, name, fact, tmp_path / "store")

@@ -17,6 +17,7 @@ from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.wire import Wire
 from cometmq.spark.wire_journal import find_door
 from interop.patterns import MessageSpec
+from interop.processes import PEER_VERSION
 from interop.servers import Broker
 from interop.sites import Peer
 from support.spark_rows import read_rows
@@ -104,7 +105,7 @@ def check_no_door(peer: Peer, broker: Broker) -> None:
     assert find_door(replace(options, guarantee=None), rows_name_topics=False) is None
 
 
-@pytest.mark.parametrize("version", ["5.3.3", pytest.param("4.9.7", marks=pytest.mark.java(full=True))])
+@pytest.mark.parametrize("version", [PEER_VERSION, pytest.param("4.9.7", marks=pytest.mark.java(full=True))])
 def test_through_a_java_broker(peer: Peer, tmp_path: Path, version: str) -> None:
     with peer.broker(tmp_path / "store", version=version) as broker:
         by_wire = check_reading(peer, broker)

@@ -16,7 +16,7 @@ import cometmq
 from interop.java_client import Client
 from interop.ours import BLOCK, Workload, Writer, content_of_message, contents, row_of_message, settings
 from interop.patterns import Content, MessageSpec, bulk, content_of_row, content_of_spec, in_batches, mixed, stored_row
-from interop.processes import PeerFailed
+from interop.processes import PEER_VERSION, PeerFailed
 from interop.servers import Broker
 from interop.sites import Peer
 
@@ -140,10 +140,10 @@ FULL = pytest.mark.java(full=True)
 @pytest.mark.parametrize(
     ("ours", "java", "flush", "version"),
     [
-        pytest.param("clean", "clean", "sync", "5.3.3", marks=FULL),
-        pytest.param("clean", "kill", "async", "5.3.3", marks=FULL),
-        pytest.param("kill", "clean", "async", "5.3.3", marks=FULL),
-        pytest.param("kill", "kill", "sync", "5.3.3"),
+        pytest.param("clean", "clean", "sync", PEER_VERSION, marks=FULL),
+        pytest.param("clean", "kill", "async", PEER_VERSION, marks=FULL),
+        pytest.param("kill", "clean", "async", PEER_VERSION, marks=FULL),
+        pytest.param("kill", "kill", "sync", PEER_VERSION),
         pytest.param("clean", "kill", "sync", "4.9.7", marks=FULL),
         pytest.param("kill", "clean", "sync", "4.9.7", marks=FULL),
     ],

@@ -1,4 +1,4 @@
-/* Tests csrc/store/recover/cmq_index_tags.c and csrc/store/index/cmq_index_walk.c: tags in the index, as RocketMQ enters
+/* Tests csrc/store/recover/cmq_index_tags.c and csrc/store/index/cmq_index_walk.c: tags in the index, as RocketMQ has
  * them since 5.4, and entries of kinds that are not known.
  *
  * Checks: every way of appending, a recovery and a repair enter the same tags; where the options do not say, a store
