@@ -557,6 +557,33 @@ static void a_found_first_segment_becomes_durable(void)
     }
 }
 
+/* A record's keys lie in two index files, and upstream's rule drops the later one: the record that the index ends with
+ * gets all of its keys anew. */
+static void all_keys_of_the_last_indexed_record_come_back(void)
+{
+    start();
+    cmq_store_options options = kit_options(root);
+    options.index_entries = 4;   /* three keys: those of the first record, and one of the second's */
+    cmq_store *store = kit_open(&options);
+    kit_append(store, "T", 0, "m", NULL, "a b");
+    kit_append(store, "T", 0, "m", NULL, "c d");
+    atomic_fetch_add(&kit_now_ms, 1000);
+    kit_append(store, "T", 0, "m", NULL, "e");
+    CHECK_OK(cmq_store_maintain(store, true));   /* the checkpoint names the first file's end */
+    cmq_store_abandon(store);
+    kit_remove_tree(kit_path(root, "cometmq/point"));
+    store = kit_open(&options);
+    kit_found *found = kit_found_make(8);
+    for (const char *key = "abcde"; *key != '\0'; key++) {
+        const cmq_slice one = {.data = (const uint8_t *)key, .bytes = 1};
+        CHECK_OK(cmq_store_find_key(store, kit_slice("T"), one, 0, INT64_MAX, &found->batch));
+        if (found->batch.count != 1) cmq_test_fail(__FILE__, __LINE__, "key %c: %u found", *key, found->batch.count);
+        cmq_found_batch_release(&found->batch);
+    }
+    kit_found_free(found);
+    kit_close(store);
+}
+
 static void clock_in_the_past(void)
 {
     start();
@@ -579,4 +606,5 @@ CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_fr
               CMQ_TEST(blank_without_a_next_file), CMQ_TEST(segments_made_ahead),
               CMQ_TEST(swapped_segments_are_refused), CMQ_TEST(a_lost_log_is_no_empty_store),
               CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing),
-              CMQ_TEST(a_found_first_segment_becomes_durable), CMQ_TEST(clock_in_the_past))
+              CMQ_TEST(a_found_first_segment_becomes_durable), CMQ_TEST(clock_in_the_past),
+              CMQ_TEST(all_keys_of_the_last_indexed_record_come_back))
