@@ -11,7 +11,8 @@ that does not fit costs no other one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -140,6 +141,22 @@ class BodyDecoder:
         self.error_column = error_column
         self._reader: _Reader = readers[body_format](list(schema.names))
         self._ways = {field.name: _usable_ways(self._reader, self._pa, field) for field in schema}
+
+    def only(self, names: Collection[str]) -> BodyDecoder | None:
+        """Return a decoder of these of its columns, or None where there is none of them.
+
+        The error column is about all fields, so with it they are all decoded, and there.
+        """
+        if self.error_column is not None and self.error_column in names:
+            return self
+        chosen = [field for field in self._fields if field.name in names]
+        if not chosen:
+            return None
+        found = copy(self)
+        found.error_column = None
+        found.schema = found._fields = self._pa.schema(chosen)
+        found._ways = {field.name: self._ways[field.name] for field in chosen}
+        return found
 
     def decode(self, bodies: Any, *, stop_at_bad: bool = False) -> Decoded:
         """Return the columns of a ``binary`` array of bodies.

@@ -7,22 +7,25 @@ of its own through the log, which sees what is confirmed at that moment.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cometmq._engine import ColumnScan
-from cometmq.arrow.columns import PLACE, Column
+from cometmq.arrow.columns import PLACE, Column, plain
 from cometmq.arrow.cursor import Cursor, Delta, DeltaTracker, Tracker, next_offsets
 from cometmq.arrow.libraries import library
-from cometmq.errors import BodyMismatch, Error, InvalidArgument
+from cometmq.arrow.pushdown import Term, dataset_of, lazy_frame_of, narrow, polars_frame
+from cometmq.errors import BodyMismatch, Error, InvalidArgument, WrongType
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+    import pyarrow.dataset
 
     from cometmq._engine import StoreHandle
     from cometmq.arrow.bodies import BodyDecoder
@@ -131,16 +134,6 @@ class _Capsules:
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         return self._capsules
-
-
-class _Exported:
-    """A table's stream and nothing else: Polars then imports the buffers as they are."""
-
-    def __init__(self, table: pyarrow.Table) -> None:
-        self._table = table
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
 
 
 class ScanPass:
@@ -310,12 +303,14 @@ class Scan:
         self._on_bad_body = on_bad_body
         self._delta = delta
         self._latest: ScanPass | None = None
+        self._origin: Scan | None = None  # the scan that this one was narrowed for, whose report has its passes
         self._warned = False
 
     def _warn(self, text: str) -> None:
         """Warn of bodies that do not fit, once for all passes, and only where nobody chose what becomes of them."""
-        if self._on_bad_body is None and not self._warned and self._decoder and not self._decoder.error_column:
-            self._warned = True
+        asked = self._origin or self
+        if self._on_bad_body is None and not asked._warned and self._decoder and not self._decoder.error_column:
+            asked._warned = True
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     @property
@@ -390,7 +385,11 @@ class Scan:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(whole=True))
 
     def to_table(self) -> pyarrow.Table:
-        """Return everything as a ``pyarrow.Table``. Bodies stay where they are, in the mapped log, unless gathered."""
+        """Return everything as a ``pyarrow.Table``. Bodies stay where they are, in the mapped log, unless gathered.
+
+        Some of pyarrow's kernels know neither views (``body``) nor dictionaries (``topic``, ``tags``):
+        ``scan.to_dataset().to_table()`` gives plain binary and text, on which all of them work.
+        """
         self._require_end()
         pa = library("pyarrow")
         schema = self.schema
@@ -412,9 +411,79 @@ class Scan:
 
     def to_polars(self) -> polars.DataFrame:
         """Return everything as a ``polars.DataFrame``; no body is copied."""
-        make = library("polars").DataFrame
-        frame: polars.DataFrame = make(_Exported(self.to_table()))
+        library("polars")
+        frame: polars.DataFrame = polars_frame(self.to_table())
         return frame
+
+    def to_lazy(self) -> polars.LazyFrame:
+        """Return a ``polars.LazyFrame``, which reads and decodes only what its query needs.
+
+        Columns that the query does not name are not read. Conditions on ``topic``, ``queue_id``, ``queue_offset``,
+        ``tags`` and ``store_timestamp``, and a ``head``, keep messages from being read; Polars applies all conditions
+        to the rows. Each ``collect`` is a pass of its own, while the store is open.
+        """
+        self._require_end()
+        library("polars")
+        frame: polars.LazyFrame = lazy_frame_of(self.schema, self._narrowed)
+        return frame
+
+    def to_dataset(self) -> pyarrow.dataset.Dataset:
+        """Return a ``pyarrow.dataset.Dataset`` for DuckDB and pyarrow (``to_table(columns=…, filter=…)``, ``scanner``).
+
+        Bodies, topics and tags are plain binary and text, on which all kernels work. Columns that a query does not
+        name are not read; filters narrow the messages read as in :meth:`to_lazy`. It has no fragments.
+        """
+        self._require_end()
+        flat = copy(self)
+        flat._origin = self._origin or self
+        flat._query = replace(self._query, columns=plain(self._query.columns))
+        dataset: pyarrow.dataset.Dataset = dataset_of(flat.schema, flat._narrowed)
+        return dataset
+
+    def _narrowed(self, names: list[str] | None, terms: list[Term], limit: int | None = None) -> Scan:
+        """Return a scan of at least these columns (None: all), and of all messages that fit the terms."""
+        found = self.select(names)
+        found._origin = self._origin or self
+        known = {column.name for column in self._query.columns}  # not the fields of a schema
+        query = narrow(found._query, [term for term in terms if term.column in known])
+        if limit is not None:
+            query = replace(query, limit_rows=min(limit, query.limit_rows or limit))
+            found._delta = None  # a part of the messages counts as nothing
+        found._query = query
+        return found
+
+    def select(self, names: Iterable[str] | None) -> Scan:
+        """Return a scan of the same messages with fewer columns, in the order of this one.
+
+        Args:
+            names: names of this scan's columns; None: all.
+
+        Raises:
+            InvalidArgument: this scan has no such column.
+        """
+        found = copy(self)
+        found._latest = found._origin = None
+        if names is None:
+            return found
+        if isinstance(names, str):
+            raise InvalidArgument(f"names are several names: select([{names!r}])")
+        try:
+            wanted = list(names)
+        except TypeError:
+            kind = type(names).__name__
+            raise WrongType(f"names must be a list of column names, not {kind}: names=[{names!r:.60}]") from None
+        for name in wanted:
+            if name not in self.columns:
+                raise InvalidArgument(f"this scan has no column {name!r}; it has {', '.join(self.columns)}")
+        if not wanted:
+            raise InvalidArgument("no column was asked for; None stands for all of this scan's")
+        columns = tuple(column for column in self._query.columns if column.name in wanted)
+        found._query = replace(self._query, columns=columns)
+        if self._decoder is not None:
+            found._decoder = self._decoder.only(wanted)
+            if self._decoder.error_column is not None and self._on_bad_body is None:
+                found._on_bad_body = "null"  # chosen, though this scan has no errors to show
+        return found
 
     def count(self, *, exact: bool = False) -> int:
         """Return the number of rows.
@@ -537,6 +606,8 @@ class Scan:
             tracker=None if self._delta is None else DeltaTracker(self._delta, whole=whole),
         )
         self._latest = found
+        if self._origin is not None:
+            self._origin._latest = found
         return found
 
     def _batches(self, *, whole: bool = False) -> Generator[pyarrow.RecordBatch]:

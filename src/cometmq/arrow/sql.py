@@ -15,8 +15,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cometmq._extras import install_command
-from cometmq.arrow.columns import DEFAULT_COLUMNS
 from cometmq.arrow.libraries import library
+from cometmq.arrow.pushdown import dataset_of
 from cometmq.arrow.scan import Scan
 from cometmq.errors import InvalidArgument, MissingLibrary
 
@@ -179,7 +179,7 @@ class Database:
             self._scans.append(scan)
             return scan
 
-        self._connection.register(name, _table(scan_of))
+        self._connection.register(name, dataset_of(scan_of(None).schema, lambda names, terms: scan_of(names)))
 
     def _topic_of(self, name: str) -> str | None:
         """Return the topic that a table's name means; DuckDB's names are the same in capitals."""
@@ -241,39 +241,34 @@ def connect(
     chosen = None if columns is None else list(columns)
     _check_apart(chosen or [])
 
-    fields: dict[str | None, Any] = {}
+    wholes: dict[str | None, Scan] = {}
 
-    def fields_of(topic: str | None) -> Any | None:
-        """Return the fields of a topic's bodies; inferred once."""
-        if topic not in fields:
+    def whole_of(topic: str | None) -> Scan:
+        """Return the scan of all columns of a topic; a schema is inferred once."""
+        if topic not in wholes:
             schema = (schemas or {}).get(topic, (schemas or {}).get(None))
-            decoder = None if schema is None else store.scan(topic, schema=schema, body_format=body_format).decoder
-            fields[topic] = None if decoder is None else decoder.schema
-            if decoder is not None:
-                _check_apart([*(chosen or []), *decoder.schema.names])
-        return fields[topic]
+            scan = store.scan(
+                topic,
+                columns=chosen,
+                tags=tags,
+                start_time=start_time,
+                end_time=end_time,
+                schema=schema,
+                body_format=body_format if schema is not None else "json",
+                on_bad_body="null",
+                batch_rows=_BATCH_ROWS,
+            )
+            if scan.decoder is not None:
+                fields = scan.decoder.schema.names
+                taken = {name.casefold() for name in fields}
+                if chosen is None:
+                    scan = scan.select([name for name in scan.columns if name in fields or name not in taken])
+                _check_apart(list(scan.columns))
+            wholes[topic] = scan
+        return wholes[topic]
 
     def scan_of(topic: str | None, names: list[str] | None) -> Scan:
-        asked = chosen if names is None else names
-        schema = fields_of(topic)
-        if schema is not None and asked is None:
-            taken = {"body", *(name.casefold() for name in schema.names)}
-            asked = [name for name in DEFAULT_COLUMNS if name not in taken]
-        elif schema is not None and names is not None:
-            asked = [name for name in names if name not in schema.names]
-            schema = library("pyarrow").schema([field for field in schema if field.name in names])
-            schema = schema if len(schema) else None
-        return store.scan(
-            topic,
-            columns=asked,
-            tags=tags,
-            start_time=start_time,
-            end_time=end_time,
-            schema=schema,
-            body_format=body_format if schema is not None else "json",
-            on_bad_body="null",
-            batch_rows=_BATCH_ROWS,
-        )
+        return whole_of(topic).select(names)
 
     store.scan(columns=chosen, tags=tags, start_time=start_time, end_time=end_time)  # invalid options fail at once
     with duckdb.connect() as connection:
@@ -288,30 +283,3 @@ def _check_apart(columns: list[str]) -> None:
         other = known.setdefault(name.casefold(), name)
         if other != name:
             raise InvalidArgument(f"DuckDB cannot tell the columns {other!r} and {name!r} apart: ask for one of them")
-
-
-def _table(scan_of: Callable[[list[str] | None], Scan]) -> Any:
-    """Return a dataset for DuckDB, which asks it for a scanner of some columns."""
-    pa = library("pyarrow")
-    datasets = library("pyarrow.dataset")
-    schema = scan_of(None).schema
-
-    class Table(datasets.Dataset):  # type: ignore[misc, name-defined]
-        """A topic as pyarrow's datasets are; only what DuckDB calls is there."""
-
-        def __init__(self) -> None:
-            """Nothing of a dataset's own."""
-
-        @property
-        def schema(self) -> Any:
-            """All columns."""
-            return schema
-
-        def scanner(self, columns: list[str] | None = None, filter: Any = None, **options: Any) -> Any:
-            """Return a scanner of columns. A filter, if there is one, may name others."""
-            names = None if filter is not None or columns is None else columns or schema.names[:1]
-            scan = scan_of(names)
-            reader = pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
-            return datasets.Scanner.from_batches(reader, columns=columns, filter=filter, use_threads=False)
-
-    return Table()

@@ -80,8 +80,9 @@ def test_the_names_and_arguments_are_scan_s() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    # Only the scan has the methods that make no sense in an event loop.
-    assert public(AsyncScan) == public(Scan) - {"begin", "query", "to_reader"}
+    # Only the scan has the methods that make no sense in an event loop, or that make something of the scan itself.
+    of_the_scan = {"begin", "decoder", "query", "select", "to_dataset", "to_lazy", "to_reader"}
+    assert public(AsyncScan) == public(Scan) - of_the_scan
     for name in ("to_table", "to_pandas", "to_polars", "count"):
         assert inspect.iscoroutinefunction(getattr(AsyncScan, name))
         plain, waiting = (inspect.signature(getattr(kind, name)).parameters for kind in (Scan, AsyncScan))

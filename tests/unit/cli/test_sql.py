@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,13 +85,13 @@ def test_columns_and_contents_of_tables(path: Path) -> None:
 
 def test_only_the_columns_that_are_needed_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
-    batches = Scan.batches
+    to_reader = Scan.to_reader
 
     def noting(scan: Scan) -> Any:
         asked.append(scan.columns)
-        return batches(scan)
+        return to_reader(scan)
 
-    monkeypatch.setattr(Scan, "batches", noting)
+    monkeypatch.setattr(Scan, "to_reader", noting)
     assert rows(path, "select max(queue_offset) as m from orders where tags = 'paid'") == [{"m": 149}]
     assert sorted(asked[0]) == ["queue_offset", "tags"]
     assert rows(path, "select count(*) as n from orders") == [{"n": COUNT}]
@@ -345,17 +344,18 @@ def test_lines_of_csv(path: Path) -> None:
         store.append_many("lines", [b"1,Kiel", b"2,Lima"])
     options = ["--schema", "id int, city text", "--body-format", "csv"]
     assert rows(path, "select city from lines where id = 2", *options) == [{"city": "Lima"}]
+    assert rows(path, "select city from lines order by city", *options) == [{"city": "Kiel"}, {"city": "Lima"}]
 
 
 def test_only_the_fields_of_a_query_are_decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
-    batches = Scan.batches
+    to_reader = Scan.to_reader
 
-    def noted(self: Scan) -> Iterator[Any]:
+    def noted(self: Scan) -> Any:
         asked.append(self.columns)
-        return batches(self)
+        return to_reader(self)
 
-    monkeypatch.setattr(Scan, "batches", noted)
+    monkeypatch.setattr(Scan, "to_reader", noted)
     rows(path, "select sum(id) as s, max(queue_id) as q from orders", "--schema", "id int, city text")
     assert asked == [("queue_id", "id")]
 
