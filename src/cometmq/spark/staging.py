@@ -330,9 +330,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_large_binary(kind):
         return pa.binary()
     if types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
+        inner = _plain_type(kind.key_type), _plain_type(kind.item_type)
+        return kind if inner == (kind.key_type, kind.item_type) else pa.map_(*inner)
+    if types.is_list(kind):
+        value = _plain_type(kind.value_type)
+        return kind if value == kind.value_type else pa.list_(value)
     return kind
 
 

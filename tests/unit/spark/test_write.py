@@ -435,6 +435,11 @@ def test_batches_are_cut_to_the_read_size_of_the_writer(monkeypatch: pytest.Monk
     assert [body for piece in pieces for body in piece.column("body").to_pylist()] == bodies
     assert max(piece.nbytes for piece in pieces) <= 20_000
     assert len(list(staging.plain_pieces([batch.slice(0, 5)]))) == 1
+    lists = pa.list_(pa.field("element", pa.string(), nullable=False))
+    maps = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+    usual = pa.record_batch({"keys": pa.array([["k"]], lists), "properties": pa.array([[("p", "1")]], maps)})
+    (piece,) = staging.plain_pieces([usual])
+    assert piece.schema.equals(usual.schema), "nothing is copied"
 
 
 LARGE = pa.schema(
