@@ -27,6 +27,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from cometmq.store import handoff_door
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.java_properties import CONFIG_BYTES_MAX
 from cometmq.store_config.json_types import REQUEST_LIMITS
@@ -75,6 +76,8 @@ VALUES: dict[str, object] = {
     "lost brokers that a name server remembers": LOST_BROKERS_MAX,
     "files of a staged write": staged_writes.FILES_OF_JOB_MAX,
     "files of all staged writes": staged_writes.FILES_MAX,
+    "bytes of an append through a store's door": handoff_door.REQUEST_BYTES_MAX,
+    "connections to a store's door": handoff_door.CONNECTIONS_MAX,
     "log lines of one event in a second": logs.LINES_PER_SECOND_MAX,
     "log lines that wait for the reader of stderr": logs.LINES_WAITING_MAX,
     "characters of a value in a log line": logs.VALUE_CHARS_MAX,
@@ -290,6 +293,7 @@ TRIED: dict[str, Callable[[Path], None]] = {
 
 NET = "tests/c/net/test_cmq_net_limits.c"
 UNIT = "tests/unit/broker"
+DOOR = "tests/unit/store/test_handoff_door.py"
 TRIED_ELSEWHERE = {
     "descriptors that connections leave to the store": (NET, "descriptors_of_the_store"),
     "seconds of silence": (NET, "idle"),
@@ -352,6 +356,8 @@ TRIED_ELSEWHERE = {
         "tests/unit/namesrv/test_routes.py",
         "test_the_oldest_lost_brokers_make_room",
     ),
+    "bytes of an append through a store's door": (DOOR, "test_requests_that_no_client_makes"),
+    "connections to a store's door": (DOOR, "test_connections_are_bounded"),
     "log lines of one event in a second": ("tests/unit/cli/test_logs.py", "test_an_event_is_logged_so_often_a_second"),
     "log lines that wait for the reader of stderr": (
         "tests/unit/cli/test_logs.py",

@@ -10,7 +10,7 @@ from cometmq._engine import AppendManyResult, AppendResult, column_values, encod
 from cometmq._plural import counted
 from cometmq.errors import InvalidArgument, MessageTooLarge, StoreClosed, WrongType
 from cometmq.store.core import StoreCore
-from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S, HandedOff
+from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S, HandedOff, HandoffClient
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, MessagesWork, new_work_id
 from cometmq.store.options import INT32_MAX, INT64_MAX, in_range
 from cometmq.store.topic_book import WriteTarget, not_a_topic
@@ -227,7 +227,8 @@ class Appending(StoreCore):
             LimitReached: too much waits already.
             MessageTooLarge: more than 256 MiB at once.
         """
-        return self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
+        client, work = self._work(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
+        return client.leave_messages(work)
 
     def _append_by_writer(
         self,
@@ -257,8 +258,8 @@ class Appending(StoreCore):
                 self._check_moved(error)
         joined = None if keys is None else join_keys(keys)
         born = born_timestamp_ms or None
-        handed = self._hand_off(topic, [body], tags, joined, properties, queue, flag, born)
-        return handed.wait(HANDOFF_TIMEOUT_S)[0]
+        client, work = self._work(topic, [body], tags, joined, properties, queue, flag, born)
+        return client.append(work, HANDOFF_TIMEOUT_S)[0]
 
     def _append_many_by_writer(
         self,
@@ -286,10 +287,10 @@ class Appending(StoreCore):
                 )
             except StoreClosed as error:
                 self._check_moved(error)
-        handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
-        return handed.wait(HANDOFF_TIMEOUT_S)
+        client, work = self._work(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
+        return client.append(work, HANDOFF_TIMEOUT_S)
 
-    def _hand_off(
+    def _work(
         self,
         topic: str,
         bodies: Bodies,
@@ -299,7 +300,8 @@ class Appending(StoreCore):
         queue: int | Numbers | None,
         flag: int,
         born_timestamps_ms: int | Numbers | None,
-    ) -> HandedOff:
+    ) -> tuple[HandoffClient, MessagesWork]:
+        """Return the way to the writer, and the messages as work for it."""
         if self._client is None:
             raise InvalidArgument("this store is the writer: append directly")
         validate_topic(topic)
@@ -324,7 +326,7 @@ class Appending(StoreCore):
             flag=flag,
             born_timestamps_ms=per_message(born_timestamps_ms, count, "born_timestamps_ms") or [now_ms] * count,
         )
-        return self._client.leave_messages(work)
+        return self._client, work
 
 
 def check_numbers(flag: int, born_timestamp_ms: int) -> None:

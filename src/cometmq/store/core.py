@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from cometmq._engine import StoreHandle, lock_holder
 from cometmq._plural import counted, verb
 from cometmq.errors import (
+    Error,
     HandoffWaiting,
     NotAStore,
     NotFound,
@@ -34,6 +35,7 @@ from cometmq.errors import (
 from cometmq.store.group_book import GroupBook
 from cometmq.store.handoff import HandoffApplier, HandoffWatcher
 from cometmq.store.handoff_client import HandoffClient
+from cometmq.store.handoff_door import NOT_NOW, Answer, DoorServer
 from cometmq.store.handoff_files import HandoffFolder
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode
@@ -92,6 +94,7 @@ class StoreCore:
         self._pid = os.getpid()
         self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
+        self._door: DoorServer | None = None
         self._upkeep_error: str | None = None
         self._waits_because: StorageError | OSError | None = None
         self._handle = plan.open_handle(read_only=read_only) if self._role is None else self._join(self._role)
@@ -158,6 +161,11 @@ class StoreCore:
         if self._plan.background:
             self._watcher = HandoffWatcher(self, self._folder)
             self._watcher.start()
+            try:
+                self._door = DoorServer(self, self._plan.path)
+                self._door.start()
+            except OSError as error:
+                _log.info("%s has no door, and other processes use the hand-off folder: %s", self._plan.path, error)
 
     def _apply_what_waits(self, applier: HandoffApplier) -> StorageError | OSError | None:
         """Apply what other processes left; return why it still waits, if it does: a store opens all the same."""
@@ -268,6 +276,15 @@ class StoreCore:
         with self._handle.hold():
             return applier.apply_all()
 
+    def _append_from_door(self, requests: Sequence[bytes]) -> list[Answer]:
+        """Append what other processes ask for through the door; its thread calls this."""
+        try:
+            applier = self._writer(self._applier)
+            with self._handle.hold():
+                return applier.append_now(requests)
+        except (Error, OSError) as error:
+            return [(NOT_NOW, str(error).encode())] * len(requests)
+
     def _writer(self, part: T | None) -> T:
         """Return a part that only a writer has, or may use."""
         if self._role is not None:
@@ -350,9 +367,14 @@ class StoreCore:
             return
         if self._role is not None:
             self._role.check_close()
+        door, self._door = self._door, None
+        if door is not None:
+            door.stop()
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.stop()
+        if self._client is not None:
+            self._client.door.forget()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.stop()

@@ -13,12 +13,23 @@ import select
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
-from cometmq._engine import Message, Reader, StoreHandle, encode_properties, record_of
-from cometmq.errors import CorruptRecord, DiskFull, Error, InvalidArgument, NotFound, StorageError, StoreClosed
+from cometmq._engine import AppendManyResult, Message, Reader, StoreHandle, encode_properties, record_of
+from cometmq.errors import (
+    CorruptRecord,
+    DiskFull,
+    Error,
+    InvalidArgument,
+    NotFound,
+    StorageError,
+    StoreClosed,
+    StoreFenced,
+)
 from cometmq.store.group_book import Commit, GroupBook
+from cometmq.store.handoff_door import NOT_NOW, REJECTED, STORED, Answer
 from cometmq.store.handoff_files import (
     HANDOFF_PROPERTY,
     CallWork,
@@ -29,6 +40,7 @@ from cometmq.store.handoff_files import (
     NewerWork,
     StagedWork,
     Work,
+    decode_work,
 )
 from cometmq.store.progress_bounds import bounded_offset
 from cometmq.store.staged_apply import StagedAppend, apply_staged
@@ -41,6 +53,7 @@ __all__ = ["HandoffApplier", "HandoffWatcher", "handoff_mark"]
 
 _log = logging.getLogger("cometmq.handoff")
 
+TAKEN_MAX = 10_000
 ROUND_MAX = 64
 """Most pieces of work of one round, that is, between two journals."""
 _LOOK_EVERY_S = 1.0
@@ -89,6 +102,32 @@ class HandoffApplier:
         """Work of other users that this process may not read, as the latest look found it."""
         # Work that still waits, of which the log may hold a part. Guarded by _applying.
         self._begun: Journal | None = None
+        # Ids of work that came by the folder after the door gave no answer: the door may still have it. The same.
+        self._taken: dict[str, None] = {}
+
+    def append_now(self, requests: Sequence[bytes]) -> list[Answer]:
+        """Append work that came through the door, behind everything that waits in the folder; one answer each."""
+        with self._applying:
+            if self._folder.waiting():
+                self._apply_waiting()
+            answers = [self._append_one(request) for request in requests]
+            end = max((appended[1] for _, appended in answers if appended is not None), default=-1)
+            if end >= 0:
+                self._handle.wait_durable(end)
+        return [answer if appended is None else (STORED, appended[0]) for answer, appended in answers]
+
+    def _append_one(self, request: bytes) -> tuple[Answer, tuple[bytes, int] | None]:
+        """Append one request without waiting for the disk; returns an answer, or the messages' places and their end."""
+        try:
+            work = decode_work(request)
+            if not isinstance(work, MessagesWork) or work.work_id in self._taken:
+                return (NOT_NOW, b"it goes by the folder"), None
+            result = self._append(work, Counter())
+            return (STORED, b""), (result.physical_offsets.tobytes(), result.end)
+        except (DiskFull, StoreFenced, StoreClosed, NewerWork) as error:
+            return (NOT_NOW, str(error).encode()), None
+        except (InvalidArgument, CorruptRecord) as error:
+            return (REJECTED, str(error).encode()), None
 
     def apply_all(self) -> int:
         """Apply everything that waits; returns the number of pieces.
@@ -99,17 +138,20 @@ class HandoffApplier:
         Raises:
             Error: the store or the folder failed; work that is not applied still waits.
         """
-        applied = 0
         with self._applying:
-            done = self._applied_before_a_crash()
-            unreadable: set[str] = set()
-            while True:
-                passed = self._logged | unreadable
-                names = [name for name in self._folder.waiting() if name not in passed][:ROUND_MAX]
-                if not names:
-                    self._unreadable = unreadable
-                    return applied
-                applied += self._round(names, done, unreadable)
+            return self._apply_waiting()
+
+    def _apply_waiting(self) -> int:
+        applied = 0
+        done = self._applied_before_a_crash()
+        unreadable: set[str] = set()
+        while True:
+            passed = self._logged | unreadable
+            names = [name for name in self._folder.waiting() if name not in passed][:ROUND_MAX]
+            if not names:
+                self._unreadable = unreadable
+                return applied
+            applied += self._round(names, done, unreadable)
 
     def _round(self, names: Sequence[str], done: dict[str, Counter[int]], unreadable: set[str]) -> int:
         works: dict[str, Work] = {}
@@ -214,6 +256,9 @@ class HandoffApplier:
                 for topic, queue_id, offset in work.offsets:
                     commit.set(work.group, topic, queue_id, self._bounded(work.group, topic, queue_id, offset))
             elif isinstance(work, MessagesWork):
+                if work.sought_from is not None:
+                    done = self._marks_from(work.sought_from, {work.work_id})[work.work_id]
+                    self._take(work.work_id)
                 self._append(work, done)
             elif isinstance(work, CallWork):
                 self._call(work)
@@ -244,11 +289,15 @@ class HandoffApplier:
         queue = self._handle.queue(topic, queue_id)
         return 0 if queue is None else queue[2]
 
-    def _append(self, work: MessagesWork, done: Counter[int]) -> None:
+    def _take(self, work_id: str) -> None:
+        """Keep the door from appending this work later."""
+        self._taken[work_id] = None
+        while len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
+
+    def _append(self, work: MessagesWork, done: Counter[int]) -> AppendManyResult:
         target = self._topics.target(work.topic)
         left = [index for index in range(len(work.bodies)) if index not in done]
-        if not left:
-            return
         own = work.properties
         marks = [
             (b"" if own is None else own[index]) + encode_properties({HANDOFF_PROPERTY: f"{work.work_id}:{index}"})
@@ -263,15 +312,16 @@ class HandoffApplier:
             target.queues,
         )
         born = [work.born_timestamps_ms[index] for index in left]
-        for only_check in (True, False):  # a message that cannot be appended leaves those before it out, too
-            self._handle.append_many(
-                work.topic,
-                *columns,
-                flag=work.flag,
-                born_timestamps_ms=born,
-                wait=False,
-                only_check=only_check,
-            )
+        append = partial(
+            self._handle.append_many,
+            work.topic,
+            *columns,
+            flag=work.flag,
+            born_timestamps_ms=born,
+            wait=False,
+        )
+        append(only_check=True)  # a message that cannot be appended leaves those before it out, too
+        return append()
 
     def _reject(self, name: str, reason: str) -> None:
         _log.warning("handed-off work %s is put aside: %s", name, reason)
@@ -297,9 +347,13 @@ class HandoffApplier:
         wanted = {name.rpartition("-")[2] for name in left if name not in self._logged}
         if not wanted:
             return {}
-        found: dict[str, Counter[int]] = {work_id: Counter() for work_id in wanted}
+        return self._marks_from(journal.log_end, wanted)
+
+    def _marks_from(self, log_end: int, work_ids: Iterable[str]) -> dict[str, Counter[int]]:
+        """Return, by work id, how often each mark stands in the log from a place on."""
+        found: dict[str, Counter[int]] = {work_id: Counter() for work_id in work_ids}
         self._handle.flush()  # where this very process failed half-way, it may not have waited for what it appended
-        with self._reader_from(journal.log_end) as reader:
+        with self._reader_from(log_end) as reader:
             for message in reader:
                 mark = handoff_mark(message)
                 if mark is not None and mark[0] in found:

@@ -6,7 +6,9 @@ The other side is :mod:`cometmq.store.handoff`.
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
+from dataclasses import replace
 
 from cometmq._engine import (
     AppendManyResult,
@@ -20,7 +22,16 @@ from cometmq._engine import (
 from cometmq._plural import counted
 from cometmq.errors import HandoffRejected, HandoffWaiting, StoreClosed, StoreLocked
 from cometmq.store.handoff import handoff_mark
-from cometmq.store.handoff_files import CallWork, CommitWork, HandoffFolder, MessagesWork, StagedWork, Work
+from cometmq.store.handoff_door import NOT_NOW, REJECTED, STORED, DoorBroken, DoorClient
+from cometmq.store.handoff_files import (
+    CallWork,
+    CommitWork,
+    HandoffFolder,
+    MessagesWork,
+    StagedWork,
+    Work,
+    encode_work,
+)
 
 __all__ = ["HANDOFF_TIMEOUT_S", "HandedOff", "HandoffClient"]
 
@@ -82,8 +93,36 @@ class HandoffClient:
     def __init__(self, handle: StoreHandle, folder: HandoffFolder, apply_directly: Callable[[], None]) -> None:
         """``apply_directly`` opens the store for writing, which applies what waits, and closes it."""
         self.folder = folder
+        self.door = DoorClient(folder.root)
         self._handle = handle
         self._apply_directly = apply_directly
+
+    def append(self, work: MessagesWork, timeout_s: float) -> AppendManyResult:
+        """Have the writer append messages, through its door or by the folder, and wait until it has.
+
+        Raises:
+            StoreLocked: a Java broker holds the store.
+            HandoffWaiting: the time is over. The messages are durable and will be appended.
+            HandoffRejected: the writer cannot append them.
+            LimitReached, MessageTooLarge, StorageError: as :meth:`HandoffFolder.leave`.
+        """
+        deadline = time.monotonic() + timeout_s
+        log_end = self._handle.info()["log_end"]
+        try:
+            answer = self.door.ask(encode_work(work))
+        except DoorBroken:
+            answer = (NOT_NOW, b"")
+        if answer is not None and answer[0] == STORED:
+            places = array("q", answer[1])
+            self._handle.refresh()
+            return append_many_result_of(work.topic, [self._handle.read_physical(place) for place in places])
+        if answer is not None and answer[0] == REJECTED:
+            raise _rejected(answer[1].decode("utf-8", "replace"))
+        if answer is not None:  # the writer, or one before it, may have appended some
+            work = replace(work, sought_from=log_end)
+        self.check_writer()
+        handed = HandedOff(self, work, self._leave(work), log_end)
+        return handed.wait(max(deadline - time.monotonic(), 0.0))
 
     def leave_messages(self, work: MessagesWork) -> HandedOff:
         """Leave messages, durably.
@@ -172,7 +211,7 @@ class HandoffClient:
             pause_s = min(pause_s * 2, _LOOK_EVERY_S_MAX)
         reason = self.folder.rejection(name)
         if reason is not None:
-            raise HandoffRejected(f"the store's writer cannot apply the work: {reason}")
+            raise _rejected(reason)
 
     def find_marked(self, work_id: str, count: int, log_end: int, deadline: float | None) -> list[Message]:
         """Return the messages of a piece of work in its order; they were appended behind ``log_end``."""
@@ -190,3 +229,7 @@ class HandoffClient:
                         "seen yet"
                     )
         return [found[index] for index in range(count)]
+
+
+def _rejected(reason: str) -> HandoffRejected:
+    return HandoffRejected(f"the store's writer cannot apply the work: {reason}")

@@ -32,6 +32,9 @@ Guarantees, and their reasons:
 - Order: the work of one process is applied in the order in which it was left; that of two processes by their clocks.
   Work that the writer may not read, being another user's, waits until it may; work behind it is applied meanwhile.
 
+- Messages that went through the door (:mod:`cometmq.store.handoff_door`) without an answer are left here with the place
+  in the log from which their marks are looked for, and appended where they are missing.
+
 Not promised: that messages of one piece of work stand next to each other, or in the order of *other* appends.
 """
 
@@ -107,6 +110,7 @@ class MessagesWork:
         queues: queue per message, or None: the writer deals them out.
         flag: the sender's bits.
         born_timestamps_ms: time of making per message.
+        sought_from: physical offset from which the log may have some of the messages already, or None: it has none.
     """
 
     work_id: str
@@ -118,6 +122,7 @@ class MessagesWork:
     queues: Sequence[int] | None
     flag: int
     born_timestamps_ms: Sequence[int]
+    sought_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +233,8 @@ def encode_work(work: Work) -> bytes:
             "flag": work.flag,
             "born": work.born_timestamps_ms,
         }
+        if work.sought_from is not None:
+            head |= {"version": _LATER_VERSION, "sought": work.sought_from}
     elif isinstance(work, CommitWork):
         head |= {"kind": "commit", "group": work.group, "offsets": work.offsets}
     elif isinstance(work, CallWork):
@@ -304,7 +311,7 @@ def decode_work(data: bytes) -> Work:
 
 
 def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
-    known = _LATER_VERSION if head["kind"] in _LATER_KINDS else _VERSION
+    known = _LATER_VERSION if head["kind"] in _LATER_KINDS or "sought" in head else _VERSION
     if head["version"] != known:
         raise NewerWork(f"a hand-off file has version {head['version']}; this CometMQ knows {known}")
     if head["kind"] == "staged":
@@ -340,6 +347,7 @@ def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
         queues=head["queues"],
         flag=int(head["flag"]),
         born_timestamps_ms=[int(born) for born in head["born"]],
+        sought_from=None if "sought" not in head else int(head["sought"]),
     )
 
 
