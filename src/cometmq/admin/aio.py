@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from cometmq.admin.addresses import servers_of
+from cometmq.admin.argument_checks import argument_check
 from cometmq.admin.channels import Channels
 from cometmq.admin.cluster import ClusterOperations
 from cometmq.admin.groups import GroupOperations
@@ -29,6 +30,7 @@ from cometmq.admin.results import SendReport
 from cometmq.admin.sending import OutboundBatch, SendLimits, SendState, targets_of
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
+from cometmq.store.options import a_text
 
 __all__ = [
     "AsyncAdmin",
@@ -63,8 +65,11 @@ def _awaited(
 ) -> Callable[Concatenate[AsyncPart[C], P], Awaitable[T]]:
     """Return the method that runs an operation, with its signature and its text."""
 
+    check_arguments = argument_check(operation)
+
     @functools.wraps(operation)
     async def method(self: AsyncPart[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        check_arguments(self.core, *args, **kwargs)
         return await self._channels.run(operation(self.core, *args, **kwargs))
 
     return with_result(method)
@@ -172,6 +177,9 @@ class AsyncMessages(AsyncPart[MessageOperations]):
             limits: sizes of requests, how many at a time, how often again.
             own_ids: each message brings its unique id, as the property ``UNIQ_KEY``.
         """
+        a_text(topic, "topic")
+        if broker_name is not None:
+            a_text(broker_name, "broker_name")
         return AsyncSender(self.core, self._channels, topic, broker_name=broker_name, limits=limits, own_ids=own_ids)
 
 

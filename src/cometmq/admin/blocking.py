@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from cometmq.admin.aio import PUT_MESSAGES, AsyncAdmin, AsyncSender, with_result
+from cometmq.admin.argument_checks import argument_check
 from cometmq.admin.cluster import ClusterOperations
 from cometmq.admin.groups import GroupOperations
 from cometmq.admin.messages import MessageOperations
@@ -83,8 +84,11 @@ class _Part(Generic[C]):
 def _blocking(operation: Callable[Concatenate[C, P], Operation[T]]) -> Callable[Concatenate[_Part[C], P], T]:
     """Return the method that runs an operation, with its signature and its text."""
 
+    check_arguments = argument_check(operation)
+
     @functools.wraps(operation)
     def method(self: _Part[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        check_arguments(self._core, *args, **kwargs)
         return self._admin.run(operation(self._core, *args, **kwargs))
 
     return with_result(method)

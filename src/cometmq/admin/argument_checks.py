@@ -1,0 +1,60 @@
+"""Checks the types of an operation's arguments by its annotations, so that no wrong one becomes Python's own error, or
+the text "None" in a request.
+
+Texts, flags, bytes, mappings and lists are checked; other types have checks of their own where they are used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cometmq.errors import WrongType
+from cometmq.store.options import a_flag, a_text
+
+__all__ = ["argument_check"]
+
+
+def _is_mapping(value: object, name: str) -> None:
+    if not isinstance(value, Mapping):
+        raise WrongType(f"{name} must be a dict, not {type(value).__name__} ({value!r:.60})")
+
+
+def _is_list(value: object, name: str) -> None:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        raise WrongType(f"{name} must be a list, not {type(value).__name__} ({value!r:.60})")
+
+
+def _is_bytes(value: object, name: str) -> None:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        hint = ": encode it" if isinstance(value, str) else ""
+        raise WrongType(f"{name} must be bytes-like, not {type(value).__name__} ({value!r:.60}){hint}")
+
+
+_CHECKS: Mapping[str, Callable[[Any, str], object]] = {
+    "str": a_text,
+    "bool": a_flag,
+    "bytes": _is_bytes,
+    "Mapping": _is_mapping,
+    "Iterable": _is_list,
+}
+
+
+def argument_check(operation: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that takes the operation's arguments and raises WrongType where one has a wrong type."""
+    signature = inspect.signature(operation)
+    checks: dict[str, tuple[Callable[[Any, str], object], bool]] = {}
+    for parameter in signature.parameters.values():
+        kind, _, rest = str(parameter.annotation).partition(" | ")
+        check = _CHECKS.get(kind.partition("[")[0])
+        if check is not None and rest in ("", "None"):
+            checks[parameter.name] = (check, rest == "None")
+
+    def check_arguments(*args: Any, **kwargs: Any) -> None:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            check, may_be_none = checks.get(name, (None, True))
+            if check is not None and not (value is None and may_be_none):
+                check(value, name)
+
+    return check_arguments
