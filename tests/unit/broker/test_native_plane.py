@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,14 @@ def test_put_parks_delayed_messages(store: cometmq.Store, plane: NativePlane) ->
 def test_put_refuses_a_topic_that_no_directory_can_have(plane: NativePlane) -> None:
     with pytest.raises(errors.InvalidTopic):
         plane.put(message(topic="a/b"))
+
+
+def test_progress_for_an_address_is_counted_at_a_time(plane: NativePlane) -> None:
+    """Without one the address's share would begin again with its next request: the engine asserts it."""
+    address = ip_address("10.0.0.1").packed
+    plane.commit_offset("g", "T", 0, 2, address)
+    plane.reset_offset("h", "T", 0, 1, address)
+    assert (plane.query_offset("g", "T", 0), plane.query_offset("h", "T", 0)) == (2, 1)
 
 
 def test_offset_changes_are_returned_in_order(plane: NativePlane) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -303,14 +302,6 @@ def test_a_group_can_be_given_anothers_progress(rig: Rig) -> None:
     assert rig.control.offsets.topics_of("j") == ("other",)
     rig.run(RequestCode.CLONE_GROUP_OFFSET, {**fields, "topic": "", "destGroup": "k", "offline": "true"})
     assert set(rig.control.offsets.topics_of("k")) == {"orders", "other"}
-
-
-def test_progress_for_an_address_is_counted_at_a_time(rig: Rig) -> None:
-    """Without one the address's share would begin again with its next request: the engine asserts it."""
-    address = ip_address("10.0.0.1").packed
-    rig.plane.commit_offset("g", "orders", 0, 2, address=address)
-    rig.plane.reset_offset("h", "orders", 0, 1, address=address)
-    assert rig.plane.query_offset("g", "orders", 0) == 2
 
 
 def test_store_times_of_a_backlog(rig: Rig) -> None:
