@@ -137,6 +137,7 @@ static cmq_status durable_point(cmq_store *store, bool clean, point_queues queue
     const cmq_checkpoint before = store->checkpoint;
     store->checkpoint.physic_ms = store_ms;
     store->checkpoint.logics_ms = store_ms;
+    cmq_checkpoint_set_dispatched(&store->checkpoint, last_phy);
     if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
     point.queues_known = queues != QUEUES_UNKNOWN;
     if (point.queues_known) point.queues = cmq_queues_fingerprint(store->queues, end);

@@ -293,6 +293,7 @@ static cmq_status CMQ_MUST_CHECK store_marks(const swap *of)
     if (status != CMQ_OK) return status;
     checkpoint.physic_ms = journal->checkpoint.physic_ms;
     checkpoint.logics_ms = journal->checkpoint.logics_ms;
+    cmq_checkpoint_set_dispatched(&checkpoint, journal->point.last_phy);
     checkpoint.index_ms = journal->checkpoint.index_ms;
     checkpoint.master_flushed = journal->checkpoint.master_flushed;
     checkpoint.confirm_phy = journal->checkpoint.confirm_phy;

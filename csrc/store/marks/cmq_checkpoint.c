@@ -80,6 +80,11 @@ cmq_status cmq_checkpoint_store(cmq_fs *fs, const char *root, cmq_checkpoint *ch
     return CMQ_OK;
 }
 
+void cmq_checkpoint_set_dispatched(cmq_checkpoint *checkpoint, int64_t phy)
+{
+    if (cmq_load_i64(checkpoint->unknown) != 0) cmq_store_i64(checkpoint->unknown, phy > 0 ? phy : 0);
+}
+
 uint32_t cmq_checkpoint_crc(const cmq_checkpoint *checkpoint)
 {
     uint8_t known[CMQ_CHECKPOINT_KNOWN_BYTES];

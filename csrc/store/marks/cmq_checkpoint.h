@@ -1,7 +1,8 @@
 /* cmq_checkpoint: the `checkpoint` file: up to which times the log and what derives from it are known to be on disk.
  *
  * Owns:       nothing; the file is opened per call.
- * Invariant:  bytes that this version does not know (40 to 4095) are written back as they were read.
+ * Invariant:  bytes that this version does not know (40 to 4095) are written back as they were read, but for one offset
+ *             of 5.5's: cmq_checkpoint_set_dispatched.
  * Durability: cmq_checkpoint_store returns after the file, and its name when new, are durable.
  * Threads:    load and store: one thread at a time per store. The rest are pure functions.
  * Way:        flush, recovery -> [cmq_checkpoint]
@@ -36,6 +37,11 @@ cmq_status CMQ_MUST_CHECK cmq_checkpoint_load(cmq_fs *fs, const char *root, cmq_
 
 /* Write <root>/checkpoint and make it durable; makes the file when there is none. Sets present and file_bytes. */
 cmq_status CMQ_MUST_CHECK cmq_checkpoint_store(cmq_fs *fs, const char *root, cmq_checkpoint *checkpoint);
+
+/* Since 5.5 a broker writes, behind what is known here, where the newest record begins whose queue unit is on disk: it
+ * dispatches nothing in the log files before when it recovers. Where the file has such an offset it becomes `phy`, -1:
+ * there is no record. An older one would be wrong once the log was cut below it. */
+void cmq_checkpoint_set_dispatched(cmq_checkpoint *checkpoint, int64_t phy);
 
 /* The first 40 bytes as they stand in the file, so that a change by another program can be noticed. */
 void cmq_checkpoint_encode(const cmq_checkpoint *checkpoint, uint8_t into[CMQ_CHECKPOINT_KNOWN_BYTES]);

@@ -8,6 +8,7 @@
 
 #include "store/check/cmq_repair.h"
 #include "store/follow/cmq_follow.h"
+#include "store/marks/cmq_checkpoint.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_ledger.h"
 #include "support/cmq_store_kit.h"
@@ -599,7 +600,43 @@ static void clock_in_the_past(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_from_the_point),
+/* The place behind the fields that 4.9 and 5.3 know. */
+static int64_t dispatched_of(const char *store_root)
+{
+    uint8_t bytes[8];
+    kit_read_bytes(kit_path(store_root, "checkpoint"), CMQ_CHECKPOINT_KNOWN_BYTES, bytes, sizeof bytes);
+    return cmq_load_i64(bytes);
+}
+
+/* A broker of 5.5 dispatches nothing in log files before that offset, and a cut log grows with other records. */
+static void the_dispatched_offset_of_5_5_never_passes_the_log(void)
+{
+    char path[CMQ_PATH_BYTES];
+    snprintf(path, sizeof path, "%s", kit_path(kit_directory(), "store"));
+    cmq_store *store = kit_open_at(path);
+    kit_append(store, "T", 0, "first", NULL, NULL);
+    const int64_t second = kit_append(store, "T", 0, "second", NULL, NULL).first_physical_offset;
+    kit_close(store);
+    CHECK_INT(dispatched_of(path), 0);   /* an older broker's stays as it is */
+    uint8_t far_away[8];
+    cmq_store_i64(far_away, INT64_C(1) << 40);
+    kit_write_bytes(kit_path(path, "checkpoint"), CMQ_CHECKPOINT_KNOWN_BYTES, far_away, sizeof far_away);
+    store = kit_open_at(path);
+    CHECK_INT(dispatched_of(path), second);   /* before the first append */
+    const int64_t third = kit_append(store, "T", 0, "third", NULL, NULL).first_physical_offset;
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK_INT(dispatched_of(path), third);
+    kit_close(store);
+    CHECK_INT(dispatched_of(path), third);
+    kit_write_bytes(kit_path(path, "checkpoint"), CMQ_CHECKPOINT_KNOWN_BYTES, far_away, sizeof far_away);
+    cmq_repair_report report;
+    const cmq_store_options options = kit_options(path);
+    CHECK_OK(cmq_store_repair(&(cmq_repair_options){.store = &options}, &report));
+    CHECK_INT(dispatched_of(path), third);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(the_dispatched_offset_of_5_5_never_passes_the_log),
+              CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_from_the_point),
               CMQ_TEST(derived_files_come_back), CMQ_TEST(lost_keys_are_reported), CMQ_TEST(torn_at_every_byte),
               CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
               CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused),
