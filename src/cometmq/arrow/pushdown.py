@@ -157,7 +157,10 @@ def _narrowed(query: Query, term: Term) -> Query:
     if term.column in ("topic", "tags") and term.op in ("==", "in") and _all_are(values, str):
         if any(not value or "\ufffd" in value for value in values):
             return query
-        return _of_topics(query, values) if term.column == "topic" else _tagged(query, values)
+        if term.column == "topic":
+            return _of_topics(query, values)
+        # An inner batch as one row is found by the tags of its messages, and shows its own.
+        return query if query.raw_bodies else _tagged(query, values)
     if query.keys or any(map(is_light_queue, query.topics)) or not _all_are(values, int):
         return query
     if term.column == "queue_id" and term.op in ("==", "in"):

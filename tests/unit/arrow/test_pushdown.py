@@ -283,6 +283,8 @@ def test_terms_that_are_not_understood_narrow_nothing() -> None:
         Term("keys", "==", "k"),
     ):
         assert narrow(query, [term]) == query, term
+    raw = replace(query, raw_bodies=True)
+    assert narrow(raw, [Term("tags", "==", "a")]) == raw
     limited = replace(query, limit_rows=5)
     assert narrow(limited, [Term("queue_offset", ">", 5)]) == limited
 
