@@ -142,7 +142,7 @@ def broker(
 
     \b
     Exit codes:
-      0   stopped by SIGTERM or Ctrl-C
+      0   stopped by SIGTERM, SIGHUP or Ctrl-C
       2   usage error
       3   failed to start; stderr has the reason
 
@@ -193,7 +193,7 @@ def serve(
 
     \b
     Exit codes:
-      0   stopped by SIGTERM or Ctrl-C
+      0   stopped by SIGTERM, SIGHUP or Ctrl-C
       2   usage error
       3   failed to start; stderr has the reason
 

@@ -43,11 +43,11 @@ def namesrv(
     """Run a name server: brokers register, clients look up routes.
 
     Works with RocketMQ's brokers, clients and mqadmin. Routes come from the brokers and live in memory; only the file
-    of --kv-config is on disk. Runs until SIGTERM or Ctrl-C.
+    of --kv-config is on disk. Runs until SIGTERM, SIGHUP or Ctrl-C.
 
     \b
     Exit codes:
-      0   stopped by SIGTERM or Ctrl-C
+      0   stopped by SIGTERM, SIGHUP or Ctrl-C
       2   usage error
       3   failed to start; stderr has the reason
 

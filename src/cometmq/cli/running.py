@@ -1,7 +1,8 @@
 """A command that runs until a signal stops it.
 
-The first SIGTERM or Ctrl-C begins a clean stop. Later ones do not cut it short: service managers, ``timeout`` and
-impatient people send several. Only a signal that comes ``_FORCE_AFTER_S`` after the first interrupts a stop that hangs.
+The first SIGTERM, SIGHUP or Ctrl-C begins a clean stop; under ``nohup`` SIGHUP stays ignored. Later signals do not
+cut it short: service managers, ``timeout`` and impatient people send several. Only a signal that comes
+``_FORCE_AFTER_S`` after the first interrupts a stop that hangs.
 
 Threads: signals are handled in the main thread.
 """
@@ -19,9 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from cometmq.cli.terminal import is_hangup_ignored
+
 __all__ = ["Stopping", "descriptors_for_clients", "stopping_by_signals"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S = 1.0
 _FORCE_AFTER_S = 10.0
 _DESCRIPTORS = 65_536
@@ -96,8 +99,9 @@ class Stopping:
 
 @contextmanager
 def stopping_by_signals() -> Iterator[Stopping]:
-    """Have SIGTERM and SIGINT ask for the stop; outside the main thread nothing is handled.
+    """Have SIGTERM, SIGINT and SIGHUP ask for the stop; outside the main thread nothing is handled.
 
+    SIGHUP is not handled where the process was started with it ignored, as ``nohup`` does.
     The handlers stay after a stop that a signal began, and once the interpreter exits, signals are ignored: one that
     arrives late must not turn a clean stop into a failure.
     """
@@ -105,7 +109,8 @@ def stopping_by_signals() -> Iterator[Stopping]:
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
-    before = {number: signal.signal(number, stopping.want) for number in _SIGNALS}
+    heard = [number for number in _SIGNALS if number != signal.SIGHUP or not is_hangup_ignored()]
+    before = {number: signal.signal(number, stopping.want) for number in heard}
     try:
         yield stopping
     finally:

@@ -29,6 +29,7 @@ __all__ = [
     "count_progress",
     "interruptible",
     "interrupting",
+    "is_hangup_ignored",
     "open_standard_streams",
     "print_json",
     "row_progress",
@@ -189,7 +190,7 @@ class Interruption:
         self._ended = False
 
     def is_set(self) -> bool:
-        """True after Ctrl-C."""
+        """True after Ctrl-C or SIGHUP."""
         return self._seen
 
     def end(self) -> None:
@@ -250,15 +251,22 @@ def interrupting(stop: Callable[[], object]) -> Iterator[None]:
         ours.close()
 
 
+def is_hangup_ignored() -> bool:
+    """Return whether the process was started with SIGHUP ignored, as ``nohup`` does: it must stay so."""
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Record Ctrl-C instead of raising, for jobs that check for it and stop cleanly."""
+    """Record Ctrl-C and SIGHUP instead of raising, for jobs that check for it and stop cleanly."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before = signal.signal(signal.SIGINT, interruption.note)
+    heard = (signal.SIGINT,) if is_hangup_ignored() else (signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, interruption.note) for number in heard}
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

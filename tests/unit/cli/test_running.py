@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.running import Stopping, descriptors_for_clients
+from cometmq.cli.running import Stopping, descriptors_for_clients, stopping_by_signals
+from cometmq.cli.terminal import interruptible
 from support.command_line import start
 
 
@@ -35,7 +37,26 @@ def test_a_late_signal_forces_a_stop_that_hangs(capfd: pytest.CaptureFixture[str
     assert "forcing the exit" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_hangup_interrupts_a_job() -> None:
+    with interruptible() as interruption:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert interruption.is_set()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_hangup_stays_ignored_under_nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopping_by_signals() as stopping, interruptible() as interruption:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stopping.is_wanted
+            assert not interruption.is_set()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_burst_of_signals_stops_a_broker_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     process = start("serve", tmp_path, "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--json")
     assert process.stderr is not None
