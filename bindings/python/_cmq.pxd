@@ -401,6 +401,18 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_store_flush(cmq_store *store)
 
     cbool cmq_store_upkeep_error(cmq_store *store, char *into)
+    ctypedef struct cmq_deletion:
+        int64_t log_offset
+        int64_t age_ms
+        cbool is_due
+    ctypedef struct cmq_retention_report:
+        double used_ratio
+        uint32_t level
+        cbool is_full
+        uint32_t deletion_count
+        uint32_t unlisted
+        cmq_deletion *deletions
+    void cmq_store_take_retention_report(cmq_store *store, cmq_retention_report *report_out)
     cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
     const cmq_queues *cmq_store_queues(const cmq_store *store)
     int64_t cmq_store_confirmed(const cmq_store *store)

@@ -645,6 +645,20 @@ cdef class StoreHandle:
         self.leave()
         return text.decode("utf-8", "replace") if failed else None
 
+    def take_retention_report(self):
+        """``(used ratio, level, disk full, deletions, number of unlisted deletions)`` since the last report."""
+        cdef cmq_retention_report report
+        cdef uint32_t i
+        self.enter()
+        with nogil:
+            cmq_store_take_retention_report(self._store, &report)
+        self.leave()
+        deletions = [
+            (report.deletions[i].log_offset, report.deletions[i].age_ms, bool(report.deletions[i].is_due))
+            for i in range(report.deletion_count)
+        ]
+        return report.used_ratio, report.level, bool(report.is_full), deletions, report.unlisted
+
     def info(self):
         """The state, as a dict."""
         cdef cmq_store_info info

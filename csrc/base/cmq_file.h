@@ -54,6 +54,13 @@ typedef struct cmq_disk_space {
     uint64_t usable_bytes;     /* free for this user */
 } cmq_disk_space;
 
+/* The used share as df prints it: blocks reserved for root count neither as used nor as available. */
+static inline double cmq_disk_used_ratio(const cmq_disk_space *space)
+{
+    const uint64_t used = space->total_bytes - space->free_bytes;
+    return used + space->usable_bytes > 0 ? (double)used / (double)(used + space->usable_bytes) : 0.0;
+}
+
 /* What happens to blocks that have bytes already when they are written again. */
 typedef enum cmq_overwrites {
     CMQ_OVERWRITES_IN_PLACE = 0,

@@ -19,6 +19,7 @@ typedef struct pressure {
     bool disk;      /* above max_used_ratio: due segments go at any hour */
     bool forced;    /* above force_ratio: the oldest go, due or not */
     bool refuse;    /* above warning_ratio: appends are refused */
+    double ratio;
 } pressure;
 
 /* Raise *ratio to the used share of the disk that holds `path`. */
@@ -27,8 +28,7 @@ static cmq_status CMQ_MUST_CHECK add_disk(cmq_store *store, const char *path, do
     cmq_disk_space space;
     const cmq_status status = cmq_fs_disk_space(store->fs, path, &space);
     if (status != CMQ_OK) return status;
-    const uint64_t used = space.total_bytes - space.free_bytes;
-    const double share = used + space.usable_bytes > 0 ? (double)used / (double)(used + space.usable_bytes) : 0.0;
+    const double share = cmq_disk_used_ratio(&space);
     if (share > *ratio) *ratio = share;
     return CMQ_OK;
 }
@@ -44,10 +44,38 @@ static cmq_status measure_pressure(cmq_store *store, pressure *pressure_out)
     for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++)
         status = add_disk(store, cmq_log_path(store->log, i), &ratio);
     if (status != CMQ_OK) return status;
+    pressure_out->ratio = ratio;
     pressure_out->disk = retention->max_used_ratio > 0 && ratio > retention->max_used_ratio;
     pressure_out->forced = retention->force_ratio > 0 && ratio > retention->force_ratio;
     pressure_out->refuse = retention->warning_ratio > 0 && ratio > retention->warning_ratio;
     return CMQ_OK;
+}
+
+static void report_pressure(cmq_store *store, const pressure *now)
+{
+    pthread_mutex_lock(&store->wake_mutex);
+    store->retention_report.used_ratio = now->ratio;
+    store->retention_report.level = now->refuse ? 3 : now->forced ? 2 : now->disk ? 1 : 0;
+    pthread_mutex_unlock(&store->wake_mutex);
+}
+
+static void report_deletion(cmq_store *store, const cmq_deletion *deletion)
+{
+    pthread_mutex_lock(&store->wake_mutex);
+    cmq_retention_report *report = &store->retention_report;
+    if (report->deletion_count < CMQ_DELETIONS_MAX) report->deletions[report->deletion_count++] = *deletion;
+    else report->unlisted++;
+    pthread_mutex_unlock(&store->wake_mutex);
+}
+
+void cmq_store_take_retention_report(cmq_store *store, cmq_retention_report *report_out)
+{
+    pthread_mutex_lock(&store->wake_mutex);
+    *report_out = store->retention_report;
+    store->retention_report.deletion_count = store->retention_report.unlisted = 0;
+    pthread_mutex_unlock(&store->wake_mutex);
+    report_out->is_full = atomic_load_explicit(&store->disk_full, memory_order_relaxed) ||
+                          atomic_load_explicit(&store->upkeep_full, memory_order_relaxed);
 }
 
 static bool in_window(const cmq_store *store, int64_t now_ms)
@@ -64,13 +92,17 @@ static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
     cmq_file_info info;
     cmq_status status = cmq_log_first_info(store->log, &info);
     if (status != CMQ_OK) return status;
-    if (!any_age && now_ms - info.modified_ms < store->options.retention.reserved_ms) return CMQ_END;
+    const cmq_deletion deletion = {.log_offset = cmq_log_min(store->log),
+                                   .age_ms = now_ms - info.modified_ms,
+                                   .is_due = now_ms - info.modified_ms >= store->options.retention.reserved_ms};
+    if (!any_age && !deletion.is_due) return CMQ_END;
     /* Only flushed and dispatched records may go; and the last record below the durable point stays, by which recovery
      * knows that the point is true. */
-    if (cmq_log_min(store->log) + store->sizes.segment_bytes >= store->durable_end) return CMQ_END;
+    if (deletion.log_offset + store->sizes.segment_bytes >= store->durable_end) return CMQ_END;
     pthread_mutex_lock(&store->writer_mutex);   /* the writer makes segments in the same table */
     status = cmq_log_delete_first(store->log);
     pthread_mutex_unlock(&store->writer_mutex);
+    if (status == CMQ_OK) report_deletion(store, &deletion);
     return status;
 }
 
@@ -110,6 +142,7 @@ cmq_status cmq_store_expire_due(cmq_store *store, int64_t now_ms)
     cmq_status status = measure_pressure(store, &now);
     if (status != CMQ_OK) return status;
     atomic_store_explicit(&store->disk_above_warning, now.refuse, memory_order_relaxed);
+    report_pressure(store, &now);
     if (now.forced || now.disk || in_window(store, now_ms)) status = expire_round(store, now_ms, now.forced, &deleted);
     return status;
 }

@@ -219,6 +219,28 @@ typedef struct cmq_store_info {
     uint32_t queue_count;           /* that ever had a message, and were not deleted */
     cmq_flush_mode flush;
 } cmq_store_info;
+
+/* What retention did since the last report, for a program to log. */
+#define CMQ_DELETIONS_MAX 64u
+
+typedef struct cmq_deletion {
+    int64_t log_offset;             /* of the segment's first byte */
+    int64_t age_ms;                 /* since its last write */
+    bool is_due;                    /* older than reserved_ms; else deleted for the disk alone */
+} cmq_deletion;
+
+typedef struct cmq_retention_report {
+    double used_ratio;              /* of the fullest disk, at the last round */
+    uint32_t level;                 /* of cmq_retention, exceeded: 0 none, 1 max_used, 2 force, 3 warning_ratio */
+    bool is_full;                   /* the last append or round of upkeep found no space on the disk */
+    uint32_t deletion_count;
+    uint32_t unlisted;              /* deletions for which there was no room here */
+    cmq_deletion deletions[CMQ_DELETIONS_MAX];
+} cmq_retention_report;
+
+/* Take the report; the deletions in it are in no later one. Any thread. */
+void cmq_store_take_retention_report(cmq_store *store, cmq_retention_report *report_out);
+
 /* Did a write or sync fail, so that nothing more is acknowledged? A load; info_of counts queues. */
 bool cmq_store_is_fenced(const cmq_store *store);
 

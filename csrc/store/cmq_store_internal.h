@@ -133,6 +133,7 @@ struct cmq_store {
     pthread_mutex_t maintain_mutex;     /* one flush at a time */
     _Atomic bool upkeep_failing;        /* the last round failed */
     char upkeep_error[CMQ_ERROR_TEXT_BYTES];   /* … for this reason. wake_mutex */
+    cmq_retention_report retention_report;     /* wake_mutex */
     pthread_mutex_t wake_mutex;
     pthread_cond_t wake;
     pthread_t thread;

@@ -70,7 +70,7 @@ class BrokerStatus:
         messages_put_today, messages_got_today: since midnight, broker's time.
         log_min_offset, log_max_offset: physical offsets of its commit log.
         earliest_timestamp_ms: when its oldest message was stored; -1 in an empty store.
-        disk_used_ratio: of the disk that its log is on, 0 to 1; None where it does not say.
+        disk_used_ratio: of the disk that its log is on, as ``df`` has it, 0 to 1; None where it does not say.
         boot_timestamp_ms: when it was started; 0 where it does not say.
         table: everything that it said, by upstream's names.
     """

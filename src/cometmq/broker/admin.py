@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +37,7 @@ from cometmq.remoting.bodies.stats import TopicOffset, TopicStatsTable
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import VERSION, Command
 from cometmq.remoting.members import Members
+from cometmq.store.disk_space import DiskSpace, disk_space
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.data_version import DataVersion
@@ -182,8 +182,8 @@ class Admin:
         info, counters, now = self._store.info(), self._counters(), self._now_ms()
         messages, size = counters.get("messages_in", 0), counters.get("message_bytes_in", 0)
         put, got = self._stats.mornings("messages_in"), self._stats.mornings("messages_out")
-        disk = shutil.disk_usage(info.path)
-        ratio = repr(round(disk.used / disk.total, 4)) if disk.total else "0.0"
+        disk = disk_space(info.path)
+        ratio = _ratio_text(disk)
         settings = self._live.settings
         log_folders = settings.commit_log_paths(info.path)
         table: dict[str, object] = {
@@ -223,7 +223,7 @@ class Admin:
             "commitLogMaxOffset": info.log_end,
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_bytes_text(disk.total)}, Free : {_bytes_text(disk.free)}.",
+            "commitLogDirCapacity": f"Total : {_bytes_text(disk.total)}, Free : {_bytes_text(disk.available)}.",
             "earliestMessageTimeStamp": -1 if info.earliest_timestamp_ms is None else info.earliest_timestamp_ms,
             "EndTransactionQueueSize": 0,
             "EndTransactionThreadPoolQueueCapacity": 0,
@@ -442,5 +442,8 @@ def _ratio(folder: Path, whole: str) -> str:
     """Return the use of a folder's disk; a folder that is not there yet lies on the store's."""
     if not folder.is_dir():
         return whole
-    disk = shutil.disk_usage(folder)
-    return repr(round(disk.used / disk.total, 4)) if disk.total else "0.0"
+    return _ratio_text(disk_space(folder))
+
+
+def _ratio_text(disk: DiskSpace) -> str:
+    return repr(round(disk.used_ratio, 4))

@@ -17,7 +17,6 @@ Source: decision 0017.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import threading
 import time
@@ -33,6 +32,7 @@ from cometmq.remoting.bodies.staged_writes import CommitStagedJobRequestBody, St
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
+from cometmq.store.disk_space import disk_space
 from cometmq.store.handoff_files import HandoffFolder, StagedFile, StagedWork
 from cometmq.store.options import Retention
 from cometmq.store.staged_client import leave_once, work_id_of
@@ -274,10 +274,8 @@ class StagedWrites:
             raise _no_job(name) from None
 
     def _check_room(self) -> None:
-        disk = os.statvfs(self._store.path)
-        used = disk.f_blocks - disk.f_bfree
         most = Retention.from_settings(self._settings()).warning_ratio
-        if used > most * (used + disk.f_bavail):
+        if disk_space(self._store.path).used_ratio > most:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the disk is more than {most:.0%} full")
 
     async def _commit(self, request: Command, caller: Caller) -> Command:

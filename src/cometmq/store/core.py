@@ -40,6 +40,7 @@ from cometmq.store.handoff_files import HandoffFolder
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode
 from cometmq.store.progress_bounds import bound_broker_files
+from cometmq.store.retention_log import RetentionLog
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook, WriteTarget, not_a_topic
 from cometmq.store.writer_role import RoleKeeper, WriterRole
@@ -96,6 +97,7 @@ class StoreCore:
         self._watcher: HandoffWatcher | None = None
         self._door: DoorServer | None = None
         self._upkeep_error: str | None = None
+        self._retention_log = RetentionLog(plan.path, plan.retention)
         self._waits_because: StorageError | OSError | None = None
         self._handle = plan.open_handle(read_only=read_only) if self._role is None else self._join(self._role)
         try:
@@ -227,7 +229,8 @@ class StoreCore:
                 self._group_book.persist()
 
     def _watch_upkeep(self) -> None:
-        """Log why the background thread's upkeep fails, once per reason, and that it works again."""
+        """Log retention's work, and why the background thread's upkeep fails, once per reason, and its recovery."""
+        self._retention_log.note(self._handle.take_retention_report())
         error = self._handle.upkeep_error()
         if error == self._upkeep_error:
             return

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq.errors import CorruptRecord, DiskFull
+from cometmq.store.disk_space import disk_space
 from cometmq.store.handoff_files import StagedFile
 
 if TYPE_CHECKING:
@@ -148,10 +149,7 @@ class Disks:
         _require(log_bytes, free, self.log_folders[0])
 
     def _free_bytes(self, folder: Path) -> int:
-        disk = os.statvfs(_existing(folder))
-        used = disk.f_blocks - disk.f_bfree
-        left = min(disk.f_bavail, int(self.full_ratio * (used + disk.f_bavail)) - used)
-        return max(left, 0) * disk.f_frsize
+        return disk_space(_existing(folder)).left_below(self.full_ratio)
 
 
 def _device(folder: Path) -> int:

@@ -158,6 +158,59 @@ static void by_the_disk(void)
     cmq_file_twin_close(twin);
 }
 
+/* The report names each deletion once, with its age and reason, and the disk's level. Space reserved for root counts
+ * as df has it. */
+static void report_names_levels_and_deletions(void)
+{
+    CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+    kit_set_clock();
+    cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(twin);
+    options.retention = (cmq_retention){.enabled = true,
+                                        .reserved_ms = 1000 * HOUR_MS,
+                                        .max_used_ratio = 0.75,
+                                        .force_ratio = 0.85,
+                                        .warning_ratio = 0.90,
+                                        .files_per_round = 1};
+    store = kit_open(&options);
+    fill(900);
+    cmq_retention_report report;
+    cmq_store_take_retention_report(store, &report);
+    CHECK(report.deletion_count == 0 && report.level == 0 && !report.is_full);
+    /* 1000 blocks, 400 of them reserved, 10 of the others free: 590 of 600. */
+    static const struct {
+        uint64_t usable;
+        uint32_t level, deletions;
+    } steps[] = {{200, 0, 0}, {120, 1, 0}, {80, 2, 1}, {10, 3, 1}, {300, 0, 0}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        const cmq_disk_space space = {
+            .total_bytes = 1000, .free_bytes = 400 + steps[i].usable, .usable_bytes = steps[i].usable};
+        cmq_file_twin_set_disk_space(twin, &space);
+        const int64_t min = log_min();
+        atomic_fetch_add(&kit_now_ms, 20000);
+        CHECK_OK(cmq_store_maintain(store, false));
+        cmq_store_take_retention_report(store, &report);
+        CHECK_INT(report.level, steps[i].level);
+        const double expected = (double)(600 - steps[i].usable) / 600.0;
+        CHECK(report.used_ratio > expected - 1e-9 && report.used_ratio < expected + 1e-9);
+        CHECK_INT(report.deletion_count, steps[i].deletions);
+        CHECK_INT(report.unlisted, 0);
+        if (steps[i].deletions == 0) continue;
+        CHECK_INT(report.deletions[0].log_offset, min);
+        CHECK(!report.deletions[0].is_due);
+        CHECK(report.deletions[0].age_ms >= 0 && report.deletions[0].age_ms < 1000 * HOUR_MS);
+    }
+    atomic_fetch_add(&kit_now_ms, 2000 * HOUR_MS);
+    CHECK_INT(expire(true), 1);
+    cmq_store_take_retention_report(store, &report);
+    CHECK_INT(report.deletion_count, 1);
+    CHECK(report.deletions[0].is_due && report.deletions[0].age_ms >= 1000 * HOUR_MS);
+    kit_close(store);
+    cmq_file_twin_close(twin);
+}
+
 /* Min offsets, queue files and index files follow; views that were given out stay; offsets go on; the same after
  * closing and after a kill. */
 static void what_goes_with_segments(void)
@@ -284,5 +337,6 @@ static void fullest_disk_of_the_log_counts(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(fullest_disk_of_the_log_counts), CMQ_TEST(off_by_itself), CMQ_TEST(by_age),
-              CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(what_goes_with_segments),
+              CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(report_names_levels_and_deletions),
+              CMQ_TEST(what_goes_with_segments),
               CMQ_TEST(topics_are_forgotten), CMQ_TEST(dead_queues_are_cleaned_up))

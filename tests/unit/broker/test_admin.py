@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,6 +62,16 @@ def test_the_state_has_all_keys_that_tools_read(rig: Rig) -> None:
     assert table["earliestMessageTimeStamp"] == "-1"
     for key in ("commitLogDiskRatio", "consumeQueueDiskRatio", f"commitLogDiskRatio_{log}"):
         assert 0 <= float(table[key]) <= 1
+
+
+def test_space_reserved_for_root_counts_as_used_in_no_ratio(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rig.store.path / "commitlog").mkdir(exist_ok=True)
+    space = SimpleNamespace(f_blocks=1000, f_frsize=1024, f_bfree=450, f_bavail=50)
+    monkeypatch.setattr("os.statvfs", lambda path: space)
+    table = runtime(rig)
+    for key in ("commitLogDiskRatio", "consumeQueueDiskRatio", f"commitLogDiskRatio_{rig.store.path / 'commitlog'}"):
+        assert table[key] == "0.9167", "df prints 92 %"
+    assert table["commitLogDirCapacity"] == "Total : 1000.0 KiB, Free : 50.0 KiB."
 
 
 def test_state_follows_changes(rig: Rig) -> None:

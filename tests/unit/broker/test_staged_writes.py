@@ -585,8 +585,8 @@ def test_commits_at_once_that_fail_leave_the_job_open(rig: Rig) -> None:
 
 def test_a_disk_that_is_nearly_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(rig)
-    space = SimpleNamespace(f_blocks=1000, f_bfree=50, f_bavail=40)
-    monkeypatch.setattr("cometmq.broker.staged_writes.os.statvfs", lambda path: space)
+    space = SimpleNamespace(f_blocks=1000, f_frsize=4096, f_bfree=50, f_bavail=40)
+    monkeypatch.setattr("cometmq.store.disk_space.os.statvfs", lambda path: space)
     answer = put(rig, b"x")
     assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is more than 90% full")
     space.f_bfree, space.f_bavail = 500, 490
