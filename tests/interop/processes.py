@@ -245,6 +245,8 @@ class Jvm(Child):
             f"-Djava.io.tmpdir={self._home}",
             f"-Drmq.logback.configurationFile={self._xml}",
             "-Drocketmq.client.logUseSlf4j=false",
+            # Else a server makes a key pair for a certificate of its own: a minute and more on a busy machine.
+            "-Dtls.server.mode=disabled",
             *(f"-D{key}={value}" for key, value in (properties or {}).items()),
             "-cp",
             classpath(self._version),

@@ -16,6 +16,7 @@ from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.order_info import OrderInfo
 from interop.landscapes import on_each_server
+from interop.processes import COMPILED_VERSION, PEER_VERSION
 from interop.sites import Site
 from interop.waiting import eventually
 
@@ -166,4 +167,5 @@ def test_a_queue_is_popped_in_order(session_servers: Site, tmp_path: Path) -> No
     assert (batch.attempt, batch.pop_ms, batch.invisible_ms) == ("last", member.pop_ms, MINUTE_MS)
     assert (batch.acked, batch.offsets, batch.times) == (0b10, (3, 4, 5, 6), {3: 1, 4: 1, 5: 1})
     assert set(batch.visible_ms or ()) == {5}
-    assert encode(info.encode(), layout=Layout.PRETTY) == info.path.read_bytes()
+    if PEER_VERSION == COMPILED_VERSION:  # newer releases break lines elsewhere
+        assert encode(info.encode(), layout=Layout.PRETTY) == info.path.read_bytes()
