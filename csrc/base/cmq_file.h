@@ -80,6 +80,7 @@ typedef struct cmq_fs_ops {
     cmq_status (*reserve)(cmq_file *file, uint64_t offset, uint64_t bytes);
     cmq_status (*punch)(cmq_file *file, uint64_t offset, uint64_t bytes);
     cmq_status (*next_data)(cmq_file *file, uint64_t offset, uint64_t *data_out);
+    cmq_status (*next_hole)(cmq_file *file, uint64_t offset, uint64_t *hole_out);
     cmq_status (*info)(cmq_file *file, cmq_file_info *info_out);
     cmq_status (*map)(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out);
     void (*unmap)(cmq_fs *self, uint8_t *address, size_t bytes);
@@ -169,6 +170,13 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_punch(cmq_file *file, uint64_t 
 static inline cmq_status CMQ_MUST_CHECK cmq_file_next_data(cmq_file *file, uint64_t offset, uint64_t *data_out)
 {
     return file->fs->ops->next_data(file, offset, data_out);
+}
+
+/* The first byte at or after `offset`, which lies in the file, that begins a hole (SEEK_HOLE); the file's length when
+ * none does. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_next_hole(cmq_file *file, uint64_t offset, uint64_t *hole_out)
+{
+    return file->fs->ops->next_hole(file, offset, hole_out);
 }
 
 static inline cmq_status CMQ_MUST_CHECK cmq_file_info_of(cmq_file *file, cmq_file_info *info_out)

@@ -268,6 +268,16 @@ static cmq_status posix_next_data(cmq_file *file, uint64_t offset, uint64_t *dat
     return CMQ_OK;
 }
 
+static cmq_status posix_next_hole(cmq_file *file, uint64_t offset, uint64_t *hole_out)
+{
+    cmq_status status = check_range(file, offset, 0);
+    if (status != CMQ_OK) return status;
+    const off_t hole = lseek(posix(file)->descriptor, (off_t)offset, SEEK_HOLE);
+    if (hole < 0) return fail_file(file, "find holes in", offset);
+    *hole_out = (uint64_t)hole;
+    return CMQ_OK;
+}
+
 static void info_of_stat(const struct stat *from, cmq_file_info *info_out)
 {
     *info_out = (cmq_file_info){
@@ -658,6 +668,7 @@ static const cmq_fs_ops posix_ops = {
     .reserve = posix_reserve,
     .punch = posix_punch,
     .next_data = posix_next_data,
+    .next_hole = posix_next_hole,
     .info = posix_info,
     .map = posix_map,
     .unmap = posix_unmap,

@@ -3,7 +3,7 @@
  * (docs/decisions/0003).
  *
  * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at
- * a time.
+ * a time. No byte of a hole is touched: tmpfs makes a page of each that is read through a mapping.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,35 +20,46 @@ static cmq_file *open_to_ask(const cmq_store *store, const cmq_segment *segment)
     return cmq_file_open(store->fs, cmq_segment_path(segment), CMQ_OPEN_READ, &file) == CMQ_OK ? file : NULL;
 }
 
-/* The next window of data at or behind *at within `available` bytes that begin at byte `base` of the file: [*at,
- * *end). */
-static bool next_window(cmq_file *file, int64_t base, size_t available, size_t *at, size_t *end)
+/* Data to look through: [at, end). The data goes on up to `hole`. */
+typedef struct window {
+    size_t at, end, hole;
+} window;
+
+/* The next window behind the last, within `available` bytes that begin at byte `base` of the file. Zeroed before the
+ * first. */
+static bool next_window(cmq_file *file, int64_t base, size_t available, window *w)
 {
-    uint64_t data;
-    if (*at >= available) return false;
+    uint64_t data, hole;
+    w->at = w->end;
+    w->hole = available;
+    if (w->at >= available) return false;
     if (file != NULL) {
-        const cmq_status status = cmq_file_next_data(file, (uint64_t)(base + (int64_t)*at), &data);
+        const cmq_status status = cmq_file_next_data(file, (uint64_t)(base + (int64_t)w->at), &data);
         if (status == CMQ_END) return false;
-        if (status == CMQ_OK && (int64_t)data - base > (int64_t)*at) *at = (size_t)((int64_t)data - base);
+        if (status == CMQ_OK && (int64_t)data - base > (int64_t)w->at) w->at = (size_t)((int64_t)data - base);
+        if (w->at >= available) return false;
+        if (status == CMQ_OK && cmq_file_next_hole(file, (uint64_t)(base + (int64_t)w->at), &hole) == CMQ_OK &&
+            (int64_t)hole - base > (int64_t)w->at && (int64_t)hole - base < (int64_t)available)
+            w->hole = (size_t)((int64_t)hole - base);
     }
-    if (*at >= available) return false;
-    *end = available - *at > WINDOW_BYTES ? *at + WINDOW_BYTES : available;
+    w->end = w->hole - w->at > WINDOW_BYTES ? w->at + WINDOW_BYTES : w->hole;
     return true;
 }
 
-/* The first whole record that starts in data[at, end); its bytes may go on behind, up to `available`. */
-static bool find_in_window(const uint8_t *data, size_t at, size_t end, size_t available, int64_t from,
+/* The first whole record that starts in the window; its bytes may go on behind, up to `available`. */
+static bool find_in_window(const uint8_t *data, const window *w, size_t available, int64_t from,
                            cmq_record_view *view_out)
 {
     static const uint8_t magic_start[3] = {0xDA, 0xA3, 0x20};   /* both versions */
-    while (at < end && available - at >= CMQ_RECORD_BYTES_MIN) {
-        const size_t span = end - at + CMQ_RECORD_AT_MAGIC + sizeof magic_start;
-        const size_t look = span < available - at ? span : available - at;
+    size_t at = w->at;
+    while (at < w->end && w->hole - at >= CMQ_RECORD_AT_MAGIC + sizeof magic_start) {
+        const size_t span = w->end - at + CMQ_RECORD_AT_MAGIC + sizeof magic_start;
+        const size_t look = span < w->hole - at ? span : w->hole - at;
         const uint8_t *hit =
             memmem(data + at + CMQ_RECORD_AT_MAGIC, look - CMQ_RECORD_AT_MAGIC, magic_start, sizeof magic_start);
         if (hit == NULL) return false;
         at = (size_t)(hit - data) - CMQ_RECORD_AT_MAGIC;
-        if (at >= end) return false;
+        if (at >= w->end) return false;
         if (cmq_record_parse(data + at, available - at, from + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, view_out) ==
             CMQ_OK)
             return true;
@@ -61,16 +72,15 @@ bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_
 {
     cmq_segment *segment;
     const uint8_t *data;
-    size_t available, at = 0, end;
+    size_t available;
+    window w = {0};
     bool found = false;
     if (cmq_log_pin(store->log, from, &segment, &data, &available) != CMQ_OK) return false;
     cmq_file *file = open_to_ask(store, segment);
-    while (!found && next_window(file, from - cmq_segment_start(segment), available, &at, &end)) {
-        /* A record that begins before the window's data can not be whole, so nothing is missed between windows but at
-         * their seams, which the search's overlap covers. */
-        found = find_in_window(data, at, end, available, from, view_out);
-        at = end;
-    }
+    /* A record that begins before the window's data can not be whole, so nothing is missed between windows but at their
+     * seams, which the search's overlap covers. */
+    while (!found && next_window(file, from - cmq_segment_start(segment), available, &w))
+        found = find_in_window(data, &w, available, from, view_out);
     cmq_file_close(file);
     cmq_segment_unpin(segment);
     return found;
@@ -167,16 +177,16 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
 {
     cmq_segment *segment;
     const uint8_t *data;
-    size_t available, at = 0, end, last = 0;
+    size_t available, last = 0;
+    window w = {0};
     if (end_of_log >= cmq_log_last_file_end(store->log) ||
         cmq_log_pin(store->log, end_of_log, &segment, &data, &available) != CMQ_OK)
         return 0;
     cmq_file *file = open_to_ask(store, segment);
-    while (next_window(file, end_of_log - cmq_segment_start(segment), available, &at, &end)) {
-        const size_t bytes = bytes_to_last(data + at, end - at);
-        if (bytes > 0) last = at + bytes;
-        if (cmq_map_guard_is_lost(data + at, end - at)) last = end;   /* lost bytes are not known to be zeros */
-        at = end;
+    while (next_window(file, end_of_log - cmq_segment_start(segment), available, &w)) {
+        const size_t bytes = bytes_to_last(data + w.at, w.end - w.at);
+        if (bytes > 0) last = w.at + bytes;
+        if (cmq_map_guard_is_lost(data + w.at, w.end - w.at)) last = w.end;   /* lost bytes are not known to be zeros */
     }
     cmq_file_close(file);
     cmq_segment_unpin(segment);

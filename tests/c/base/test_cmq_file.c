@@ -289,6 +289,11 @@ static void holes_cost_nothing_until_reserved(void)
     fill(file, 2 * MIB + 100, 10, 'x');
     CHECK_OK(cmq_file_next_data(file, 0, &found));
     CHECK(found <= 2 * MIB + 100 && found > MIB);   /* the block's start, on most file systems */
+    CHECK_OK(cmq_file_next_hole(file, 0, &found));
+    CHECK_INT(found, 0);
+    CHECK_OK(cmq_file_next_hole(file, 2 * MIB + 105, &found));
+    CHECK(found >= 2 * MIB + 110 && found < 3 * MIB);
+    CHECK_STATUS(cmq_file_next_hole(file, 9 * MIB, &found), CMQ_ERR_IO);
     CHECK_STATUS(cmq_file_next_data(file, 3 * MIB, &found), CMQ_END);
     CHECK_STATUS(cmq_file_next_data(file, 9 * MIB, &found), CMQ_END);
     CHECK_OK(cmq_file_reserve(file, 0, 4 * MIB));

@@ -243,6 +243,11 @@ static cmq_status twin_next_data(cmq_file *file, uint64_t offset, uint64_t *data
     return cmq_file_next_data(opened(file)->inner, offset, data_out);
 }
 
+static cmq_status twin_next_hole(cmq_file *file, uint64_t offset, uint64_t *hole_out)
+{
+    return cmq_file_next_hole(opened(file)->inner, offset, hole_out);
+}
+
 static cmq_status twin_info(cmq_file *file, cmq_file_info *info_out)
 {
     const cmq_status status = enter_plain(opened(file)->twin, CMQ_TWIN_STAT, opened(file)->path);
@@ -496,6 +501,7 @@ static const cmq_fs_ops twin_ops = {
     .reserve = twin_reserve,
     .punch = twin_punch,
     .next_data = twin_next_data,
+    .next_hole = twin_next_hole,
     .info = twin_info,
     .map = twin_map,
     .unmap = twin_unmap,

@@ -286,18 +286,32 @@ static bool is_zero(const uint8_t *data, uint64_t bytes)
     return bytes == 0 || (data[0] == 0 && memcmp(data, data + 1, (size_t)bytes - 1) == 0);
 }
 
-static cmq_status memory_next_data(cmq_file *file, uint64_t offset, uint64_t *data_out)
+/* The first byte from `offset` on whose rest of its page is zero, or is not; the file's length when there is none. */
+static uint64_t find_page(const memory_node *node, uint64_t offset, bool zero)
 {
-    const memory_node *node = enter_node(file);
     const uint64_t end = node->bytes;
     while (offset < end) {
         const uint64_t page_end = (offset / PAGE_BYTES + 1) * PAGE_BYTES, clipped = page_end < end ? page_end : end;
-        if (!is_zero(node->data + offset, clipped - offset)) break;
+        if (is_zero(node->data + offset, clipped - offset) == zero) break;
         offset = clipped;
     }
+    return offset;
+}
+
+static cmq_status memory_next_data(cmq_file *file, uint64_t offset, uint64_t *data_out)
+{
+    const memory_node *node = enter_node(file);
+    *data_out = find_page(node, offset, false);
+    const cmq_status status = *data_out < node->bytes ? CMQ_OK : CMQ_END;
     leave(file->fs);
-    *data_out = offset;
-    return offset < end ? CMQ_OK : CMQ_END;
+    return status;
+}
+
+static cmq_status memory_next_hole(cmq_file *file, uint64_t offset, uint64_t *hole_out)
+{
+    *hole_out = find_page(enter_node(file), offset, true);
+    leave(file->fs);
+    return CMQ_OK;
 }
 
 static cmq_status memory_info(cmq_file *file, cmq_file_info *info_out)
@@ -534,6 +548,7 @@ static const cmq_fs_ops memory_ops = {
     .reserve = memory_reserve,
     .punch = memory_punch,
     .next_data = memory_next_data,
+    .next_hole = memory_next_hole,
     .info = memory_info,
     .map = memory_map,
     .unmap = memory_unmap,

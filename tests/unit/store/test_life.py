@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import pytest
 import cometmq
 from cometmq import Retention, Store, errors
 from cometmq.store.core import log_overwrites
-from cometmq.store.verification import verify
+from cometmq.store.inspection import inspect
+from cometmq.store.verification import Severity, verify
 from support.small_store import SMALL, open_small
 
 
@@ -528,6 +530,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_reading_makes_no_pages_of_holes(small_disk: Path) -> None:
+    """On tmpfs a page of a hole that is read through a mapping takes memory: views filled the disk with a segment."""
+    path = small_disk / "store"
+    with cometmq.open(path, segment_bytes=64 << 20) as store:
+        for _ in range(10):
+            store.append("t", b"x")
+    before = shutil.disk_usage(small_disk).used
+    with cometmq.open(path, mode="r") as view:
+        assert len(list(view.read("t"))) == 10
+        inspect(view)
+        assert verify(view).verdict is Severity.NOTE
+    assert shutil.disk_usage(small_disk).used - before <= 64 << 10  # small files, and what the last pages hold
 
 
 def append_until_it_fails(store: Store) -> None:
