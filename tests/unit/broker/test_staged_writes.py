@@ -290,7 +290,7 @@ def test_notes_of_the_last_run_are_as_old_as_their_files(tmp_path: Path) -> None
     settings = {**ON, "stagedJobExpireTime": 60_000}
     with Rig(tmp_path, settings=settings) as rig:
         for key in ("once-old", "once-new"):
-            assert outcome(commit(rig, stage(rig, b"a"), key=key)) == "done"
+            assert outcome(commit(rig, stage(rig, b"a", job=key), job=key, key=key)) == "done"
     notes = tmp_path / "cometmq" / "staged" / "done"
     (notes / "once-no key.json").touch()  # somebody else's
     written_s = time.time() - 59
