@@ -35,7 +35,7 @@ def show_offsets(
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Show a group's offset and lag in each queue; exits with 3 if a broker could not be asked.
+    """Show a group's offset and lag in each queue; exits with 3 for an unknown topic or if a broker could not be asked.
 
     \b
     Examples:
@@ -44,6 +44,9 @@ def show_offsets(
     """
     with connected(namesrv, broker) as admin:
         progress = admin.offsets.progress(group, topic=topic)
+        if topic is not None and not any(queue.broker_offset or queue.consumer_offset for queue in progress.queues):
+            # Brokers answer with nothing for a topic that is not there. Raises.
+            admin.topics.queues(topic)
         if not progress.queues and not (topic is not None and admin.offsets.progress(group).queues):
             # Raises where there is no such group.
             admin.groups.describe(group)

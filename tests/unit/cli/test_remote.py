@@ -388,6 +388,9 @@ def test_a_group_from_birth_to_death() -> None:
     assert planned["queues"] == [{"broker_name": "broker-a", "queue_id": 0, "offset": 3}]
     assert ok_json("offset", "show", "g-cli")["queues"] == []
     assert "has no offsets" in ok("offset", "show", "g-cli").out
+    unknown = run("offset", "show", "g-cli", "t-nope")
+    assert (unknown.code, unknown.out) == (ExitCode.FAILED, "")
+    assert "t-nope" in unknown.err
     nobody = run("offset", "show", "g-nope", "--json")
     assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
     assert "cometmq group create g-nope" in nobody.err
