@@ -47,6 +47,7 @@ from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.built_in_topics import system_topics
 from cometmq.store_config.data_version import DataVersion
+from cometmq.store_config.names import is_light_queue, is_system_topic
 from cometmq.store_config.request_modes import RequestMode
 from cometmq.store_config.subscription_groups import SYSTEM_GROUPS
 from cometmq.store_config.topic_config import Perm, TopicConfig
@@ -63,6 +64,7 @@ _WANTED_MS = 100
 _SAMPLE_MS = 10_000
 _STAGED_MS = 60_000
 _DAY_MS = 86_400_000
+_NAMES_LOGGED_MAX = 20
 _THREADS = {
     "delay_state_now": "delivery of delayed messages",
     "timer_state_now": "delivery of timers",
@@ -416,6 +418,18 @@ class ControlPlane:
         self.delays.start()
         self._plane.start_timers()
         self._plane.start_pops()
+        self._warn_of_unknown_topics()
+
+    def _warn_of_unknown_topics(self) -> None:
+        """Name topics that have queues in the store and no entry: ``topics.json`` was lost, or is another store's."""
+        found = {queue[0] for queue in self._store.handle.queues()}
+        own = {name for name in found if is_system_topic(name) or is_light_queue(name)}
+        names = sorted(name for name in found - own if self.topics.get(name) is None)
+        if names:
+            _log.warning(
+                "queues of topics that are not configured: clients cannot read them until the topics are created",
+                extra={"topics": len(names), "names": ", ".join(names[:_NAMES_LOGGED_MAX])},
+            )
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the loop on which the store's notifications are handled."""

@@ -65,7 +65,9 @@ class BrokerDelays:
         self._ops = file_ops
         self._version = 0
         self._writing = threading.Lock()
-        self.problem = self._table.load().main_problem
+        warning = self._table.load().warning
+        if warning is not None:
+            _log.error("damaged file passed over", extra={"error": warning})
 
     def start(self) -> None:
         """Set where each level goes on, and begin to deliver."""

@@ -212,7 +212,8 @@ class StoreCore:
         )
         for problem in (self._topic_book.problem, *self._group_book.problems):
             if problem is not None:
-                text = f"a damaged file was passed over, its .bak is used: {problem}"
+                text = f"damaged file passed over: {problem}"
+                _log.error("%s", text)
                 warnings.warn(text, RuntimeWarning, stacklevel=6)
 
     def _queue_end(self, topic: str, queue_id: int) -> int:

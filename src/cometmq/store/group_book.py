@@ -108,7 +108,7 @@ class GroupBook:
         self._claiming = threading.Lock()
         self._committing = threading.RLock()
         self.listener: GroupListener | None = None
-        self.problems = [problem for file in (self._offsets, self._groups) if (problem := file.load().main_problem)]
+        self.problems = [problem for file in (self._offsets, self._groups) if (problem := file.load().warning)]
 
     @property
     def offsets(self) -> ConsumerOffsets:

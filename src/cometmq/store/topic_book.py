@@ -85,7 +85,7 @@ class TopicBook:
         self.targets: dict[str, WriteTarget] = {}
         self.listener: Callable[[str], None] | None = None
         self._stamp = FileStamp(self._topics.path)
-        self.problem = self._topics.load().main_problem
+        self.problem = self._topics.load().warning
 
     @property
     def table(self) -> Topics:

@@ -73,11 +73,13 @@ class Loaded(Generic[T]):
         content: the decoded content; None where neither file holds any (``origin`` NONE): go on with the defaults.
         origin: the file it came from.
         main_problem: why the main file was passed over, or None when it was used, missing or empty. Report it.
+        kept_as: name under which the next persist keeps a damaged main file; None without one.
     """
 
     content: T | None
     origin: Origin
     main_problem: ConfigError | None = None
+    kept_as: str | None = None
 
     @property
     def warning(self) -> str | None:
@@ -85,7 +87,7 @@ class Loaded(Generic[T]):
         if self.main_problem is None:
             return None
         used = "its .bak was used" if self.origin is Origin.BACKUP else "there is no .bak, so the defaults were used"
-        return f"{self.main_problem}; {used}"
+        return f"{self.main_problem}; {used}; the next write keeps the damaged file as {self.kept_as}"
 
 
 class _MainFile(enum.Enum):
@@ -145,15 +147,16 @@ class ConfigFile:
 
     def _load_backup(self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None) -> Loaded[T]:
         data = self._read(self.backup_path)
+        kept_as = None if main_problem is None else self._broken_path.name
         if not data:
             self.fingerprint = NO_FILE
-            return Loaded(None, Origin.NONE, main_problem)
+            return Loaded(None, Origin.NONE, main_problem, kept_as)
         try:
             content = _decode(data, self.backup_path, decode)
         except ConfigError as problem:
             raise self._unusable(decode, main_problem, problem) from problem
         self.fingerprint = _fingerprint(data)
-        return Loaded(content, Origin.BACKUP, main_problem)
+        return Loaded(content, Origin.BACKUP, main_problem, kept_as)
 
     def _unusable(
         self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None, backup_problem: ConfigError

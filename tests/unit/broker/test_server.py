@@ -62,6 +62,39 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
+def append_and_stop(path: Path) -> Path:
+    """Leave a store with a queue of one topic; return its folder of configuration."""
+    with make(path) as broker:
+        broker.store.append("orders", b"1")
+    return path / "config"
+
+
+def test_topics_lost_with_a_damaged_file_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = append_and_stop(tmp_path / "store")
+    for name in ("topics.json", "consumerOffset.json"):
+        (config / name).write_text("{broken")
+        (config / f"{name}.bak").unlink(missing_ok=True)
+    with make(tmp_path / "store"):
+        pass
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 2
+    for name, text in zip(("topics.json", "consumerOffset.json"), errors, strict=True):
+        assert text.startswith(f"damaged file passed over: {config / name}: ")
+        kept = f"the next write keeps the damaged file as {name}.broken"
+        assert text.endswith(f"there is no .bak, so the defaults were used; {kept}")
+    (unknown,) = [record for record in caplog.records if "not configured" in record.getMessage()]
+    assert (unknown.levelname, unknown.__dict__["names"]) == ("WARNING", "orders")
+
+
+def test_topics_lost_with_their_file_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = append_and_stop(tmp_path / "store")
+    for file in config.glob("topics.json*"):
+        file.unlink()
+    with make(tmp_path / "store"):
+        pass
+    assert [record.levelname for record in caplog.records if "not configured" in record.getMessage()] == ["WARNING"]
+
+
 @pytest.fixture
 def channel(broker: Broker) -> Iterator[Channel]:
     with Channel(broker.address) as channel:

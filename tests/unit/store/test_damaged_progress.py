@@ -80,7 +80,7 @@ def damages(content: bytes) -> Iterator[tuple[str, bytes]]:
     yield "zeros", bytes(min(len(content), 4096)) + content[4096:]
 
 
-@pytest.mark.filterwarnings("ignore:a damaged file was passed over:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:damaged file passed over:RuntimeWarning")
 @pytest.mark.parametrize("name", FILES)
 def test_damage_is_an_error_or_progress_that_the_queue_has(name: str, killed: Path, tmp_path: Path) -> None:
     content = (killed / name).read_bytes()

@@ -165,7 +165,7 @@ def test_foreign_entries_are_kept(tmp_path: Path) -> None:
     assert set(written["topicConfigTable"]) == {"theirs", "ours"}  # type: ignore[arg-type]
 
 
-def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_small(tmp_path / "store") as store:
         store.append("a", b"x")
         store.append("b", b"x")
@@ -173,6 +173,10 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match=r"topics\.json"):
         store = open_small(tmp_path / "store")
     with store:
+        (record,) = caplog.records
+        assert record.levelname == "ERROR"
+        assert "topics.json" in record.getMessage()
+        assert "its .bak was used; the next write keeps the damaged file as topics.json.broken" in record.getMessage()
         assert store.topics() == ["a", "b"]
         assert store.append("b", b"y").queue_offset == 1
         assert store.append("c", b"y").queue_offset == 0

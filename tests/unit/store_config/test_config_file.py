@@ -306,7 +306,10 @@ def test_a_bad_file_gives_way_to_its_backup_and_is_reported_and_kept(data: bytes
     assert (loaded.content, loaded.origin) == (1, Origin.BACKUP)
     assert loaded.main_problem is not None
     assert loaded.main_problem.path == NAME
-    assert loaded.warning == f"{loaded.main_problem}; its .bak was used"
+    assert (
+        loaded.warning
+        == f"{loaded.main_problem}; its .bak was used; the next write keeps the damaged file as {NAME.name}.broken"
+    )
     assert disk.visible == {NAME: data, BACKUP: text(1)}, "a load changes nothing"
     file.persist(generation(2))
     assert disk.visible == {NAME: text(2), BACKUP: text(1), BROKEN: data}
@@ -317,7 +320,9 @@ def test_a_bad_file_without_a_backup_gives_the_defaults_and_is_reported(data: by
     loaded = ConfigFile(NAME, file_ops=Disk.with_files({NAME: data})).load(content)
     assert (loaded.content, loaded.origin) == (None, Origin.NONE)
     assert loaded.warning is not None
-    assert loaded.warning.endswith("there is no .bak, so the defaults were used")
+    assert loaded.warning.endswith(
+        f"there is no .bak, so the defaults were used; the next write keeps the damaged file as {NAME.name}.broken"
+    )
 
 
 @pytest.mark.parametrize("main", [None, b"", b"{broken"])
