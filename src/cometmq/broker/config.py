@@ -75,6 +75,7 @@ class BrokerConfig:
         settings: every setting, as it holds: with what was decided here where nobody gave it.
         given: names of the settings that somebody gave.
         unknown: names in a ``broker.properties`` that no broker knows, for a warning.
+        repeated: names that it has more than once, for a warning; the last value is in force.
         without_effect: one line with the settings that somebody gave and that do nothing here; None without any.
         host: numeric address to listen on.
         port: port to listen on; 0 takes a free one.
@@ -87,6 +88,7 @@ class BrokerConfig:
     settings: BrokerSettings
     given: frozenset[str]
     unknown: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
     without_effect: str | None = None
     host: str = _LOOPBACK
     port: int = 10911
@@ -185,6 +187,7 @@ def load_broker_config(
         ),
         given=frozenset(loaded.given),
         unknown=loaded.unknown,
+        repeated=loaded.repeated,
         without_effect=settings_without_effect(given),
         host=host,
         port=port,

@@ -70,7 +70,8 @@ def _loaded(
     from cometmq.broker.config import load_broker_config
     from cometmq.errors import InvalidArgument
     from cometmq.remoting.addresses import listen_host, parse_address, parse_addresses
-    from cometmq.store_config.errors import SettingError
+    from cometmq.store_config.errors import SettingError, suggestion
+    from cometmq.store_config.setting_names import similar_names
 
     settings = _settings(pairs) | {name: value for name, value in named.items() if value is not None}
     with usage():
@@ -78,6 +79,7 @@ def _loaded(
             listen_host(parse_address(listen)[0])
         if named.get("namesrvAddr") is not None:
             parse_addresses(str(named["namesrvAddr"]))
+    _refuse_contradictions(settings, path=path, listen=listen)
     try:
         loaded = load_broker_config(
             path, config=config, listen=listen, insecure_listen=insecure_listen, settings=settings
@@ -91,10 +93,25 @@ def _loaded(
             raise
         raise typer.BadParameter(str(error)) from None
     for name in loaded.unknown:
-        fail(f"warning: {config}: unknown RocketMQ broker setting {name}")
+        fail(f"warning: {config}: unknown RocketMQ broker setting {name}{suggestion(similar_names(name))}")
+    for name in loaded.repeated:
+        fail(f"warning: {config}: {name} is given more than once; the last value is in force")
     if loaded.without_effect is not None:
         fail(f"warning: {loaded.without_effect}")
     return loaded
+
+
+def _refuse_contradictions(settings: dict[str, object], *, path: Path | None, listen: str | None) -> None:
+    """Refuse settings of ``--set`` that an argument of the command replaces."""
+    from cometmq.store_config.setting_names import find_setting
+
+    for key, value in settings.items():
+        field = find_setting(key)
+        if field == "store_path_root_dir" and path is not None and Path(str(value)) != path:
+            raise typer.BadParameter(f"--set {key}={value} contradicts the store directory {path}; give one of them")
+        is_replaced = field == "listen_port" or (field == "bind_address" and not (listen or ":").startswith(":"))
+        if is_replaced and listen is not None:
+            raise typer.BadParameter(f"--set {key}={value} contradicts --listen {listen}; give one of them")
 
 
 def _listening(running: Broker) -> str:

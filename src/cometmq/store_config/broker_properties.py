@@ -32,11 +32,13 @@ class BrokerProperties:
         settings: the settings of ours in it.
         unused: names that brokers know and CometMQ has no use for, with their values.
         unknown: names that no broker knows: perhaps misspelt. Report them to the user.
+        repeated: names that are given more than once; the last value is in force. Report them to the user.
     """
 
     settings: Layer
     unused: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 def parse_broker_properties(data: bytes, *, source: str) -> BrokerProperties:
@@ -45,8 +47,9 @@ def parse_broker_properties(data: bytes, *, source: str) -> BrokerProperties:
     Raises:
         SettingError: a value cannot be used, or the text is malformed.
     """
+    repeated: set[str] = set()
     try:
-        properties = parse_properties(data)
+        properties = parse_properties(data, repeated=repeated)
     except InvalidArgument as error:
         raise SettingError(error.message, key="", source=source) from error
     settings: dict[str, Given] = {}
@@ -60,7 +63,7 @@ def parse_broker_properties(data: bytes, *, source: str) -> BrokerProperties:
             unused[key] = value
         else:
             unknown.append(key)
-    return BrokerProperties(settings=settings, unused=unused, unknown=tuple(unknown))
+    return BrokerProperties(settings=settings, unused=unused, unknown=tuple(unknown), repeated=tuple(sorted(repeated)))
 
 
 def read_broker_properties(path: Path) -> BrokerProperties:

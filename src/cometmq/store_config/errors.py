@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cometmq.errors import Error, InvalidArgument
 
-__all__ = ["ConfigError", "ConfigSyntaxError", "ConfigValueError", "SettingError", "UnknownSetting"]
+__all__ = ["ConfigError", "ConfigSyntaxError", "ConfigValueError", "SettingError", "UnknownSetting", "suggestion"]
 
 
 class ConfigError(Error, ValueError):
@@ -90,6 +90,11 @@ class SettingError(InvalidArgument):
         self.source = source
 
 
+def suggestion(names: tuple[str, ...]) -> str:
+    """Return the end of a sentence that suggests known names, or nothing without any."""
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
 class UnknownSetting(SettingError):
     """No setting has this name. The text suggests the nearest one, or says whose it is.
 
@@ -99,7 +104,7 @@ class UnknownSetting(SettingError):
 
     def __init__(self, *, key: str, source: str, suggestions: tuple[str, ...], why: str | None = None) -> None:
         """``suggestions`` are known names that look alike; ``why`` goes before them."""
-        hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
+        hint = suggestion(suggestions)
         hint = hint if why is None else f": {why}. Leave it out"
         super().__init__(f"there is no such setting{hint}", key=key, source=source)
         self.suggestions = suggestions

@@ -34,8 +34,12 @@ def check_config_body(body: bytes) -> None:
         raise InvalidArgument(f"{len(body)} bytes of settings; a request has at most {CONFIG_BYTES_MAX}")
 
 
-def parse_properties(data: bytes) -> dict[str, str]:
+def parse_properties(data: bytes, *, repeated: set[str] | None = None) -> dict[str, str]:
     """Return keys and values in the order of the file.
+
+    Args:
+        data: the file's bytes.
+        repeated: gets the keys that are in the file more than once.
 
     Raises:
         InvalidArgument: an escape ``\\u`` without four hexadecimal digits; the text names the line.
@@ -44,7 +48,10 @@ def parse_properties(data: bytes) -> dict[str, str]:
     for number, line in _logical_lines(data.decode("iso-8859-1")):
         matched = _KEY.match(line)
         key, end = ("", 0) if matched is None else (matched.group(1), matched.end())
-        found[_unescape(key, number)] = _unescape(line[end:], number)
+        name = _unescape(key, number)
+        if repeated is not None and name in found:
+            repeated.add(name)
+        found[name] = _unescape(line[end:], number)
     return found
 
 

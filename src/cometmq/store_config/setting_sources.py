@@ -55,12 +55,14 @@ class LoadedSettings:
         given: the settings that somebody gave, with the source of each.
         unused: names in ``broker.properties`` that brokers know and CometMQ has no use for, with their values.
         unknown: names in ``broker.properties`` that no broker knows, for a warning.
+        repeated: names that it has more than once, for a warning; the last value is in force.
     """
 
     settings: BrokerSettings
     given: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 def from_mapping(values: Mapping[str, object], *, source: str) -> Layer:
@@ -188,4 +190,5 @@ def load_settings(
         given={name: given.source for name, given in merged.items()},
         unused={} if from_broker is None else from_broker.unused,
         unknown=() if from_broker is None else from_broker.unknown,
+        repeated=() if from_broker is None else from_broker.repeated,
     )

@@ -147,6 +147,35 @@ def test_a_setting_without_a_value_is_a_mistake_of_the_command_line(tmp_path: Pa
     assert "NAME=VALUE" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "contradiction"),
+    [
+        (("--set", "storePathRootDir=/tmp/x"), "--set storePathRootDir=/tmp/x contradicts the store directory"),
+        (("--set", "listenPort=1", "--listen", ":0"), "--set listenPort=1 contradicts --listen :0"),
+        (("--set", "bindAddress=::1", "--listen", "127.0.0.1:0"), "--set bindAddress=::1 contradicts --listen"),
+    ],
+)
+def test_settings_that_an_argument_replaces_are_refused(
+    arguments: tuple[str, ...], contradiction: str, tmp_path: Path
+) -> None:
+    for command in ("serve", "broker"):
+        refused = run(command, tmp_path / "data", *arguments)
+        assert refused.code == 2
+        assert contradiction in " ".join(refused.err.replace("│", " ").split())
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_repeated_key_is_reported_and_an_unknown_one_with_a_suggestion(tmp_path: Path) -> None:
+    properties = tmp_path / "broker.properties"
+    properties.write_text("fileReservedTime=48\nfileReservedTim=1\nfileReservedTime=12\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = run("broker", tmp_path / "data", "--config", properties, "--listen", address)
+    assert refused.code == 3
+    assert f"warning: {properties}: fileReservedTime is given more than once; the last value is in force" in refused.err
+    assert "unknown RocketMQ broker setting fileReservedTim; did you mean fileReservedTime" in refused.err
+
+
 def test_unknown_settings_and_a_taken_port_are_reported(tmp_path: Path) -> None:
     properties = tmp_path / "broker.properties"
     properties.write_text("brokerName=broker-a\nmisspelt=1\n")
