@@ -32,6 +32,7 @@ from cometmq._types import Host
 from cometmq.errors import ConnectionLost, Error, MalformedCommand, RequestTimeout
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import FLAG_RESPONSE, Command
+from cometmq.remoting.connection_room import RefusalLog, check_descriptors
 from cometmq.remoting.lanes import LANE_THREADS, STORE_AT_ONCE, STORE_THREADS, STORE_WAITING_MAX, Lanes
 from cometmq.remoting.watchdog import Watchdog
 
@@ -41,6 +42,7 @@ _log = logging.getLogger("cometmq.remoting")
 
 _OPAQUE_MASK = 0x7FFFFFFF
 _IDLE_POLL_S = 0.002
+_REFUSALS_S = 10.0
 _REMARK_CHARS_MAX = 4_000
 
 T = TypeVar("T")
@@ -176,7 +178,9 @@ class RemotingServer:
         Raises:
             InvalidArgument: an address or a limit cannot be used.
             CannotListen: an address is taken, is not this machine's, or is not allowed.
+            LimitReached: the process has no descriptors for a connection.
         """
+        check_descriptors(0 if limits is None else limits.connections_max)
         self._net = _engine.NetServer(
             addresses, loops=loops, handler=engine_handler, **asdict(limits if limits is not None else ServerLimits())
         )
@@ -190,6 +194,8 @@ class RemotingServer:
         self.lanes = Lanes(threads=LANE_THREADS)
         self.store_lanes = Lanes(threads=STORE_THREADS, at_once=STORE_AT_ONCE, waiting_max=STORE_WAITING_MAX)
         self._watchdog = Watchdog()
+        self._refusals = RefusalLog()
+        self._refusals_timer: asyncio.TimerHandle | None = None  # the loop's
         self._stopped = threading.Lock()
 
     # --- Life
@@ -209,7 +215,14 @@ class RemotingServer:
         self._loop = loop
         self._watchdog.start()
         loop.call_soon_threadsafe(loop.add_reader, self._net.control_fd, self._readable)
+        loop.call_soon_threadsafe(self._look_at_refusals)
         self._net.start()
+
+    def _look_at_refusals(self) -> None:
+        if self._net.closed:
+            return
+        self._refusals.note(self._net.counters())
+        self._refusals_timer = self.loop.call_later(_REFUSALS_S, self._look_at_refusals)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -262,6 +275,8 @@ class RemotingServer:
         self.lanes.close()
         self.store_lanes.close()
         self._watchdog.stop()
+        if self._refusals_timer is not None:
+            self._refusals_timer.cancel()
         self._net.close()
 
     def stop(self, *, grace_ms: int = 3_000) -> None:
