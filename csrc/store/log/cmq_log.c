@@ -253,8 +253,10 @@ static cmq_status check_contiguous(const cmq_log *log, const found_files *found)
                 "the length of the files",
                 (unsigned long long)found->files[i].bytes, (long long)log->segment_bytes);
         return cmq_fail_at(CMQ_ERR_NOT_STORE, expected,
-                           "the commit log has a gap: no file begins at %lld, between those at %lld and %lld",
-                           (long long)expected, (long long)found->files[i - 1].start, (long long)found->files[i].start);
+                           "the commit log has a gap: no file begins at %lld, between those at %lld and %lld; put it "
+                           "back, or run `truncate -s %lld %s/%020lld`, then `cometmq repair --fill`",
+                           (long long)expected, (long long)found->files[i - 1].start, (long long)found->files[i].start,
+                           (long long)log->segment_bytes, log->paths[found->files[i].path], (long long)expected);
     }
     return CMQ_OK;
 }

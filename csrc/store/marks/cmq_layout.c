@@ -88,6 +88,21 @@ static cmq_status is_there(cmq_fs *fs, const char *folder, const char *name, boo
 
 /* ---- lengths of 20-digit files ---- */
 
+/* Two segments of two lengths: zeros in the place of truncated bytes, and filler records over them, keep the rest. */
+static cmq_status fail_segment_lengths(const lengths *kind, const char *path, uint64_t bytes)
+{
+    const bool first_is_short = kind->bytes < bytes;
+    const char *const shorter = first_is_short ? kind->first : path;
+    const char *const other = strrchr(first_is_short ? path : kind->first, '/');
+    const uint64_t most = first_is_short ? bytes : kind->bytes;
+    return cmq_fail(CMQ_ERR_AMBIGUOUS,
+                    "%s has %" PRIu64 " bytes, but %s has %" PRIu64
+                    ": all files must be of %s; if it was truncated, run `truncate -s %" PRIu64
+                    " %s`, then `cometmq repair --fill`",
+                    shorter, first_is_short ? kind->bytes : bytes, other != NULL ? other + 1 : "another", most,
+                    kind->option, most, shorter);
+}
+
 /* One more file of a kind: is its length like the others', and like the setting? */
 static cmq_status take_length(lengths *kind, const char *path, uint64_t bytes)
 {
@@ -100,6 +115,8 @@ static cmq_status take_length(lengths *kind, const char *path, uint64_t bytes)
                             path, bytes, kind->option);
         kind->bytes = bytes;
         memcpy(kind->first, path, sizeof kind->first);
+    } else if (bytes != kind->bytes && strcmp(kind->option, "mappedFileSizeCommitLog") == 0) {
+        return fail_segment_lengths(kind, path, bytes);
     } else if (bytes != kind->bytes) {
         return cmq_fail(CMQ_ERR_AMBIGUOUS, "%s has %" PRIu64 " bytes, but %s has %" PRIu64 ": all files must be of %s",
                         path, bytes, kind->first, kind->bytes, kind->option);

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -132,7 +134,34 @@ def test_a_store_that_does_not_open_gives_three(path: Path, tmp_path: Path) -> N
         file.truncate(1000)
     outcome = run("verify", path)
     assert outcome.code == 3
-    assert "has 1000: all files must be of mappedFileSizeCommitLog" in outcome.err
+    assert "has 1000 bytes, but " in outcome.err
+
+
+def run_the_command_of(text: str) -> None:
+    """Run what the first pair of backticks holds, which is a ``truncate``."""
+    _, command, *_ = " ".join(text.split()).split("`")
+    program, option, size, file = shlex.split(command)
+    assert (program, option) == ("truncate", "-s")
+    with Path(file).open("ab") as segment:
+        segment.truncate(int(size))
+
+
+@pytest.mark.parametrize(("harm", "number"), [("truncated", 0), ("truncated", 1), ("missing", 1)])
+def test_the_error_of_a_short_or_missing_segment_names_the_commands_that_mend_it(
+    harm: str, number: int, path: Path
+) -> None:
+    segments = sorted((path / "commitlog").iterdir())
+    assert len(segments) >= 3
+    if harm == "missing":
+        segments[number].unlink()
+    else:
+        os.truncate(segments[number], 500_000)
+    outcome = run("verify", path)
+    assert outcome.code == 3
+    assert "then `cometmq repair --fill`" in outcome.err
+    run_the_command_of(outcome.err)
+    assert run("repair", path, "--fill", "--yes").code == 0
+    assert run("verify", path).code == 0
 
 
 def test_a_queue_file_of_another_length_leads_to_repair(path: Path) -> None:
