@@ -30,7 +30,8 @@ from cometmq.broker.control import ControlPlane, Job
 from cometmq.broker.native_plane import NativePlane
 from cometmq.broker.plane_options import PlaneOptions, PopOptions, PullOptions, TimerOptions
 from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing
-from cometmq.errors import Error
+from cometmq.broker.routes import Unanswered
+from cometmq.errors import Error, MalformedBody
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.server import RemotingServer, ServerLimits
@@ -49,6 +50,10 @@ T = TypeVar("T")
 
 _PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
 """Upstream holds ``registerNameServerPeriod`` between these."""
+
+_OWN_ROUTE_MS = 7_000
+"""No divisor of the registrations' period: two brokers that register in turn are each other's route in turn."""
+_RIVAL_QUIET_S = 600.0
 
 _MS = 1_000
 _REVIVE_QUEUES_MAX = 999
@@ -76,6 +81,7 @@ class Broker:
         self._jobs: list[asyncio.Task[None]] = []
         self._port = 0
         self._control: ControlPlane | None = None
+        self._rival_quiet_until_s = 0.0
 
     # --- Life
 
@@ -261,8 +267,29 @@ class Broker:
 
     async def _begin(self) -> None:
         loop = asyncio.get_running_loop()
-        self._jobs = [loop.create_task(self._repeat(job)) for job in self.control.jobs()]
+        own_route = Job(name="own route", period_ms=lambda: _OWN_ROUTE_MS, run=self._look_for_rival)
+        self._jobs = [loop.create_task(self._repeat(job)) for job in (*self.control.jobs(), own_route)]
         await self._registrar.start()
+
+    async def _look_for_rival(self) -> None:
+        """Warn, once in a while, of another living broker with this name and id: the two take each other's routes."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._registrar.has_name_servers or now_s < self._rival_quiet_until_s:
+            return
+        try:
+            route = await self._registrar.route(self.name)
+        except (Unanswered, MalformedBody):
+            return  # the registration logs its own trouble
+        broker_id = self.config.settings.broker_id
+        brokers = () if route is None else route.broker_datas
+        known = (one.broker_addresses.get(broker_id) for one in brokers if one.broker_name == self.name)
+        for address in known:
+            if address is not None and address != self.address:
+                self._rival_quiet_until_s = now_s + _RIVAL_QUIET_S
+                _log.warning(
+                    "another broker has this name and id, and the two take each other's routes; change one brokerName",
+                    extra={"broker": self.name, "id": broker_id, "address": self.address, "other_address": address},
+                )
 
     @staticmethod
     async def _repeat(job: Job) -> None:

@@ -50,6 +50,8 @@ _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further deta
 _ZONE_FIELD = "__ZONE_NAME"
 _LISTED_INLINE = 1_000
 _ROUTE_INLINE = 200
+_RIVALS_QUIET_MS = 600_000
+_RIVALS_MAX = 1_000
 
 
 @contextmanager
@@ -101,6 +103,7 @@ class NameServer:
         self._started_ms = now_ms()
         self._turns = Turns()
         self._arrivals: dict[int, list[_Arrival]] = {}  # by connection
+        self._rivals_quiet_until: dict[str, int] = {}  # by broker name
         self.routes = RouteTable(
             delete_missing_topics=settings.delete_topic_with_broker_registration,
             support_acting_master=settings.support_acting_master,
@@ -227,6 +230,7 @@ class NameServer:
         )
 
     def _registered(self, registration: Registration, body: RegisterBrokerBody, caller: Caller) -> Steps[Registered]:
+        self._warn_of_rival(registration)
         is_new = self.routes.version_of(registration.cluster, registration.address) is None
         with _limited():
             learned = yield from self.routes.register(registration, body, connection=caller.conn, now_ms=self._now_ms())
@@ -243,6 +247,25 @@ class NameServer:
                 | {"address": registration.address, "topics": len(body.wrapper.topics)},
             )
         return learned
+
+    def _warn_of_rival(self, registration: Registration) -> None:
+        """Warn, once in a while for each name, of two living brokers that take each other's place."""
+        rival = self.routes.rival_of(registration)
+        now_ms = self._now_ms()
+        if rival is None or now_ms < self._rivals_quiet_until.get(registration.broker_name, now_ms):
+            return
+        if len(self._rivals_quiet_until) >= _RIVALS_MAX:
+            self._rivals_quiet_until.clear()
+        self._rivals_quiet_until[registration.broker_name] = now_ms + _RIVALS_QUIET_MS
+        _log.warning(
+            "two brokers with one name and id take each other's routes; give one of them another brokerName",
+            extra={
+                "broker": registration.broker_name,
+                "id": registration.broker_id,
+                "address": registration.address,
+                "other_address": rival,
+            },
+        )
 
     def _answer_registered(self, request: Command, learned: Registered) -> Command:
         fields = {"haServerAddr": learned.ha_address, "masterAddr": learned.master_address}

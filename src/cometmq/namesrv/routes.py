@@ -212,7 +212,7 @@ class RouteTable:
         topics = body.wrapper.topics
         known = self._brokers.get(registration.broker_name)
         key = (registration.cluster, registration.address)
-        if known is not None and self._is_outdated(known, registration, version):
+        if known is not None and self._is_outdated(registration, version):
             # A master that was replaced while it could not be reached still tries; it learns nothing and is forgotten.
             self._forget_live(key)
             return Registered()
@@ -238,13 +238,19 @@ class RouteTable:
             yield from self._take_topics(broker, registration, body, is_changed=is_changed)
         return learned
 
-    def _is_outdated(self, broker: _Broker, registration: Registration, version: DataVersion) -> bool:
+    def _is_outdated(self, registration: Registration, version: DataVersion) -> bool:
         """True where another address has the broker id in a later state."""
-        other = broker.addresses.get(registration.broker_id)
-        if other is None or other == registration.address:
-            return False
-        live = self._live.get((registration.cluster, other))
+        other = self.rival_of(registration)
+        live = None if other is None else self._live.get((registration.cluster, other))
         return live is not None and live.version.state_version > version.state_version
+
+    def rival_of(self, registration: Registration) -> str | None:
+        """Return the other living address that has the same broker name and id, or None."""
+        broker = self._brokers.get(registration.broker_name)
+        other = None if broker is None else broker.addresses.get(registration.broker_id)
+        if other is None or other == registration.address or (registration.cluster, other) not in self._live:
+            return None
+        return other
 
     def _check_limits(self, registration: Registration, topics: Mapping[str, TopicConfig]) -> Steps[None]:
         names = (registration.cluster, registration.broker_name, registration.address, registration.ha_address)

@@ -16,6 +16,7 @@ from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.errors import Error, StoreLocked
 from cometmq.remoting.bodies.heartbeat import HeartbeatData
+from cometmq.remoting.bodies.routes import BrokerData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -93,6 +94,37 @@ def test_topics_lost_with_their_file_are_named(tmp_path: Path, caplog: pytest.Lo
     with make(tmp_path / "store"):
         pass
     assert [record.levelname for record in caplog.records if "not configured" in record.getMessage()] == ["WARNING"]
+
+
+class StubRoutes:
+    """Name servers that have one address of a broker name."""
+
+    has_name_servers = True
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    async def route(self, topic: str) -> TopicRouteData:
+        broker = BrokerData(cluster="c", broker_name=topic, broker_addresses={0: self.address, 1: "10.0.0.9:1"})
+        return TopicRouteData(broker_datas=(broker,))
+
+
+def test_another_broker_with_the_same_name_and_id_is_reported_once_in_a_while(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reported_with(address: str) -> list[tuple[str, str]]:
+        monkeypatch.setattr(broker, "_registrar", StubRoutes(address))
+        broker._on_loop(broker._look_for_rival())
+        monkeypatch.undo()
+        found = [record.__dict__ for record in caplog.records if "this name and id" in record.getMessage()]
+        caplog.clear()
+        return [(one["address"], one["other_address"]) for one in found]
+
+    assert reported_with(broker.address) == []
+    assert reported_with("10.0.0.2:10911") == [(broker.address, "10.0.0.2:10911")]
+    assert reported_with("10.0.0.2:10911") == []
+    broker._rival_quiet_until_s = 0.0
+    assert reported_with("10.0.0.2:10911") == [(broker.address, "10.0.0.2:10911")]
 
 
 @pytest.fixture

@@ -193,6 +193,39 @@ def test_data_versions() -> None:
     assert asked.server.routes.broker_count == 0
 
 
+def test_two_living_brokers_with_one_name_and_id_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Asked()
+    theirs = {"brokerAddr": "10.0.0.2:10911"}
+
+    def reported() -> list[tuple[str, str]]:
+        found = [record.__dict__ for record in caplog.records if record.levelname == "WARNING"]
+        caplog.clear()
+        return [(one["address"], one["other_address"]) for one in found]
+
+    def register(fields: Mapping[str, str], connection: int) -> None:
+        asked.ask(RequestCode.REGISTER_BROKER, {**BROKER, **fields}, registration(), connection=connection)
+
+    register({}, 1)
+    register({}, 1)
+    register({**theirs, "brokerId": "1"}, 2)
+    assert reported() == []
+    register(theirs, 3)
+    assert reported() == [("10.0.0.2:10911", BROKER["brokerAddr"])]
+    register({}, 1)
+    assert reported() == [], "not each time"
+    asked.now_ms += 600_000
+    register(theirs, 3)
+    assert reported() == [("10.0.0.2:10911", BROKER["brokerAddr"])]
+
+
+def test_a_broker_that_moved_to_another_address_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Asked()
+    asked.register()
+    asked.server.connection_closed(1)
+    asked.ask(RequestCode.REGISTER_BROKER, {**BROKER, "brokerAddr": "10.0.0.2:10911"}, registration(), connection=2)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 def test_the_end_of_a_connection_ends_its_brokers() -> None:
     asked = Asked()
     asked.register()
