@@ -133,7 +133,8 @@ class Broker:
                 loops=settings.server_selector_threads,
                 engine_handler=plane.engine,
                 limits=ServerLimits(
-                    connections_max=settings.connections_max,
+                    # 0: the same number, and nobody asked for it; fewer are worth no line then.
+                    connections_max=settings.connections_max if "connections_max" in config.given else 0,
                     address_conns_max=settings.connections_per_address_max,
                     idle_ms=settings.server_channel_max_idle_time_seconds * _MS,
                 ),

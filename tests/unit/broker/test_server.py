@@ -96,6 +96,17 @@ def test_topics_lost_with_their_file_are_named(tmp_path: Path, caplog: pytest.Lo
     assert [record.levelname for record in caplog.records if "not configured" in record.getMessage()] == ["WARNING"]
 
 
+@pytest.mark.parametrize("given", [{}, {"connectionsMax": 1_000}])
+def test_few_connections_are_a_warning_where_more_were_asked_for(
+    given: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cometmq.remoting.connection_room.resource.getrlimit", lambda which: (1024, 1024))
+    with make(tmp_path / "store", **given):
+        pass
+    warned = [record for record in caplog.records if record.getMessage().startswith("few connections fit")]
+    assert len(warned) == len(given)
+
+
 class StubRoutes:
     """Name servers that have one address of a broker name."""
 
