@@ -20,10 +20,11 @@ from cometmq._engine import (
     lock_writer,
 )
 from cometmq._plural import counted
-from cometmq.errors import HandoffRejected, HandoffWaiting, StoreClosed, StoreLocked
+from cometmq.errors import Error, HandoffRejected, HandoffWaiting, StorageError, StoreClosed, StoreLocked
 from cometmq.store.handoff import handoff_mark
 from cometmq.store.handoff_door import NOT_NOW, REJECTED, STORED, DoorBroken, DoorClient
 from cometmq.store.handoff_files import (
+    HANDOFF_PROPERTY,
     CallWork,
     CommitWork,
     HandoffFolder,
@@ -41,6 +42,7 @@ _LOOK_EVERY_S_MIN = 0.000_5
 _LOOK_EVERY_S_MAX = 0.05
 _LOOKS_FOR_PAGE = 10
 _LOOK_FOR_PAGE_S = 0.05
+_PLACE_BYTES = 8
 
 
 class HandedOff:
@@ -104,25 +106,55 @@ class HandoffClient:
             StoreLocked: a Java broker holds the store.
             HandoffWaiting: the time is over. The messages are durable and will be appended.
             HandoffRejected: the writer cannot append them.
-            LimitReached, MessageTooLarge, StorageError: as :meth:`HandoffFolder.leave`.
+            LimitReached, MessageTooLarge, StorageError: as :meth:`HandoffFolder.leave`. StorageError also where the
+                door gave no answer and the folder takes no work: the text says that the messages may be stored.
         """
         deadline = time.monotonic() + timeout_s
-        log_end = self._handle.info()["log_end"]
-        try:
-            answer = self.door.ask(encode_work(work))
-        except DoorBroken:
-            answer = (NOT_NOW, b"")
-        if answer is not None and answer[0] == STORED:
-            places = array("q", answer[1])
-            self._handle.refresh()
-            return append_many_result_of(work.topic, [self._handle.read_physical(place) for place in places])
-        if answer is not None and answer[0] == REJECTED:
+        with self._handle.hold():  # a close waits for the answer
+            self.check_writer()  # a view that has ended, or a Java broker, refuses before anything is sent
+            log_end = self._handle.info()["log_end"]
+            try:
+                answer = self.door.ask(encode_work(work))
+                if answer is not None and answer[0] == STORED:
+                    return append_many_result_of(work.topic, self._read_stored(work, answer[1]))
+            except DoorBroken as error:
+                answer = NOT_NOW, str(error).encode()
+        if answer is None:
+            self.check_writer()
+            return HandedOff(self, work, self._leave(work), log_end).wait(max(deadline - time.monotonic(), 0.0))
+        if answer[0] == REJECTED:
             raise _rejected(answer[1].decode("utf-8", "replace"))
-        if answer is not None:  # the writer, or one before it, may have appended some
-            work = replace(work, sought_from=log_end)
-        self.check_writer()
-        handed = HandedOff(self, work, self._leave(work), log_end)
-        return handed.wait(max(deadline - time.monotonic(), 0.0))
+        work = replace(work, sought_from=log_end)  # the writer, or one before it, may have appended some
+        try:
+            self.check_writer()
+            return HandedOff(self, work, self._leave(work), log_end).wait(max(deadline - time.monotonic(), 0.0))
+        except (HandoffWaiting, HandoffRejected):
+            raise
+        except Error as error:
+            raise StorageError(
+                f"{counted(len(work.bodies), 'message')} may be in {self._handle.path} or not, as the writer gave no "
+                f"place of theirs: {error}. Those that are have the property {HANDOFF_PROPERTY}, "
+                f"{work.work_id}:<index>, at or behind physical offset {log_end}; look for it before you append again"
+            ) from error
+
+    def _read_stored(self, work: MessagesWork, places: bytes) -> list[Message]:
+        """Return the messages that the door answered to have stored.
+
+        Raises:
+            DoorBroken: they cannot be read there. In a network namespace of its own, another program may have the
+                door's name.
+        """
+        count = len(work.bodies)
+        if len(places) != count * _PLACE_BYTES:
+            raise DoorBroken(f"{len(places)} bytes of places for {counted(count, 'message')}")
+        try:
+            self._handle.refresh()
+            messages = [self._handle.read_physical(place) for place in array("q", places)]
+        except Error as error:
+            raise DoorBroken(str(error)) from error
+        if [handoff_mark(message) for message in messages] != [(work.work_id, index) for index in range(count)]:
+            raise DoorBroken("other messages are at the places")
+        return messages
 
     def leave_messages(self, work: MessagesWork) -> HandedOff:
         """Leave messages, durably.

@@ -43,6 +43,7 @@ CONNECTIONS_MAX = 256
 _IDLE_MAX = 8
 _ANSWER_WAIT_S = 5.0
 _LOOK_EVERY_S = 1.0
+_ACCEPT_AGAIN_S = 0.1
 _READ_BYTES = 1 << 16
 _LENGTH = struct.Struct("<I")
 _PEER = struct.Struct("3i")
@@ -128,7 +129,7 @@ class _Connection:
     def send(self) -> None:
         """Send as much of the answer as the socket takes. Raises OSError where the connection is at its end."""
         with suppress(BlockingIOError):
-            self.leaving = self.leaving[self.socket.send(self.leaving) :]
+            self.leaving = self.leaving[self.socket.send(self.leaving, socket.MSG_NOSIGNAL) :]
 
 
 class DoorServer(threading.Thread):
@@ -189,8 +190,14 @@ class DoorServer(threading.Thread):
         return True
 
     def _accept(self) -> None:
-        with suppress(OSError):
+        try:
             connected, _ = self._listener.accept()
+        except BlockingIOError:
+            return  # the client has gone
+        except OSError:
+            self._stopping.wait(_ACCEPT_AGAIN_S)  # no descriptors: the listener stays ready meanwhile
+            return
+        with suppress(OSError):
             if len(self._connections) >= CONNECTIONS_MAX or not _is_trusted(connected):
                 connected.close()
                 return
@@ -251,9 +258,11 @@ class DoorClient:
         if connection is None:
             return None
         try:
-            connection.sendall(_LENGTH.pack(len(request)) + request)
+            connection.sendall(_LENGTH.pack(len(request)) + request, socket.MSG_NOSIGNAL)
             (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
             answer = _receive(connection, length)
+            if not answer:
+                raise ConnectionResetError("an answer without a status")
         except OSError as error:
             connection.close()
             raise DoorBroken(str(error)) from error

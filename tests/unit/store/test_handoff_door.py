@@ -6,6 +6,7 @@ import shutil
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from cometmq import Store, errors
 from cometmq.store import handoff_door
-from cometmq.store.handoff_door import NOT_NOW, REJECTED, STORED, DoorClient, door_name
+from cometmq.store.handoff_door import NOT_NOW, REJECTED, STORED, DoorBroken, DoorClient, door_name
 from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, encode_work, new_work_id
 from support.small_store import open_small
 
@@ -80,6 +81,7 @@ def answer_of(connection: socket.socket) -> tuple[int, bytes]:
 
 
 def test_appends_use_no_file(reader: Store, writer: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff_door, "_ANSWER_WAIT_S", 600)  # a sync may take long
     folder_is_not_used(monkeypatch)
     assert reader.append("t", b"1", tags="a", keys="k", properties={"p": "v"}).queue_offset == 0
     assert reader.append_many("t", [b"2", b"3"]).queue_offsets.tolist() == [1, 2]
@@ -213,3 +215,68 @@ def test_idle_connections_to_a_writer_that_is_gone_are_passed_over(path: Path) -
         for number in range(3):
             with open_small(path):
                 assert reader.append("t", b"x").queue_offset == number
+
+
+# --- Answers that cannot be trusted, and ways that fail behind one
+
+
+@pytest.mark.parametrize("payload", [b"", b"123", *(struct.pack("<q", place) for place in (0, -1, 1 << 40))])
+def test_messages_that_another_program_says_it_stored(path: Path, payload: bytes) -> None:
+    """In another network namespace the door's name is free beside the writer's."""
+    with open_small(path, background=False) as writer, open_small(path, mode="r") as reader:
+        writer.append("t", b"at offset 0")
+        reader._client.door.ask = lambda _: (STORED, payload)  # type: ignore[union-attr, method-assign]
+        with ThreadPoolExecutor(1) as pool:
+            appended = pool.submit(reader.append, "t", b"mine")
+            while not appended.done():
+                writer.maintain()
+        assert appended.result().queue_offset == 1
+        assert bodies(writer) == [b"at offset 0", b"mine"]
+
+
+def test_answers_without_a_status_are_no_answers(path: Path) -> None:
+    with open_small(path):
+        pass
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter, ThreadPoolExecutor(1) as pool:
+        squatter.bind(door_name(path))
+        squatter.listen()
+        client = DoorClient(path)
+        asked = pool.submit(client.ask, b"request")
+        connection, _ = squatter.accept()
+        with connection:
+            connection.sendall(struct.pack("<I", 0))
+            with pytest.raises(DoorBroken, match="without a status"):
+                asked.result()
+
+
+def test_view_that_has_ended_sends_nothing(reader: Store, writer: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = reader._client
+    assert client is not None
+    monkeypatch.setattr(client, "check_writer", ends)
+    with pytest.raises(errors.StoreClosed):
+        reader.append("t", b"1")
+    assert writer.topics() == []
+
+
+def ends() -> None:
+    raise errors.StoreClosed("the view has ended")
+
+
+@pytest.mark.parametrize("error", [errors.LimitReached("too much waits"), errors.StoreClosed("the view has ended")])
+def test_error_behind_a_request_says_that_messages_may_be_stored(
+    reader: Store, writer: Store, error: errors.Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = writer._append_from_door
+
+    def stores_and_dies(requests: Sequence[bytes]) -> list[tuple[int, bytes]]:
+        real(requests)
+        raise ConnectionResetError("the door closes")
+
+    def refuses(*_: object) -> str:
+        raise error
+
+    monkeypatch.setattr(writer, "_append_from_door", stores_and_dies)
+    monkeypatch.setattr(HandoffFolder, "leave", refuses)
+    with pytest.raises(errors.StorageError, match=r"2 messages may be in .* or not.*CMQ_HANDOFF"):
+        reader.append_many("t", [b"1", b"2"])
+    assert bodies(writer) == [b"1", b"2"]
