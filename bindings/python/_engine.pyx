@@ -29,7 +29,7 @@ Every call into the engine holds its handle (StoreHandle.enter, leave), so that 
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -69,7 +69,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyList_GET_SIZE(PyObject *items)
     void Py_INCREF_BORROWED "Py_INCREF"(PyObject *item)
     void Py_DECREF_BORROWED "Py_DECREF"(PyObject *item)
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)   # the caller looks for NULL
     object PyMemoryView_FromObject(object exporter)
     object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
     int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *data, Py_ssize_t size, int read_only,

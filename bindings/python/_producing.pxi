@@ -71,6 +71,13 @@ cdef class OutgoingMessage:
     delay_ms: object = None
     deliver_at_ms: object = None
 
+    def __post_init__(self):
+        if type(self.body) is bytes:
+            return
+        if isinstance(self.body, str) or not isinstance(self.body, (bytes, bytearray, memoryview)):
+            raise _errors.WrongType(f"a body is bytes, not {type(self.body).__name__}; encode a text first: "
+                                    f"text.encode(). The topic follows it: OutgoingMessage(body, topic=...)")
+
 
 # ---- unique ids ------------------------------------------------------------------------------------------------------
 
@@ -158,7 +165,7 @@ cdef int _add_plain(uint8_t *buffer, size_t *used, cmq_slice name, object value)
         return 0
     try:
         text = _slice_of_text(<str>value)
-    except UnicodeError:
+    except _errors.InvalidArgument:
         return 0
     if text.bytes > _PLAIN_BYTES or cmq_property_has_separator(text):
         return 0
@@ -178,7 +185,7 @@ cdef int _add_properties(uint8_t *buffer, size_t *used, dict properties, frozens
             return 0
         try:
             text = _slice_of_text(<str>name)
-        except UnicodeError:
+        except _errors.InvalidArgument:
             return 0
         if (text.bytes > _PLAIN_BYTES or cmq_property_check_name(text) != CMQ_OK or value is None
                 or not _add_plain(buffer, used, text, value)):

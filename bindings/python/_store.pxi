@@ -460,7 +460,7 @@ cdef class StoreHandle:
             raise _errors.WrongType(f"body must be bytes-like, not {type(body).__name__}"
                                     + (": encode it (body.encode())" if isinstance(body, str) else ""))
         else:
-            PyObject_GetBuffer(body, &buffer, PyBUF_SIMPLE)
+            _get_bytes(body, &buffer, "body")
             has_buffer = True
             request.bodies.one.data = <const uint8_t *>buffer.buf
             request.bodies.one.bytes = <size_t>buffer.len

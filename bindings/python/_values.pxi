@@ -5,11 +5,25 @@ _NO_BYTES.data = NULL
 _NO_BYTES.bytes = 0
 
 
+cdef int _refuse_text(str text) except -1:
+    """Raise the error of a text without UTF-8."""
+    PyErr_Clear()
+    if text is None:
+        raise TypeError("a text is a str, not None")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _errors.InvalidArgument(f"{text!r:.80} has surrogates, which UTF-8 cannot hold") from error
+    raise MemoryError
+
+
 cdef cmq_slice _slice_of_text(str text) except *:
     """The text's UTF-8, which lives as long as the text."""
     cdef Py_ssize_t size = 0
     cdef cmq_slice slice
     slice.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
+    if slice.data is NULL:
+        _refuse_text(text)
     slice.bytes = <size_t>size
     return slice
 
@@ -19,6 +33,15 @@ cdef cmq_slice _slice_of_bytes(bytes data) noexcept:
     slice.data = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>data)
     slice.bytes = <size_t>PyBytes_GET_SIZE(<PyObject *>data)
     return slice
+
+
+cdef int _get_bytes(object item, Py_buffer *buffer, str name) except -1:
+    """Get the bytes of an object that has the buffer protocol; ``name`` names it in the error."""
+    try:
+        PyObject_GetBuffer(item, buffer, PyBUF_SIMPLE)
+    except BufferError as error:
+        raise _errors.InvalidArgument(f"{name} cannot be read as bytes ({error}): copy it, bytes(body)") from None
+    return 0
 
 
 cdef cmq_slice _slice_of_value(object value, str what) except *:

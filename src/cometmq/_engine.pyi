@@ -604,6 +604,8 @@ class OutgoingMessage:
     delay_ms: int | None = None
     deliver_at_ms: int | None = None
 
+    def __post_init__(self) -> None: ...
+
 @disjoint_base
 class UniqueIdCounter:
     """Makes unique ids: a head of 20 digits, the time in the month, and a counter. Any thread."""

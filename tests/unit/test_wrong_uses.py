@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 import cometmq
+import cometmq.admin
 from cometmq import (
     ClientStateError,
     CorruptRecord,
@@ -38,7 +39,7 @@ from cometmq import (
     WrongType,
     aio,
 )
-from cometmq.client import Producer, PullConsumer, PushConsumer, SimpleConsumer
+from cometmq.client import OutgoingMessage, Producer, PullConsumer, PushConsumer, SimpleConsumer
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from support.command_line import run
 from support.small_store import open_small
@@ -48,6 +49,8 @@ from support.small_store import open_small
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("wrong")
     network = {"name_servers": "127.0.0.1:1"}
+    admin = cometmq.admin.connect(namesrv="127.0.0.1:1")
+    admin.close()
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -55,7 +58,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             s.append_many("t", [b"1", b"2", b"3", b"4", b"5"], tags="a")
             closed = s.consumer("closed", "t")
             closed.close()
-            with s.consumer("g", "t") as c:
+            with s.consumer("g", "t") as c, Producer("started", **network) as started:  # type: ignore[arg-type]
                 yield {
                     **globals(),
                     "np": np,
@@ -73,6 +76,9 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
                     "producer": Producer("g", **network),  # type: ignore[arg-type]
                     "push": PushConsumer("g", **network),  # type: ignore[arg-type]
                     "pull": PullConsumer("g", **network),  # type: ignore[arg-type]
+                    "OutgoingMessage": OutgoingMessage,
+                    "started": started,
+                    "closed_admin": admin,
                     "simple": SimpleConsumer("g", **network),  # type: ignore[arg-type]
                 }
     finally:
@@ -115,8 +121,8 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     ('cometmq.open(d+"/s2", segment_bytes=1)', InvalidArgument, "segment_bytes is 1; it must be 4096 to 2147479552"),
     (
         'cometmq.open(d+"/s2", segment_bytes=-1)',
-        SettingError,
-        "keyword arguments: mapped_file_size_commit_log_bytes: -1 is outside 1 to 2147483647",
+        InvalidArgument,
+        "segment_bytes is -1; it must be 4096 to 2147479552",
     ),
     (
         'cometmq.open(d+"/s2", body_bytes_max="a")',
@@ -862,7 +868,7 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     (
         'Producer("g", send_msg_timeout_ms="x", **network).start()',
         InvalidArgument,
-        "send_msg_timeout_ms is 'x': it is a whole number",
+        "send_msg_timeout_ms is 'x': it must be a whole number",
     ),
     (
         'Producer("g", send_msg_timeout_ms=-1, **network).start()',
@@ -877,7 +883,7 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     (
         'Producer("g", vip_channel_enabled="x", **network).start()',
         InvalidArgument,
-        "vip_channel_enabled is 'x': it is True or False",
+        "vip_channel_enabled is 'x': it must be True or False",
     ),
     (
         'Producer("g", interceptors=5, **network).start()',
@@ -894,6 +900,41 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         InvalidArgument,
         "instance_name is '': it is a text that is not empty",
     ),
+    ('started.send_batch([], topic="o")', InvalidArgument, "a batch needs at least one message"),
+    ("started.send_batch([])", InvalidArgument, "a batch needs at least one message"),
+    (
+        'started.send(OutgoingMessage(b"x"))',
+        InvalidArgument,
+        "the message has no topic: OutgoingMessage(body, topic=...)",
+    ),
+    (
+        'started.send("o", OutgoingMessage(b"x"))',
+        InvalidArgument,
+        "a message brings its own topic: send(OutgoingMessage(body, topic=...))",
+    ),
+    ('started.send_many(b"ab", topic="o")', WrongType, "messages is one bytes; give a list of messages or bodies"),
+    ('started.send_many(5, topic="o")', WrongType, "messages is one int; give a list of messages or bodies"),
+    ('started.send("o", b"x", tags="\\ud800")', InvalidArgument, "surrogates"),
+    ('started.send("o", b"x", properties={"k": "\\ud800"})', InvalidArgument, "surrogates"),
+    ('OutgoingMessage("orders", b"x")', WrongType, "a body is bytes, not str"),
+    ('OutgoingMessage("x")', WrongType, "OutgoingMessage(body, topic=...)"),
+    ("OutgoingMessage(None)", WrongType, "a body is bytes, not NoneType"),
+    ("closed_admin.topics.list()", ClientStateError, "the session is closed: make a new one"),
+    (
+        'PushConsumer("g", listener=print, consume_thread_max=0, **network).start()',
+        InvalidArgument,
+        "consume_thread_max is 0: it must be from 1 to 1000",
+    ),
+    ('s.append("t", memoryview(b"xyz")[::2])', InvalidArgument, "body cannot be read as bytes"),
+    ('s.append_many("t", [memoryview(b"xyz")[::2]])', InvalidArgument, "bodies[0] cannot be read as bytes"),
+    ('s.append("t", b"x", properties={"k": "\\ud800"})', InvalidArgument, r"'\ud800' has surrogates"),
+    ('s.append("t", b"x", properties={"\\ud800": "k"})', InvalidArgument, r"'\ud800' has surrogates"),
+    ('s.append("t", b"x", tags="\\ud800")', InvalidArgument, r"'\ud800' has surrogates"),
+    ('s.append("t", b"x", keys=["\\ud800"])', InvalidArgument, r"'\ud800' has surrogates"),
+    ('s.append_many("t", [b"x"], tags=["\\ud800"])', InvalidArgument, r"'\ud800' has surrogates"),
+    ('s.get("\\ud800", 0, 0)', InvalidArgument, r"'\ud800' has surrogates"),
+    ('s.find("t", "\\ud800")', InvalidArgument, r"'\ud800' has surrogates"),
+    ('list(s.read("t", tags="\\ud800"))', InvalidArgument, r"'\ud800' has surrogates"),
     ('producer.send("t", b"x")', ClientStateError, "producer group g is not started: call start() first"),
     (
         'PushConsumer("g", consume_from="x")',
@@ -963,7 +1004,7 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     (
         'PullConsumer("g", auto_commit="x", **network).start()',
         InvalidArgument,
-        "auto_commit is 'x': it is True or False",
+        "auto_commit is 'x': it must be True or False",
     ),
     (
         'PullConsumer("g", pull_batch_size=0, **network).start()',
@@ -1132,6 +1173,8 @@ COMMANDS: list[tuple[str, int, str]] = [
     ("message get", 2, "give an id, or --topic, --queue and --offset"),
     ("message get x --queue 1", 2, "give an id, or --topic, --queue and --offset"),
     ("consume t --tags a='b' -n 127.0.0.1:1", 2, "has '=', which has no meaning there"),
+    ("cat s t --tags gr\udcf6", 2, "'gr\\udcf6' is not text in this locale's encoding"),
+    ("cat s t --key gr\udcf6", 2, "'gr\\udcf6' is not text in this locale's encoding"),
     ("nonsense", 2, "No such command 'nonsense'"),
     ("bench --nonsense", 2, "No such option"),
 ]

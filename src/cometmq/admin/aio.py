@@ -30,6 +30,7 @@ from cometmq.admin.results import SendReport
 from cometmq.admin.sending import OutboundBatch, SendLimits, SendState, targets_of
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
+from cometmq.errors import NotEntered
 from cometmq.store.options import a_text
 
 __all__ = [
@@ -244,7 +245,7 @@ class AsyncSender:
 
     def _state(self) -> SendState:
         if self._sending is None:
-            raise RuntimeError("use the sender with 'async with': async with admin.messages.sender(topic) as sender")
+            raise NotEntered("use the sender with 'async with': async with admin.messages.sender(topic) as sender")
         return self._sending
 
     @property

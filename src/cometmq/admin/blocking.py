@@ -25,6 +25,7 @@ from cometmq.admin.results import SendReport
 from cometmq.admin.sending import SendLimits
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
+from cometmq.errors import ClientStateError
 
 __all__ = ["Admin", "Cluster", "Groups", "Messages", "Offsets", "Sender", "Topics", "connect"]
 
@@ -54,7 +55,7 @@ class _Loop:
         with self._lock:
             if not self.is_open:
                 coroutine.close()
-                raise RuntimeError("the session is closed")
+                raise ClientStateError("the session is closed: make a new one with cometmq.admin.connect()")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()

@@ -168,7 +168,9 @@ class OffsetOperations:
             InvalidArgument: not one of the two was given, or an offset without a queue.
             BrokerError: there is no such topic (17) or group (26), or the offset is not in the queue.
         """
-        if (timestamp_ms is None) == (offset is None):
+        if timestamp_ms is None and offset is None:
+            raise InvalidArgument("reset needs a time or an offset: timestamp_ms=..., or offset=... with queue_id=...")
+        if timestamp_ms is not None and offset is not None:
             raise InvalidArgument("give a time or an offset to reset to, not both")
         if offset is not None and queue_id is None:
             raise InvalidArgument("an offset belongs to one queue: name the queue")

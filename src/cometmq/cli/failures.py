@@ -31,7 +31,7 @@ class ExitCode(enum.IntEnum):
     FAILED = 3
     """The command could not do it; the line on stderr says why."""
     DAMAGED = 4
-    """``verify``: the commit log is damaged. ``cat``: damaged records were passed over."""
+    """``verify``: the commit log is damaged. ``cat``, ``message``: damaged records were passed over."""
     INTERRUPTED = 130
     """Ctrl-C."""
     PIPE_CLOSED = 141
@@ -78,12 +78,22 @@ def reported() -> Iterator[None]:
             if error.holder_pid == os.getpid():
                 fail("this process already has the store open")
             raise typer.Exit(ExitCode.FAILED) from None
+        except UnicodeEncodeError as error:
+            raise _not_text(error) from None
         except Error as error:
+            if isinstance(error.__cause__, UnicodeEncodeError):
+                raise _not_text(error.__cause__) from None
             fail(str(error))
             raise typer.Exit(ExitCode.FAILED) from None
         except OSError as error:
             fail(_system_text(error))
             raise typer.Exit(ExitCode.FAILED) from None
+
+
+def _not_text(error: UnicodeEncodeError) -> typer.Exit:
+    """Name the argument whose bytes are not text; return the end of the command."""
+    fail(f"{error.object!r} is not text in this locale's encoding, {sys.getfilesystemencoding()}: use a UTF-8 locale")
+    return typer.Exit(ExitCode.USAGE)
 
 
 @contextmanager

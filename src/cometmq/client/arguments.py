@@ -63,7 +63,7 @@ def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: 
         InvalidArgument: it is not a whole number, or outside its range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument(f"{name} is {value!r}: it is a whole number")
+        raise InvalidArgument(f"{name} is {value!r}: it must be a whole number")
     if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
         if maximum is None:
             raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")

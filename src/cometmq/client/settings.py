@@ -430,7 +430,7 @@ def _check_number(settings: ClientSettings, name: str) -> None:
     known: _Range = type(settings).__dataclass_fields__[name].metadata[_RANGE]
     value = getattr(settings, name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument(f"{name} is {value!r}: it is a whole number")
+        raise InvalidArgument(f"{name} is {value!r}: it must be a whole number")
     if value == known.unset or known.minimum <= value <= known.maximum:
         return
     besides = "" if known.unset is None else f", or {known.unset} for none"
@@ -449,7 +449,7 @@ def check_fields(settings: ClientSettings) -> None:
             _check_number(settings, known.name)
         elif isinstance(known.default, bool):
             if not isinstance(value, bool):
-                raise InvalidArgument(f"{known.name} is {value!r}: it is True or False")
+                raise InvalidArgument(f"{known.name} is {value!r}: it must be True or False")
         elif isinstance(known.default, Enum):
             _check_enum(settings, known.name)
         elif isinstance(known.default, str) and (not isinstance(value, str) or not value.strip()):

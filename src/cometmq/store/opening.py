@@ -172,6 +172,9 @@ def plan_opening(
     overrides |= {name: value for name, value in named.items() if value is not None}
     file = None if config is None else Path(config)
     is_toml = file is not None and file.suffix == ".toml"
+    segment_bytes = named.get("mapped_file_size_commit_log_bytes")
+    if isinstance(segment_bytes, int):
+        in_range(segment_bytes, "segment_bytes", *_SEGMENT_BYTES)
     loaded = load_settings(properties=None if is_toml else file, toml=file if is_toml else None, overrides=overrides)
     _refuse_foreign(loaded.settings)
     _warn_unknown(file, loaded)
@@ -179,9 +182,6 @@ def plan_opening(
         raise NotAStore(f"{os.fspath(path)} is a file; a store is a directory")
     refuse_links(Path(path))
     in_range(default_queues, "default_queues", 1, 65_536)
-    segment_bytes = named.get("mapped_file_size_commit_log_bytes")
-    if isinstance(segment_bytes, int):
-        in_range(segment_bytes, "segment_bytes", *_SEGMENT_BYTES)
     return Plan(
         path=Path(path),
         settings=loaded.settings,

@@ -482,7 +482,7 @@ def test_places_are_whole_numbers(running: Cluster, wrong: Any) -> None:
             lambda: consumer.pull(queue, wrong),
         ]
         for call in calls:
-            with pytest.raises(InvalidArgument, match="it is a whole number"):
+            with pytest.raises(InvalidArgument, match="it must be a whole number"):
                 call()
         with pytest.raises(InvalidArgument, match="must not be below 0"):
             consumer.seek_to_time(queue, -1)

@@ -127,7 +127,8 @@ class NameServers:
             except (ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand) as error:
                 if self._addresses is addresses:
                     self._next = (position + 1) % len(addresses)
-                failures.append(f"{address}: {error}")
+                text = str(error)
+                failures.append(text if address in text else f"{address}: {text}")
                 if step + 1 == len(addresses):
                     # That the last one was not reached does not say that none was.
                     kind = ConnectionLost if isinstance(error, NotConnected) else type(error)

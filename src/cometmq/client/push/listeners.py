@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from cometmq._plural import counted
 from cometmq.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -148,11 +149,14 @@ def judge(answer: object, count: int) -> Handled:
         if len(answer) == count:
             each = tuple(_SUCCESS if one is None else one for one in answer)
             return Handled(Outcome.SUCCESS, each=each)
-        problem = f"the listener returned {len(answer)} outcomes for {count} messages; nobody knows for which"
+        problem = (
+            f"the listener returned {counted(len(answer), 'outcome')} for {counted(count, 'message')}: return one, or "
+            "one per message"
+        )
         return Handled(Outcome.RETRY, problem=problem)
     if inspect.iscoroutine(answer):
         answer.close()
-        problem = "the listener returned a coroutine without being one; declare it with async def"
+        problem = "the listener is not async but returned a coroutine: declare it with async def"
     else:
         problem = f"the listener returned a {type(answer).__name__}; return None, an Outcome or a list of them"
     return Handled(Outcome.RETRY, problem=problem)

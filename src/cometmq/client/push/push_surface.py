@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PushSurface"]
 
+_UPSTREAM_THREADS = 20
+
 L = TypeVar("L", bound="AnyListener")
 
 
@@ -57,9 +59,10 @@ class PushSurface:
         """Keep the arguments; :class:`cometmq.client.push_consumer.PushConsumer` explains them."""
         if listener is not None and batch_listener is not None:
             raise InvalidArgument("there is more than one listener: give either listener= or batch_listener=")
-        if "consume_thread_max" in options:
+        most = options.get("consume_thread_max")
+        if isinstance(most, int) and 0 < most < _UPSTREAM_THREADS:
             # Upstream's least number of threads has no meaning here: fewer than its 20 need only the one option.
-            options = {"consume_thread_min": options["consume_thread_max"], **options}
+            options = {"consume_thread_min": most, **options}
         self.settings = settings_of(PushSettings, options, name_servers=name_servers, group=group)
         self._spec = ListenerSpec(
             function=listener if batch_listener is None else batch_listener,

@@ -160,7 +160,7 @@ def stored_properties(message: OutgoingMessage, *, is_again: bool = False) -> tu
     try:
         stored = text.encode()
     except UnicodeError as error:
-        raise InvalidArgument(f"tags, keys and sharding key must be text that UTF-8 can hold: {error}") from None
+        raise InvalidArgument(f"tags, keys and sharding key must be text that UTF-8 can hold: {error}") from error
     if tags and not is_again:
         check_tag(tags)
     if properties:
@@ -214,6 +214,8 @@ def message_of(
         if not delay_level and all(other is None for other in others):
             return topic
         raise InvalidArgument("give a message, or a topic and what the message is made of; not both")
+    if isinstance(body, OutgoingMessage):
+        raise InvalidArgument("a message brings its own topic: send(OutgoingMessage(body, topic=...))")
     given: object = topic
     if not isinstance(given, str):
         raise InvalidArgument(f"a topic is text, not {type(given).__name__}: send(topic, body)")

@@ -120,6 +120,8 @@ class RequestMaker:
 
     def batch(self, messages: Sequence[OutgoingMessage], topic: str) -> tuple[SendRequest, list[str]]:
         """Return the request of a batch, of no queue yet, and the unique ids of its messages."""
+        if not messages:
+            raise InvalidArgument("a batch needs at least one message")
         if not can_be_batched(topic):
             raise InvalidTopic(f"topic {topic} takes no batches; send its messages one by one")
         waits = {message.wait_stored for message in messages}
@@ -181,6 +183,10 @@ class RequestMaker:
         if topic is not None:
             topics.add(topic)
         if len(topics) != 1:
+            if not messages:
+                raise InvalidArgument("a batch needs at least one message")
+            if not topics and len(messages) == 1:
+                raise InvalidArgument("the message has no topic: OutgoingMessage(body, topic=...)")
             named = f"more than one: {', '.join(sorted(topics))}" if topics else "none"
             raise InvalidArgument(f"messages that are sent together have one topic, and these have {named}")
         return with_namespace(self._settings.namespace, topics.pop())

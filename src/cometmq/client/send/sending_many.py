@@ -6,20 +6,34 @@ Decisions alone; the surfaces do the waiting. Thread safety: one thread.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from cometmq.client.arguments import whole_number
+from cometmq.errors import WrongType
 
 if TYPE_CHECKING:
     from cometmq.client.send.outgoing import OutgoingMessage
     from cometmq.client.send.send_engine import SendEngine
     from cometmq.client.send.sending import SendFuture
 
-__all__ = ["MANY_UNDER_WAY", "SendWindow"]
+__all__ = ["MANY_UNDER_WAY", "SendWindow", "many"]
 
 MANY_UNDER_WAY = 1_000
 """How many sends are under way where nobody says another number."""
+
+
+def many(messages: Iterable[OutgoingMessage | bytes]) -> Iterable[OutgoingMessage | bytes]:
+    """Return what :meth:`send_many` was given.
+
+    Raises:
+        WrongType: it is one body, or not an iterable.
+    """
+    given: object = messages
+    if isinstance(given, (bytes, bytearray, memoryview, str)) or not isinstance(given, Iterable):
+        raise WrongType(f"messages is one {type(given).__name__}; give a list of messages or bodies, or call send")
+    return messages
 
 
 class SendWindow:

@@ -218,9 +218,7 @@ def test_without_a_name_server_the_error_says_so() -> None:
     async def main(scene: Scene) -> None:
         scene.cluster.stop("ns:9876")
         engine = await scene.started()
-        with pytest.raises(
-            ConnectionLost, match=r"no name server answered \(ns:9876: ns:9876 cannot be reached"
-        ) as told:
+        with pytest.raises(ConnectionLost, match=r"no name server answered \(ns:9876 cannot be reached") as told:
             await receive(engine, wait_s=0)
         assert isinstance(told.value.__cause__, ConnectionLost)
         await engine.close()
@@ -294,7 +292,7 @@ def test_loop_without_servers_names_the_addresses() -> None:
     async def main(scene: Scene) -> None:
         name_server = scene.cluster.stop("ns:9876")
         engine = await scene.started()
-        with pytest.raises(ConnectionLost, match=r"no name server answered \(ns:9876: .*name_servers has its address"):
+        with pytest.raises(ConnectionLost, match=r"no name server answered \(ns:9876 .*name_servers has its address"):
             await receive_kept(engine)
         scene.cluster.servers["ns:9876"] = name_server
         scene.send(b"0")

@@ -43,7 +43,7 @@ def test_success(answer: object) -> None:
     [
         ("done", "returned a str"),
         (True, "returned a bool"),
-        ([None], "returned 1 outcomes for 2 messages"),
+        ([None], "returned 1 outcome for 2 messages: return one"),
         ([None, "x"], "returned a list"),
         (0, "returned a int"),
     ],

@@ -435,7 +435,7 @@ def test_a_message_says_where_or_the_sender_does() -> None:
         await engine.send(OutgoingMessage(b"x", topic="t"), topic="t")
         with pytest.raises(InvalidArgument, match="more than one: t, u"):
             engine.send(OutgoingMessage(b"x", topic="u"), topic="t")
-        with pytest.raises(InvalidArgument, match="none"):
+        with pytest.raises(InvalidArgument, match="the message has no topic"):
             engine.send(OutgoingMessage(b"x"))
         engine.send_oneway(OutgoingMessage(b"once", topic="t"))
         assert [request.body for _, request in network.oneway_sends] == [b"once"]

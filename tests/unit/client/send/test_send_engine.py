@@ -326,7 +326,7 @@ def test_a_batch() -> None:
     ("messages", "kind", "match"),
     [
         ([message(), message(topic="u")], InvalidArgument, "t, u"),
-        ([], InvalidArgument, "none"),
+        ([], InvalidArgument, "a batch needs at least one message"),
         ([message(), message(wait_stored=False)], InvalidArgument, "wait_stored"),
         ([message(delay_level=1)], InvalidArgument, "held back"),
         ([message(topic="%RETRY%g")], InvalidTopic, "no batches"),
