@@ -1,6 +1,6 @@
 """Runs operations on asyncio: a channel to each server that is asked, made when it is first needed.
 
-Threads: the event loop's.
+Threads: the event loop's, which is the one of the first call, until the channels are closed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from cometmq.admin.operation import Answer, Call, Operation
+from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.errors import Error
 from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.command import Command
@@ -40,6 +41,7 @@ class Channels:
         """Nothing is connected yet; ``factory`` makes a channel."""
         self._factory = factory
         self._channels: dict[str, Channel] = {}
+        self._own_loop = OwnLoop("session")
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end; return what it returns and raise what it raises."""
@@ -60,16 +62,20 @@ class Channels:
 
     async def answer(self, call: Call) -> Answer:
         """Make a call; return its answer, or the error that kept it from coming."""
+        self._own_loop.require()
         try:
             channel = self._channels.get(call.address)
             if channel is None:
                 channel = self._channels[call.address] = self._factory(call.address)
+                self._own_loop.bind()
             return await channel.invoke(call.request, timeout_ms=call.timeout_ms)
         except Error as error:
             return error
 
     async def close(self) -> None:
         """Close all connections."""
+        self._own_loop.require()
         channels = list(self._channels.values())
         self._channels.clear()
         await asyncio.gather(*(channel.close() for channel in channels))
+        self._own_loop.release()

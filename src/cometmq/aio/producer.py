@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.client.arguments import elements, several
 from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
 from cometmq.client.send.producer_settings import ProducerSettings
 from cometmq.client.send.queue_selection import QueueSelector
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.client.send.sending import SendFuture, SendResult
-from cometmq.client.send.sending_many import MANY_UNDER_WAY, SendWindow
+from cometmq.client.send.sending_many import MANY_UNDER_WAY, SendWindow, many
 from cometmq.client.settings import settings_of
 from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -53,6 +54,7 @@ class Producer:
         """Connect to nobody yet."""
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
         self._interceptors = elements("AsyncProducer", interceptors, "interceptors=[...]")
+        self._own_loop = OwnLoop("producer")
         self._engine: SendEngine | None = None
 
     def __repr__(self) -> str:
@@ -68,15 +70,19 @@ class Producer:
 
     async def start(self) -> Self:
         """Start it on the running loop."""
+        self._own_loop.require()
         if self._engine is not None:
             raise not_startable(f"producer group {self.settings.group}", self._engine.state)
         self._engine = await SendEngine.open(self.settings, interceptors=self._interceptors)
+        self._own_loop.bind()
         return self
 
     async def close(self) -> None:
         """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
+        self._own_loop.require()
         if self._engine is not None:
             await self._engine.close()
+            self._own_loop.release()
 
     async def __aenter__(self) -> Self:
         """Start it."""
@@ -89,6 +95,7 @@ class Producer:
         await self.close()
 
     def _running(self) -> SendEngine:
+        self._own_loop.require()
         if self._engine is None:
             require_running(f"producer group {self.settings.group}", ServiceState.CREATE_JUST)
         assert self._engine is not None
@@ -118,7 +125,7 @@ class Producer:
             topic = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
             body = tags = keys = properties = sharding_key = None
             delay_level = 0
-        return await (self._engine or self._running()).send_given(
+        return await self._running().send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, True
         )
 
@@ -148,7 +155,7 @@ class Producer:
             topic = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
             body = tags = keys = properties = sharding_key = None
             delay_level = 0
-        return (self._engine or self._running()).send_given(
+        return self._running().send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
         )
 
@@ -191,7 +198,7 @@ class Producer:
         window = SendWindow(self._running(), topic=topic, under_way=under_way)
         results: list[SendResult] = []
         try:
-            for message in messages:
+            for message in many(messages):
                 if due := window.due():
                     results += [await future for future in due]
                     window.forget(len(due))

@@ -20,9 +20,10 @@ from cometmq.client.arguments import several
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.pull.pull_ahead import Reader
-from cometmq.client.pull.pull_engine import QUEUES
+from cometmq.client.pull.pull_engine import QUEUES, PullEngine
 from cometmq.client.pull.pull_kernel import PullResult
 from cometmq.client.pull_consumer import make_pull_engine
 from cometmq.client.settings import PullSettings
@@ -54,7 +55,8 @@ class PullConsumer:
         **options: Unpack[PullOptions],
     ) -> None:
         """Connect to nobody yet."""
-        self._engine = make_pull_engine(
+        self._own_loop = OwnLoop("consumer")
+        self._puller = make_pull_engine(
             group,
             name_servers=name_servers,
             offset_store=offset_store,
@@ -64,7 +66,7 @@ class PullConsumer:
 
     def __repr__(self) -> str:
         """Return group, state and how many queues it has."""
-        engine = self._engine
+        engine = self._puller
         return f"<aio.PullConsumer {engine.settings.group} {engine.state.value} queues={len(engine.assignment())}>"
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -72,22 +74,24 @@ class PullConsumer:
     @property
     def settings(self) -> PullSettings:
         """Its settings."""
-        return self._engine.settings
+        return self._puller.settings
 
     @property
     def state(self) -> ServiceState:
         """Whether it runs."""
-        return self._engine.state
+        return self._puller.state
 
     async def start(self) -> Self:
         """Start on the running loop."""
         await self._engine.start()
+        self._own_loop.bind()
         return self
 
     async def close(self, *, commit: bool = True) -> None:
         """Store the progress, leave the group and close."""
         self._give_back()
         await self._engine.close(commit=commit)
+        self._own_loop.release()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -98,6 +102,11 @@ class PullConsumer:
     ) -> None:
         """Close; after an exception the messages handed out last are not committed and are redelivered."""
         await self.close(commit=kind is None)
+
+    @property
+    def _engine(self) -> PullEngine:
+        self._own_loop.require()
+        return self._puller
 
     # --- Which queues -------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import TAG
 from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState
-from cometmq.client.push.push_engine import QueueListener
+from cometmq.client.push.push_engine import PushEngine, QueueListener
 from cometmq.client.push.push_surface import PushSurface
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class PushConsumer(PushSurface):
             interceptors=interceptors,
             queue_listener=queue_listener,
         )
+        self._own_loop = OwnLoop("consumer")
 
     def __repr__(self) -> str:
         """Return group, state and topics."""
@@ -81,6 +83,7 @@ class PushConsumer(PushSurface):
 
     async def subscribe(self, topic: str, expression: str | None = "*", *, expression_type: str = TAG) -> Self:
         """Subscribe to a topic; before the start or while it runs."""
+        self._own_loop.require()
         self._note_subscription(topic, expression, expression_type)
         if self.state is ServiceState.RUNNING:
             await self._running().subscribe(topic, expression, expression_type=expression_type)
@@ -88,14 +91,21 @@ class PushConsumer(PushSurface):
 
     async def unsubscribe(self, topic: str) -> None:
         """Give a topic up; messages that are here already are still consumed."""
+        self._own_loop.require()
         self._expressions.pop(topic, None)
         if self.state is ServiceState.RUNNING:
             self._running().unsubscribe(topic)
 
     async def start(self) -> Self:
         """Start to consume on the running loop."""
+        self._own_loop.require()
         await self._open().start()
+        self._own_loop.bind()
         return self
+
+    def _running(self) -> PushEngine:
+        self._own_loop.require()
+        return super()._running()
 
     async def progress(self, topic: str) -> dict[MessageQueue, int]:
         """As :meth:`cometmq.client.PushConsumer.progress`."""
@@ -115,11 +125,14 @@ class PushConsumer(PushSurface):
         It is done to its end, also where the caller is cancelled; later calls wait for that. A listener that closes its
         own consumer does not wait: the close ends behind that call of it.
         """
+        self._own_loop.require()
         if self._engine is not None:
             await self._engine.close(timeout_ms=timeout_ms)
+            self._own_loop.release()
 
     async def __aenter__(self) -> Self:
         """Start it, where that has not been done."""
+        self._own_loop.require()
         return self if self.state is ServiceState.RUNNING else await self.start()
 
     async def __aexit__(

@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cometmq.client.group.subscriptions import ALL, TAG
+from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState
-from cometmq.client.pop.simple_engine import popped_messages
+from cometmq.client.pop.simple_engine import SimpleEngine, popped_messages
 from cometmq.client.pop.simple_settings import SimpleSettings
 from cometmq.client.simple_consumer import SETTLE_S, make_simple_engine
 
@@ -45,32 +46,35 @@ class SimpleConsumer:
         self, group: str, *, name_servers: str | Iterable[str] | None = None, **options: Unpack[SimpleOptions]
     ) -> None:
         """Connect to nobody yet."""
-        self._engine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
+        self._own_loop = OwnLoop("consumer")
+        self._receiver = make_simple_engine(group, name_servers=name_servers, options=dict(options))
 
     def __repr__(self) -> str:
         """Return group, state and topics."""
-        engine = self._engine
+        engine = self._receiver
         topics = sorted(engine.subscriptions)
         return f"<aio.SimpleConsumer {engine.settings.group} {engine.state.value} topics={topics}>"
 
     @property
     def settings(self) -> SimpleSettings:
         """Its settings."""
-        return self._engine.settings
+        return self._receiver.settings
 
     @property
     def state(self) -> ServiceState:
         """Whether it runs."""
-        return self._engine.state
+        return self._receiver.state
 
     async def start(self) -> Self:
         """Start on the running loop."""
         await self._engine.start()
+        self._own_loop.bind()
         return self
 
     async def close(self) -> None:
         """Leave the group and close; received messages that were not acknowledged are redelivered."""
         await self._engine.close()
+        self._own_loop.release()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -81,6 +85,11 @@ class SimpleConsumer:
     ) -> None:
         """Close."""
         await self.close()
+
+    @property
+    def _engine(self) -> SimpleEngine:
+        self._own_loop.require()
+        return self._receiver
 
     async def subscribe(self, topic: str, expression: str | None = ALL, *, expression_type: str = TAG) -> None:
         """Subscribe to a topic, before or after the start."""

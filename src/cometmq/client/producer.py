@@ -19,12 +19,13 @@ from cometmq.client.arguments import elements, several
 from cometmq.client.instance.background import ClientLoop
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
+from cometmq.client.send.at_exit import flush_at_exit
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
 from cometmq.client.send.producer_settings import ProducerSettings
 from cometmq.client.send.queue_selection import QueueSelector
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.client.send.sending import SendFuture, SendResult
-from cometmq.client.send.sending_many import MANY_UNDER_WAY, SendWindow
+from cometmq.client.send.sending_many import MANY_UNDER_WAY, SendWindow, many
 from cometmq.client.settings import settings_of
 from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -91,6 +92,7 @@ class Producer:
         if self._engine is not None:
             raise not_startable(f"producer group {self.settings.group}", self._engine.state)
         self._engine = self._loop.run(SendEngine.open(self.settings, interceptors=self._interceptors))
+        flush_at_exit(self._engine)
         return self
 
     def close(self) -> None:
@@ -281,7 +283,7 @@ class Producer:
         window = SendWindow(self._running(), topic=topic, under_way=under_way)
         results: list[SendResult] = []
         try:
-            for message in messages:
+            for message in many(messages):
                 if due := window.due():
                     due[-1].exception()
                     results += [future.result() for future in due]

@@ -61,7 +61,7 @@ def test_each_call_is_one_of_the_engine(surface: str, kind: str, call: Call, eng
     consumer = CLASSES[surface, kind]("g", name_servers="127.0.0.1:1")
     engine = create_autospec(ENGINES[kind], instance=True, spec_set=False)
     engine.state, engine.is_running, engine.is_in_listener = ServiceState.RUNNING, True, False
-    consumer._engine = engine
+    setattr(consumer, "_puller" if (surface, kind) == ("aio", "pull") else "_engine", engine)
     name, arguments, options = call
     method, expected, expected_options = engine_call
     result = {"T": 1}

@@ -15,6 +15,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -230,12 +231,28 @@ class SendEngine:
         if self.instance.producers.get(self.group) is self:
             await self.instance.unregister_producer(self.group)
 
-    async def drain(self) -> None:
-        """Wait until all that is under way now has ended, well or not."""
+    def _ship_accumulated(self) -> None:
         for pending in self._accumulation.take_all() if self._accumulation is not None else ():
             self.attempts.ship(pending)
+
+    async def drain(self) -> None:
+        """Wait until all that is under way now has ended, well or not."""
+        self._ship_accumulated()
         for send in list(self.attempts.under_way):
             await asyncio.shield(arrival(send, self.instance.loop))
+
+    @property
+    def may_have_sends(self) -> bool:
+        """Whether something may be under way. Any thread."""
+        return bool(self.attempts.under_way) or self._accumulation is not None
+
+    async def finish(self, limit_s: float) -> int:
+        """Wait for all that is under way now, ``limit_s`` at most; return how many sends did not succeed."""
+        self._ship_accumulated()
+        sends = list(self.attempts.under_way)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.drain(), limit_s)
+        return sum(not send.done() or send.exception() is not None for send in sends)
 
     def disown(self) -> None:
         """Refuse everything: this process is a fork of the one that the engine belongs to."""
