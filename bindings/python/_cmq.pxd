@@ -177,6 +177,9 @@ cdef extern from "store/record/cmq_record.h" nogil:
         cmq_slice topic
         cmq_slice properties
 
+    enum:
+        CMQ_RECORD_CHECK_BODY_CRC
+
     cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset, unsigned checks,
                                 cmq_record_view *view_out)
 

@@ -399,18 +399,32 @@ cdef Message _received(bytes data, size_t at):
     return message
 
 
-def decode_messages(bytes data not None):
+cdef bint _body_matches(const cmq_record_view *view) noexcept:
+    """Whether the stored body has the record's CRC; an empty body needs none."""
+    return view.body.bytes == 0 or cmq_crc31(view.body.data, view.body.bytes) == view.body_crc
+
+
+def decode_messages(bytes data not None, list damaged=None):
     """Return the messages in the body of a broker's answer: records one behind the other, inner batches taken apart.
 
-    Bodies are not copied: each message keeps ``data``. CorruptRecord where the bytes are not whole records.
+    Bodies are not copied: each message keeps ``data``. CorruptRecord where the bytes are not whole records, or a body
+    does not match its CRC; with ``damaged`` such a message is passed over, and its error added to that list.
     """
     cdef list messages = []
+    cdef object error
     cdef Message message
     cdef size_t at = 0
     while at < <size_t>len(data):
         message = _received(data, at)
         at += message._record_bytes
-        if message._view.sys_flag & CMQ_SYS_INNER_BATCH:
+        if not _body_matches(&message._view):
+            error = _errors.CorruptRecord(
+                f"the body of message {message.queue_offset} of queue {message.queue_id}, topic {message.topic}, does "
+                f"not match its CRC", offset=message.physical_offset)
+            if damaged is None:
+                raise error
+            damaged.append(error)
+        elif message._view.sys_flag & CMQ_SYS_INNER_BATCH:
             messages.extend(_unwrapped(message, 0, 0x7FFFFFFFFFFFFFFF))
         else:
             messages.append(message)

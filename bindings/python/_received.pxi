@@ -278,7 +278,7 @@ cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_t
                 return CMQ_ERR_MEMORY
             answer.items = <_found_view *>grown
         view = &answer.items[answer.count].view
-        status = cmq_record_parse(data + answer.at, bytes - answer.at, -1, 0, view)
+        status = cmq_record_parse(data + answer.at, bytes - answer.at, -1, CMQ_RECORD_CHECK_BODY_CRC, view)
         if status == CMQ_ERR_CORRUPT and _whole_bytes(data + answer.at, bytes - answer.at) > 0:
             if answer.unreadable_count == 0:
                 answer.unreadable = answer.at

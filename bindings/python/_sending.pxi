@@ -113,11 +113,12 @@ cdef class SendFuture:
         """True when the result or error is there."""
         return self._done()
 
-    def result(self, timeout_s=None):
+    def result(self, timeout_s=None, *, timeout=None):
         """Wait and return the :class:`cometmq.client.SendResult`.
 
         Args:
             timeout_s: longest wait in seconds; None for as long as the send takes, which has a limit of its own.
+            timeout: the same, under the name that :mod:`concurrent.futures` has for it.
 
         Raises:
             SendFailed: the send was given up.
@@ -125,7 +126,7 @@ cdef class SendFuture:
             LimitReached: no room for it (back-pressure).
         """
         if not self._done():
-            self._wait(timeout_s)
+            self._wait(timeout_s if timeout is None else timeout)
         error = self._why()
         if error is not None:
             # Several may raise it, this one twice or all that waited for one thing: what each adds is not for the
@@ -133,10 +134,10 @@ cdef class SendFuture:
             raise error.with_traceback(self._trace())
         return self._outcome()
 
-    def exception(self, timeout_s=None):
+    def exception(self, timeout_s=None, *, timeout=None):
         """Wait and return the error, None where there is none. Raises as :meth:`result` where the wait ends first."""
         if not self._done():
-            self._wait(timeout_s)
+            self._wait(timeout_s if timeout is None else timeout)
         return self._why()
 
     def add_done_callback(self, callback not None):

@@ -14,7 +14,7 @@ from cometmq.admin.results import SendResult
 from cometmq.admin.sending import SendLimits, SendState, targets_of
 from cometmq.admin.servers import Route, Servers, TopicQueues, request
 from cometmq.client.send.outgoing import OutgoingMessage
-from cometmq.errors import InvalidArgument, NotFound
+from cometmq.errors import CorruptRecord, InvalidArgument, NotFound
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
@@ -51,6 +51,7 @@ class MessageOperations:
         Raises:
             InvalidArgument: this is no such id; a unique id is looked up with :meth:`by_unique_id`.
             NotFound: the broker has no message there.
+            CorruptRecord: its body does not match its CRC.
         """
         address, physical_offset = yield from self._place_of(message_id)
         call = self._servers.call(address, request(RequestCode.VIEW_MESSAGE_BY_ID, offset=physical_offset))
@@ -69,19 +70,34 @@ class MessageOperations:
         (broker,) = yield from self._servers.brokers()
         return broker.address, physical_offset
 
-    def by_unique_id(self, topic: str, unique_id: str) -> Operation[tuple[Message, ...]]:
+    def by_unique_id(
+        self, topic: str, unique_id: str, *, damaged: list[CorruptRecord] | None = None
+    ) -> Operation[tuple[Message, ...]]:
         """Return the messages of a topic that a sender gave this id, oldest first; none is an empty tuple.
 
         Several have it where they were sent as one batch, or one was sent again.
 
+        Args:
+            topic: the topic.
+            unique_id: the id.
+            damaged: gets an error for each message that is left out, as its body does not match its CRC.
+
         Raises:
+            CorruptRecord: the body of a message does not match its CRC, and ``damaged`` was not given.
             BrokerError: there is no such topic (code 17).
         """
-        found = yield from self._query(topic, unique_id, is_unique=True, limit=_PULL_MESSAGES)
+        found = yield from self._query(topic, unique_id, is_unique=True, limit=_PULL_MESSAGES, damaged=damaged)
         return tuple(message for message in found if message.unique_id == unique_id)
 
     def by_key(
-        self, topic: str, key: str, *, limit: int = 64, begin_ms: int = 0, end_ms: int = INT64_MAX
+        self,
+        topic: str,
+        key: str,
+        *,
+        limit: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = INT64_MAX,
+        damaged: list[CorruptRecord] | None = None,
     ) -> Operation[tuple[Message, ...]]:
         """Return messages of a topic that have a key, oldest first.
 
@@ -90,15 +106,26 @@ class MessageOperations:
             key: one of their keys.
             limit: at most so many from each broker; the newest.
             begin_ms, end_ms: stored in this time, milliseconds since 1970.
+            damaged: as for :meth:`by_unique_id`.
 
         Raises:
             BrokerError: there is no such topic (code 17).
         """
-        found = yield from self._query(topic, key, is_unique=False, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
+        found = yield from self._query(
+            topic, key, is_unique=False, limit=limit, damaged=damaged, begin_ms=begin_ms, end_ms=end_ms
+        )
         return tuple(message for message in found if message.topic == topic and key in message.keys)
 
     def _query(
-        self, topic: str, key: str, *, is_unique: bool, limit: int, begin_ms: int = 0, end_ms: int = INT64_MAX
+        self,
+        topic: str,
+        key: str,
+        *,
+        is_unique: bool,
+        limit: int,
+        damaged: list[CorruptRecord] | None,
+        begin_ms: int = 0,
+        end_ms: int = INT64_MAX,
     ) -> Operation[list[Message]]:
         route = yield from self._servers.route(topic)
         command = request(
@@ -114,7 +141,7 @@ class MessageOperations:
         found: list[Message] = []
         for _, call, answer in (yield from self._servers.ask_brokers(brokers, command, timeout_ms=_QUERY_TIMEOUT_MS)):
             reply = accepted(call, answer, ResponseCode.QUERY_NOT_FOUND)
-            found += decode_messages(reply.body)
+            found += decode_messages(reply.body, damaged)
         return sorted(found, key=lambda message: (message.store_timestamp_ms, message.physical_offset))
 
     def at(self, topic: str, queue_id: int, queue_offset: int, *, broker_name: str | None = None) -> Operation[Message]:
@@ -128,6 +155,7 @@ class MessageOperations:
 
         Raises:
             NotFound: there is none.
+            CorruptRecord: its body does not match its CRC.
             BrokerError: there is no such topic (17) or queue (29).
         """
         route = yield from self._servers.route(topic)
@@ -150,6 +178,7 @@ class MessageOperations:
         start: int | None = None,
         start_ms: int | None = None,
         newest: bool = False,
+        damaged: list[CorruptRecord] | None = None,
     ) -> Operation[tuple[Message, ...]]:
         """Return messages of a topic as a consumer would get them, without a group whose progress it changes.
 
@@ -161,8 +190,10 @@ class MessageOperations:
             start: from this queue offset on; needs a queue. Default: the oldest.
             start_ms: from the first on that was stored then or later, milliseconds since 1970.
             newest: the newest instead of the oldest; tags are then looked for in the last ``limit`` of each queue.
+            damaged: as for :meth:`by_unique_id`.
 
         Raises:
+            CorruptRecord: as for :meth:`by_unique_id`.
             InvalidArgument: two places to begin at, or an offset without a queue.
             BrokerError: there is no such topic (17) or queue (29).
         """
@@ -187,7 +218,7 @@ class MessageOperations:
             at, end = yield from self._span(part, topic, queue, start=start, start_ms=start_ms)
             if newest:
                 at = max(at, end - limit)
-            found += yield from self._pull_until(part, topic, queue, at, end, tags, limit)
+            found += yield from self._pull_until(part, topic, queue, at, end, tags, limit, damaged)
         found.sort(key=lambda message: (message.store_timestamp_ms, message.physical_offset, message.queue_offset))
         return tuple(found[-limit:] if newest else found[:limit])
 
@@ -211,11 +242,19 @@ class MessageOperations:
         return max(begin, start if start is not None else begin), end
 
     def _pull_until(
-        self, part: TopicQueues, topic: str, queue_id: int, at: int, end: int, tags: str, limit: int
+        self,
+        part: TopicQueues,
+        topic: str,
+        queue_id: int,
+        at: int,
+        end: int,
+        tags: str,
+        limit: int,
+        damaged: list[CorruptRecord] | None,
     ) -> Operation[list[Message]]:
         found: list[Message] = []
         while at < end and len(found) < limit:
-            messages, following = yield from self._pull(part, topic, queue_id, at, tags, limit - len(found))
+            messages, following = yield from self._pull(part, topic, queue_id, at, tags, limit - len(found), damaged)
             # Brokers choose by the tags' hash; the tag itself is looked at here, as a consumer does.
             found += [message for message in messages if _matches(tags, message.tags)]
             if following <= at:
@@ -224,7 +263,14 @@ class MessageOperations:
         return found
 
     def _pull(
-        self, part: TopicQueues, topic: str, queue_id: int, at: int, tags: str, limit: int
+        self,
+        part: TopicQueues,
+        topic: str,
+        queue_id: int,
+        at: int,
+        tags: str,
+        limit: int,
+        damaged: list[CorruptRecord] | None = None,
     ) -> Operation[tuple[list[Message], int]]:
         """One pull that is not held; returns what came, and where the next one begins."""
         command = request(
@@ -244,7 +290,7 @@ class MessageOperations:
         call = self._servers.call(part.broker.address, command, timeout_ms=_PULL_TIMEOUT_MS)
         answer = yield from succeeded(call, *_PULL_ANSWERS)
         following = Members(answer.fields).required_int64("nextBeginOffset")
-        return decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else [], following
+        return decode_messages(answer.body, damaged) if answer.code == ResponseCode.SUCCESS else [], following
 
     def consume_directly(
         self, message_id: str, *, group: str, client_id: str

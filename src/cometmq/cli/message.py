@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,7 +44,7 @@ from cometmq.cli.terminal import (
     safe_text,
     time_text,
 )
-from cometmq.errors import ConnectionLost, InvalidArgument, NotFound
+from cometmq.errors import ConnectionLost, CorruptRecord, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     import cometmq
@@ -272,7 +272,7 @@ def get(
 ) -> None:
     """Print a message by id, or by queue and offset.
 
-    Exit codes: 0 found, 2 usage error, 3 not found, or the look-up failed.
+    Exit codes: 0 found, 2 usage error, 3 not found, or the look-up failed, 4 damaged.
 
     \b
     Examples:
@@ -280,7 +280,7 @@ def get(
       cometmq message get 7F0000011A2B18B4AAC24E1F3C9D0000 --topic orders
       cometmq message get --topic orders --queue 3 --offset 1200
     """
-    with connected(namesrv, broker) as admin:
+    with connected(namesrv, broker) as admin, _naming_damage() as damaged:
         found: tuple[cometmq.Message, ...]
         if message_id is not None and queue is None and offset is None:
             messages = admin.messages
@@ -292,17 +292,33 @@ def get(
                     fail(f"looked up as an offset message id; for a unique id pass --topic: get {message_id} --topic T")
                     raise
             else:
-                found = messages.by_unique_id(topic, message_id)
+                found = messages.by_unique_id(topic, message_id, damaged=damaged)
         elif message_id is None and topic is not None and queue is not None and offset is not None:
             found = (admin.messages.at(topic, queue, offset, broker_name=broker_name),)
         else:
             raise typer.BadParameter("give an id, or --topic, --queue and --offset")
-    _print_found(found, json=json, raw=raw, what=f"id {message_id}")
+        _print_found(found, damaged, json=json, raw=raw, what=f"id {message_id}")
 
 
-def _print_found(found: tuple[cometmq.Message, ...], *, json: bool, raw: bool, what: str) -> None:
+@contextlib.contextmanager
+def _naming_damage() -> Iterator[list[CorruptRecord]]:
+    """Name the messages that are damaged, those in the list and one that is raised, and end with exit code 4."""
+    damaged: list[CorruptRecord] = []
+    try:
+        yield damaged
+    except CorruptRecord as error:
+        damaged.append(error)
+    for one in damaged:
+        fail(f"damaged record at physical offset {one.offset}: {one.reason}")
+    if damaged:
+        raise typer.Exit(ExitCode.DAMAGED)
+
+
+def _print_found(
+    found: tuple[cometmq.Message, ...], damaged: Sequence[CorruptRecord], *, json: bool, raw: bool, what: str
+) -> None:
     _print_messages(found, json=json, raw=raw)
-    if not found:
+    if not found and not damaged:
         fail(f"no message with the {what}")
         raise typer.Exit(ExitCode.FAILED)
 
@@ -322,7 +338,7 @@ def find(
 ) -> None:
     """Print a topic's messages with a key, oldest first.
 
-    Exit codes: 0 found, 2 usage error, 3 none found, or the look-up failed.
+    Exit codes: 0 found, 2 usage error, 3 none found, or the look-up failed, 4 damaged messages were passed over.
 
     \b
     Examples:
@@ -333,9 +349,9 @@ def find(
 
     begin_ms = 0 if from_time is None else parse_time(from_time)
     end_ms = INT64_MAX if to_time is None else parse_time(to_time) - 1
-    with connected(namesrv, broker) as admin:
-        found = admin.messages.by_key(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
-    _print_found(found, json=json, raw=raw, what=f"key {key}")
+    with connected(namesrv, broker) as admin, _naming_damage() as damaged:
+        found = admin.messages.by_key(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms, damaged=damaged)
+        _print_found(found, damaged, json=json, raw=raw, what=f"key {key}")
 
 
 @message_commands.command("peek")
@@ -358,6 +374,8 @@ def peek(
 ) -> None:
     """Print messages as a consumer would receive them, without committing offsets.
 
+    Exit codes: 0 done, 2 usage error, 3 failed, 4 damaged messages were passed over.
+
     \b
     Examples:
       cometmq message peek orders --newest --limit 5
@@ -366,7 +384,7 @@ def peek(
     parts = [part.strip() for part in tags.split("||")]
     if not any(parts) or any("&&" in part or "|" in part for part in parts):
         raise typer.BadParameter(f"--tags {tags!r} is not * or tags separated by ||")
-    with connected(namesrv, broker) as admin:
+    with connected(namesrv, broker) as admin, _naming_damage() as damaged:
         found = admin.messages.peek(
             topic,
             limit=limit,
@@ -376,8 +394,9 @@ def peek(
             start=start,
             start_ms=None if from_time is None else parse_time(from_time),
             newest=newest,
+            damaged=damaged,
         )
-    _print_messages(found, json=json, raw=raw)
+        _print_messages(found, json=json, raw=raw)
 
 
 @message_commands.command("consume")

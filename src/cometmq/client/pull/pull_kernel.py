@@ -68,9 +68,11 @@ def log_unreadable(queue: MessageQueue, pulled: PulledMessages) -> None:
     if pulled.unreadable:
         offset, why = pulled.unreadable[0]
         _log.error(
-            "passed over %d unreadable record(s) of %s, the first at offset %d: %s",
+            "passed over %d unreadable record(s) of queue %d of %s at %s, the first at offset %d: %s",
             len(pulled.unreadable),
-            queue,
+            queue.queue_id,
+            queue.topic,
+            queue.broker_name,
             offset,
             why,
         )
