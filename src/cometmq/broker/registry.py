@@ -11,14 +11,21 @@ Source: consumption specification 3.4, upstream's ConsumerManager and ProducerMa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cometmq.broker.log_lists import listed_names
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.command import Language
+from cometmq.store_config.names import RETRY_PREFIX
 
 __all__ = ["ClientConnection", "ConsumerGroup", "ConsumerListener", "ConsumerRegistry", "ProducerRegistry"]
+
+_log = logging.getLogger("cometmq.broker.clients")
+
+_WARN_EVERY_MS = 600_000
 
 
 @dataclass(slots=True)
@@ -51,6 +58,7 @@ class ConsumerGroup:
         members: by connection id, in the order of their first heartbeat.
         subscriptions: by topic.
         changed_ms: time of the last heartbeat or change.
+        warned_ms: time of the last warning that members subscribe differently; None before the first.
     """
 
     name: str
@@ -60,6 +68,7 @@ class ConsumerGroup:
     members: dict[int, ClientConnection] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     changed_ms: int = 0
+    warned_ms: int | None = None
 
     def client_ids(self) -> list[str]:
         """Return every member's id, without repeats."""
@@ -156,6 +165,8 @@ class ConsumerRegistry:
         self._groups_of.setdefault(client.conn, set()).add(name)
         group.consume_from_where = consume_from_where
         group.changed_ms = self._now_ms()
+        if found.differing and any(member.client_id != client.client_id for member in group.members.values()):
+            _warn_of_differences(group, found.differing)
         if (is_new or found.topics) and notify and message_model is not MessageModel.BROADCASTING:
             self._listener.members_changed(group)
         return is_new or found.topics
@@ -206,11 +217,13 @@ class _Changes:
         topics: topics came or went.
         filters: a topic is filtered by something else.
         versions: a subscription was made anew, and says the same or something else.
+        differing: topics that the group and the client do not subscribe to alike; retry topics do not count.
     """
 
     topics: bool = False
     filters: bool = False
     versions: bool = False
+    differing: list[str] = field(default_factory=list)
 
 
 def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[SubscriptionData]) -> _Changes:
@@ -220,6 +233,8 @@ def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[Subscription
     for subscription in wanted:
         named.add(subscription.topic)
         before = table.get(subscription.topic)
+        if before is None or _filter_of(subscription) != _filter_of(before):
+            found.differing.append(subscription.topic)
         if before is None:
             found.topics = True
         elif subscription.sub_version > before.sub_version:
@@ -231,7 +246,20 @@ def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[Subscription
     for topic in [topic for topic in table if topic not in named]:
         del table[topic]
         found.topics = True
+        found.differing.append(topic)
+    found.differing = [topic for topic in found.differing if not topic.startswith(RETRY_PREFIX)]
     return found
+
+
+def _warn_of_differences(group: ConsumerGroup, topics: list[str]) -> None:
+    """Log that members of a group subscribe differently: once, and again while it goes on."""
+    if group.warned_ms is None or group.changed_ms - group.warned_ms >= _WARN_EVERY_MS:
+        group.warned_ms = group.changed_ms
+        _log.warning(
+            "members of a group have different subscriptions, so messages are lost: give all members the same topics "
+            "and expressions",
+            extra={"group": group.name, "topics": listed_names(sorted(topics))},
+        )
 
 
 def _filter_of(subscription: SubscriptionData) -> tuple[str | None, str, bool]:

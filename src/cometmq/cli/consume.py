@@ -147,7 +147,7 @@ def consume(
             if printer.is_full:
                 return
             if group is None:
-                read_queues(found, wanted, printer, interruption, bar, name_servers=name_servers)
+                read_queues(found, wanted, printer, interruption, bar, name_servers=name_servers, warnings=warnings)
             else:
                 be_a_member(
                     group,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.admin import Admin
     from cometmq.cli.formats import Encoder
+    from cometmq.cli.logs import Warnings
     from cometmq.cli.terminal import Bar, Interruption
     from cometmq.client import MessageQueue, Outcome, PullConsumer, PushConsumer
 
@@ -206,6 +207,7 @@ def read_queues(
     bar: Bar,
     *,
     name_servers: str,
+    warnings: Warnings,
 ) -> None:
     """Print what is in queues, from their starts on; nobody's progress changes.
 
@@ -225,7 +227,7 @@ def read_queues(
         namespace=wanted.namespace,
     ) as consumer:
         try:
-            _Reading(consumer, queues, wanted, printer).run(interruption, bar)
+            _Reading(consumer, queues, wanted, printer).run(interruption, bar, warnings)
         finally:
             consumer.close(commit=False)
 
@@ -242,7 +244,7 @@ class _Reading:
         self._left = {} if wanted.follow else {q: end for q, end in queues.ends.items() if queues.starts[q] < end}
         self._looked_s = 0.0
 
-    def run(self, interruption: Interruption, bar: Bar) -> None:
+    def run(self, interruption: Interruption, bar: Bar, warnings: Warnings) -> None:
         """Print until there is nothing more to be printed."""
         self._begin()
         last_s = time.monotonic()
@@ -254,6 +256,7 @@ class _Reading:
                 bar(self._printer.messages)
                 last_s = time.monotonic()
                 continue
+            warnings.raise_refusal()
             if self._wanted.idle_s is not None and time.monotonic() - last_s >= self._wanted.idle_s:
                 return
             self._look_past_what_is_not_wanted()
@@ -373,7 +376,7 @@ def be_a_member(
     orderly: bool,
     admin: Admin,
     name_servers: str,
-    warnings: logging.Handler,
+    warnings: Warnings,
 ) -> None:
     """Print what a group's member gets, and commit what was printed.
 
@@ -417,6 +420,7 @@ def be_a_member(
             while not member.ended.is_set():
                 with interruption.waiting():
                     member.ended.wait(_PROGRESS_EVERY_S)
+                warnings.raise_refusal()
                 bar(printer.messages)
                 is_idle = wanted.idle_s is not None and time.monotonic() - member.last_s >= wanted.idle_s
                 if is_idle or (not wanted.follow and _has_reached(admin, consumer, wanted.namespace, ends)):

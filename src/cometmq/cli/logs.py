@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, TextIO
 
 from cometmq.cli.failures import fail
+from cometmq.errors import Error
 
 __all__ = [
     "LINES_PER_SECOND_MAX",
@@ -29,6 +30,7 @@ __all__ = [
     "LineWriter",
     "RateLimit",
     "TextLines",
+    "Warnings",
     "logs_on_stderr",
     "warnings_on_stderr",
 ]
@@ -207,19 +209,34 @@ class LineWriter(logging.Handler):
         super().close()
 
 
-class _Warnings(logging.Handler):
-    """Prints each warning as the commands print what they have to say: a line on stderr."""
+class Warnings(logging.Handler):
+    """Prints each warning as the commands print what they have to say: a line on stderr.
+
+    Attributes:
+        refusal: a broker's refusal of reads, which is not printed; the command ends with it.
+    """
+
+    refusal: Error | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the line."""
-        fail(f"warning: {record.getMessage()}")
+        refusal = getattr(record, "refusal", None)
+        if isinstance(refusal, Error):
+            self.refusal = refusal
+        else:
+            fail(f"warning: {record.getMessage()}")
+
+    def raise_refusal(self) -> None:
+        """Return where no broker refuses reads; raise its refusal otherwise."""
+        if self.refusal is not None:
+            raise self.refusal
 
 
 @contextmanager
-def warnings_on_stderr() -> Iterator[logging.Handler]:
+def warnings_on_stderr() -> Iterator[Warnings]:
     """Print the client's warnings while the block runs; yields the handler, whose level can be raised."""
     logger = logging.getLogger("cometmq")
-    handler = _Warnings(logging.WARNING)
+    handler = Warnings(logging.WARNING)
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:

@@ -30,7 +30,7 @@ from typing import TypeAlias
 
 from cometmq.errors import BrokerError, ConnectionLost, LimitReached, MalformedCommand, NotConnected, RequestTimeout
 from cometmq.remoting.addresses import parse_address
-from cometmq.remoting.codes import ResponseCode
+from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.exchange import Asked, Exchange
 
@@ -41,6 +41,7 @@ __all__ = [
     "AsyncChannel",
     "AsyncRequestHandler",
     "checked",
+    "closed_at_once",
     "failed_answer",
     "no_protocol_text",
     "not_supported_answer",
@@ -87,9 +88,16 @@ def no_protocol_text(address: str, reason: str) -> str:
     return f"{address} does not speak RocketMQ's protocol: {reason}"
 
 
+def closed_at_once(address: str) -> str:
+    """Return the error text for a server that ends a connection before its first byte."""
+    return f"{address} closed the connection at once: it may be at its limit of connections"
+
+
 def timed_out(address: str, code: int, timeout_ms: int) -> RequestTimeout:
     """Return the error of a request that was not answered in time."""
-    return RequestTimeout(f"{address} did not answer request {code} within {timeout_ms} ms")
+    known = RequestCode._value2member_map_.get(code)
+    name = known.name if isinstance(known, RequestCode) else code
+    return RequestTimeout(f"{address} did not answer request {name} within {timeout_ms} ms")
 
 
 class _Connection(asyncio.Protocol):
@@ -105,6 +113,7 @@ class _Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_open = False
         self._malformed = ""
+        self._is_ended_here = False
         # A connection that was replaced is closed as soon as nobody waits for it.
         self.is_retired = False
 
@@ -149,15 +158,22 @@ class _Connection(asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         if self._transport is None or not self.is_open:
-            raise ConnectionLost(f"the connection to {self._channel.address} is closed")
+            raise ConnectionLost(self._lost_text("is closed"))
         if self._transport.get_write_buffer_size() + len(frame) > UNSENT_BYTES_MAX:
             raise LimitReached(f"{UNSENT_BYTES_MAX} bytes wait to be sent to {self._channel.address} already")
         self._active_at = self._loop.time()
         self._transport.write(frame)
 
+    def _lost_text(self, end: str) -> str:
+        address = self._channel.address
+        if self._is_ended_here or self.exchange.received_bytes:
+            return f"the connection to {address} {end}"
+        return closed_at_once(address)
+
     def close(self) -> None:
         # The loop reports the end in its next turn; nothing may be sent here until then.
         self._channel.leave(self)
+        self._is_ended_here = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -165,7 +181,7 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        text = f"the connection to {self._channel.address} was lost" + (f": {error}" if error else "")
+        text = self._lost_text("was lost" + (f": {error}" if error else ""))
         if self._malformed:
             text = no_protocol_text(self._channel.address, self._malformed)
         for future in self.exchange.end():
@@ -305,6 +321,8 @@ class AsyncChannel:
             raise NotConnected(
                 f"cannot connect to {self.address}: no answer within {self._connect_timeout_ms} ms"
             ) from None
+        except ConnectionResetError:
+            raise NotConnected(closed_at_once(self.address)) from None
         except OSError as error:
             # asyncio's own text repeats the address.
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -312,12 +330,13 @@ class AsyncChannel:
         if self._closed:
             transport.abort()
             raise ConnectionLost(f"the channel to {self.address} was closed")
+        if not connection.is_open:  # its socket is closed and takes no option
+            raise NotConnected(closed_at_once(self.address))
         opened = transport.get_extra_info("socket")
         if opened is not None:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if connection.is_open:
-            self._connection = connection
-            self._open.add(connection)
+        self._connection = connection
+        self._open.add(connection)
         return connection
 
     def _connecting_ended(self, task: asyncio.Task[_Connection]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,31 @@ def test_topics_that_come_or_go_are_a_change(rig: Rig, topics: tuple[str, ...], 
     run(rig.heartbeat(FIRST, consumer("g", *topics)))
     assert rig.link.notices("g") == [1]
     assert set(rig.plane.consumers["g"][2]) == kept
+
+
+def test_members_that_subscribe_differently_are_warned_of(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    def warned() -> list[object]:
+        found = [vars(record)["topics"] for record in caplog.records if record.name == "cometmq.broker.clients"]
+        caplog.clear()
+        return found
+
+    caplog.set_level(logging.WARNING)
+    run(rig.heartbeat(FIRST, consumer("g", "t")))
+    run(rig.heartbeat(FIRST, consumer("g", "t", "u")))
+    run(rig.heartbeat(SECOND, consumer("g", "t", "u")))
+    assert warned() == [], "a member may change its own, and others may have the same"
+    run(rig.heartbeat(SECOND, consumer("g", "v", "u")))
+    assert warned() == ["t,v"]
+    run(rig.heartbeat(FIRST, consumer("g", "t", "u")))
+    assert warned() == [], "it was said"
+    rig.clock.move(600_000)
+    run(rig.heartbeat(SECOND, consumer("g", "v", "u")))
+    assert warned() == ["t,v"]
+    other = consumer("h", "t", version=5)
+    run(rig.heartbeat(FIRST, other))
+    by_tag = replace(other, subscriptions=(replace(other.subscriptions[0], sub_string="a", tags=("a",), codes=(97,)),))
+    run(rig.heartbeat(SECOND, by_tag))
+    assert warned() == ["t"], "also where the broker keeps the newer expression"
 
 
 def test_a_changed_client_id_on_a_connection_is_no_new_member(rig: Rig) -> None:

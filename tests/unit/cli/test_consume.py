@@ -18,6 +18,7 @@ import pytest
 from cometmq.admin import Admin
 from cometmq.cli.failures import ExitCode
 from cometmq.client import OutgoingMessage, Producer
+from cometmq.store_config.topic_config import Perm
 from cometmq.testing import Cluster, cluster
 from support.command_line import Outcome, run, start
 
@@ -310,3 +311,14 @@ def test_an_expression_that_the_broker_does_not_take_ends_it() -> None:
         outcome = run("consume", "orders", "--sql", "a >", *more)
         assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
         assert "SQL92" in outcome.err or "filter" in outcome.err
+
+
+def test_a_topic_that_may_not_be_read_ends_it(running: Cluster) -> None:
+    with Admin(namesrv=running.name_server_address) as admin:
+        admin.topics.create("closed", queues=1)
+        admin.messages.send("closed", b"1")
+        admin.topics.update("closed", perm=Perm.WRITE)
+    for more in ([], ["--follow"]):
+        outcome = run("consume", "closed", *more)
+        assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
+        assert len(outcome.err.splitlines()) == 1

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import pytest
@@ -364,3 +366,34 @@ def test_codes_become_errors() -> None:
 def test_a_frame_is_read_by_the_codec_alone() -> None:
     with pytest.raises(MalformedCommand):
         Command.decode(b"\x00\x00\x00\x04\x00\x00\x00\x01")
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_server_that_ends_connections_at_once_is_named(reset: bool) -> None:
+    """As a broker at its limit of connections does: an end before, or just behind, the start of the client's side."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted, _ = listening.accept()
+                    if reset:
+                        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    accepted.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+
+        async def ask() -> None:
+            channel = AsyncChannel(address)
+            try:
+                for _ in range(20):
+                    with pytest.raises(ConnectionLost, match=f"^{address} closed the connection at once: it may be"):
+                        await channel.invoke(Command(code=105), timeout_ms=LONG_MS)
+            finally:
+                await channel.close()
+
+        asyncio.run(ask())
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()

@@ -23,20 +23,32 @@ from cometmq.errors import (
     RequestTimeout,
     RouteNotFound,
 )
+from cometmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["OutageLog", "may_pass", "pause_s"]
+__all__ = ["OutageLog", "is_refusal", "may_pass", "pause_s"]
 
 _PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _UNANSWERED: Final = (BrokerNotFound, ConnectionLost, RequestTimeout)
 _MAY_PASS: Final = (*_UNANSWERED, CorruptRecord, LimitReached, MalformedBody, MalformedCommand, RouteNotFound)
 
 
+_REFUSALS: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_PARSE_FAILED})
+_NO_FILTER: Final = "does not support consumer to filter message by"
+
+
 def may_pass(error: Error) -> bool:
     """Whether an error can pass without a change of the program or a setting."""
     return error.retriable if isinstance(error, BrokerError) else isinstance(error, _MAY_PASS)
+
+
+def is_refusal(error: Error) -> bool:
+    """Whether a broker refuses reads until somebody changes a permission, its settings or the subscription."""
+    return isinstance(error, BrokerError) and (
+        error.code in _REFUSALS or (error.code == ResponseCode.SYSTEM_ERROR and _NO_FILTER in (error.remark or ""))
+    )
 
 
 def pause_s(tries: int) -> float:
@@ -59,8 +71,8 @@ class OutageLog:
         """
         self._log = log
         self._group = group
-        self._failing: dict[str | MessageQueue, type[Error]] = {}
-        """Broker name, or queue, to its last logged error."""
+        self._failing: dict[str | MessageQueue, tuple[type[Error], bool]] = {}
+        """Broker name, or queue, to its last logged error, and whether that was a refusal."""
 
     def __bool__(self) -> bool:
         """Whether something fails."""
@@ -70,10 +82,13 @@ class OutageLog:
         """Record that a queue returned nothing; a queue id below 0 stands for all queues of the broker."""
         is_unanswered = isinstance(error, _UNANSWERED)
         key = queue.broker_name if is_unanswered else queue
-        level = logging.DEBUG if self._failing.get(key) is type(error) else logging.WARNING
-        self._failing[key] = type(error)
+        kind = (type(error), is_refusal(error))
+        level, extra = (logging.ERROR, {"refusal": error}) if kind[1] else (logging.WARNING, None)
+        if self._failing.get(key) == kind:
+            level = logging.DEBUG
+        self._failing[key] = kind
         what = f"broker {queue.broker_name}" if is_unanswered else _name(queue)
-        self._log.log(level, "group %s: cannot read from %s; retrying: %s", self._group, what, error)
+        self._log.log(level, "group %s: cannot read from %s; retrying: %s", self._group, what, error, extra=extra)
 
     def works(self, queue: MessageQueue) -> None:
         """Record that the queue's broker responded."""

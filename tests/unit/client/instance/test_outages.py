@@ -61,7 +61,7 @@ def test_outages_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     troubles.fails(one, BrokerError("refused", code=16))
     assert troubles
     warned = [record.getMessage() for record in caplog.records]
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "ERROR"]
     assert [text.split("; retrying")[0].partition("cannot read from ")[2] for text in warned] == [
         "broker b",
         "broker c",
@@ -75,3 +75,25 @@ def test_outages_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     troubles.works(other)
     assert not troubles
     assert [record.levelname for record in caplog.records] == ["INFO"] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (BrokerError("the topic[t] pulling message is forbidden", code=16), "ERROR"),
+        (BrokerError("parse the consumer's subscription failed", code=23), "ERROR"),
+        (BrokerError("The broker does not support consumer to filter message by SQL92", code=1), "ERROR"),
+        (BrokerError("out of memory", code=1), "WARNING"),
+        (BrokerError("the consumer's group info not exist", code=24), "WARNING"),
+    ],
+)
+def test_refusals_that_last_are_errors(caplog: pytest.LogCaptureFixture, error: Error, level: str) -> None:
+    queue = MessageQueue(topic="t", broker_name="b", queue_id=0)
+    troubles = OutageLog(LOG, group="g")
+    troubles.fails(queue, BrokerError("the group is not known yet", code=26))
+    for _ in range(3):
+        troubles.fails(queue, error)
+    assert len(caplog.records) == (2 if level == "ERROR" else 1)
+    record = caplog.records[-1]
+    assert record.levelname == level
+    assert getattr(record, "refusal", None) is (error if level == "ERROR" else None)
