@@ -248,7 +248,7 @@ def forget(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Let the name servers forget a lost broker that was removed on purpose.
+    """Remove a lost broker from the name servers' memory.
 
     \b
     Example:

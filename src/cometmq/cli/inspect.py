@@ -151,7 +151,7 @@ def _health_lines(report: StoreReport) -> list[str]:
         where = f"process {health.writer_pid}" if health.writer_pid > 0 else "another host or container"
         writer = f"open for writing by {who} ({where})"
     lines = [writer]
-    if health.checkpoint_log_ms is not None:
+    if health.checkpoint_log_ms:  # 0 until a writer has lived long enough to write one
         lines.append(
             f"durable up to: log {time_text(health.checkpoint_log_ms)}, "
             f"queues {time_text(health.checkpoint_queues_ms)}"

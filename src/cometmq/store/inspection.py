@@ -449,7 +449,7 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
         remarks.append(error.reason)
     if interrupted:
         remarks.append("a repair was interrupted: run `cometmq repair` again, or open the store for writing")
-    if checkpoint is None:
+    if checkpoint is None or (pid == 0 and latest_ms is not None and checkpoint[0] == 0):
         remarks.append("there is no checkpoint: the next opening for writing reads the whole log")
     elif pid == 0 and latest_ms is not None and checkpoint[0] < latest_ms:
         remarks.append(f"the checkpoint is {(latest_ms - checkpoint[0]) / 1000:.1f} s older than the newest message")
@@ -465,7 +465,7 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
         if not cut.restored
     ]
     if kept > len(cuts):
-        remarks.append(f"what repairs put aside is in {removed}: delete it when you need it no more")
+        remarks.append(f"what repairs put aside is in {removed}: delete it when you no longer need it")
     return Health(
         writer_pid=pid,
         writer_is_ours=ours and pid != 0,

@@ -110,6 +110,17 @@ def test_a_crashed_store(path: Path, tmp_path: Path) -> None:
     assert "did not close" in report["health"]["remarks"][0]
 
 
+def test_a_store_killed_before_its_first_checkpoint_shows_no_time(tmp_path: Path) -> None:
+    with open_small(tmp_path / "young") as store:
+        store.append("orders", b"x")
+        shutil.copytree(tmp_path / "young", tmp_path / "copy", ignore=shutil.ignore_patterns("wake"))
+    report = run_json("inspect", tmp_path / "copy", "--json")
+    assert report["health"]["remarks"][1:] == [
+        "there is no checkpoint: the next opening for writing reads the whole log"
+    ]
+    assert "1970" not in run("inspect", tmp_path / "copy").out
+
+
 def test_a_lost_index_is_remarked(path: Path) -> None:
     shutil.rmtree(path / "index")
     report = run_json("inspect", path, "--json")
