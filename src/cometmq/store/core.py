@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from cometmq._engine import StoreHandle, lock_holder
 from cometmq._plural import counted, verb
 from cometmq.errors import (
-    Error,
     HandoffWaiting,
     NotAStore,
     NotFound,
@@ -96,6 +95,7 @@ class StoreCore:
         self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
         self._door: DoorServer | None = None
+        self._door_missing = False
         self._upkeep_error: str | None = None
         self._retention_log = RetentionLog(plan.path, plan.retention)
         self._waits_because: StorageError | OSError | None = None
@@ -161,13 +161,24 @@ class StoreCore:
         with suppress(OSError):
             StagedFolder(self._plan.path).sweep()  # at the next opening, then
         if self._plan.background:
+            self._keep_door()
             self._watcher = HandoffWatcher(self, self._folder)
             self._watcher.start()
-            try:
-                self._door = DoorServer(self, self._plan.path)
-                self._door.start()
-            except OSError as error:
+
+    def _keep_door(self) -> None:
+        """Make the door where there is none; the watcher calls this too."""
+        if self._door is not None and self._door.is_alive():
+            return
+        try:
+            self._door = DoorServer(self, self._plan.path)
+            self._door.start()
+        except (OSError, RuntimeError) as error:  # the name is taken; no thread can be started
+            self._door = None
+            if not self._door_missing:
                 _log.info("%s has no door, and other processes use the hand-off folder: %s", self._plan.path, error)
+            self._door_missing = True
+        else:
+            self._door_missing = False
 
     def _apply_what_waits(self, applier: HandoffApplier) -> StorageError | OSError | None:
         """Apply what other processes left; return why it still waits, if it does: a store opens all the same."""
@@ -286,7 +297,7 @@ class StoreCore:
             applier = self._writer(self._applier)
             with self._handle.hold():
                 return applier.append_now(requests)
-        except (Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the door stays open for later requests
             return [(NOT_NOW, str(error).encode())] * len(requests)
 
     def _writer(self, part: T | None) -> T:
@@ -371,12 +382,12 @@ class StoreCore:
             return
         if self._role is not None:
             self._role.check_close()
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.stop()  # it makes doors
         door, self._door = self._door, None
         if door is not None:
             door.stop()
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.stop()
         if self._client is not None:
             self._client.door.forget()
         keeper, self._keeper = self._keeper, None

@@ -128,6 +128,10 @@ class HandoffApplier:
             return (NOT_NOW, str(error).encode()), None
         except (InvalidArgument, CorruptRecord) as error:
             return (REJECTED, str(error).encode()), None
+        except Exception as error:  # noqa: BLE001 - one request may not keep the others from being served
+            # The folder puts it aside, or shows the reason.
+            _log.exception("a request through the door cannot be carried out")
+            return (NOT_NOW, str(error).encode()), None
 
     def apply_all(self) -> int:
         """Apply everything that waits; returns the number of pieces.
@@ -167,15 +171,31 @@ class HandoffApplier:
         if not works:
             return 0
         self._begin_round(tuple(works))
+        done = done | self._sought(works.values())
         finished: list[str] = []
         with self._groups.committing() as commit:
             for name, work in works.items():
+                if isinstance(work, CallWork):
+                    # What a call forgets is not to come back by commits from before it.
+                    self._handle.flush()
+                    commit.persist()
                 if self._apply(name, work, done.get(work.work_id, Counter()), commit):
                     finished.append(name)
             self._handle.flush()
             commit.persist()
             self._end_round(finished)
         return len(finished)
+
+    def _sought(self, works: Iterable[Work]) -> dict[str, Counter[int]]:
+        """Return how often each mark of work that the door may have begun stands in the log; it takes no such work."""
+        sought = {
+            work.work_id: work.sought_from
+            for work in works
+            if isinstance(work, MessagesWork) and work.sought_from is not None
+        }
+        for work_id in sought:
+            self._take(work_id)
+        return self._marks_from(min(sought.values()), sought) if sought else {}
 
     def _begin_round(self, names: tuple[str, ...]) -> None:
         """Write the journal. It keeps the place where unfinished work of an earlier round began."""
@@ -256,15 +276,18 @@ class HandoffApplier:
                 for topic, queue_id, offset in work.offsets:
                     commit.set(work.group, topic, queue_id, self._bounded(work.group, topic, queue_id, offset))
             elif isinstance(work, MessagesWork):
-                if work.sought_from is not None:
-                    done = self._marks_from(work.sought_from, {work.work_id})[work.work_id]
-                    self._take(work.work_id)
                 self._append(work, done)
             elif isinstance(work, CallWork):
                 self._call(work)
         except (InvalidArgument, NotFound) as error:
             # It can never be applied; nothing of it was appended.
             self._reject(name, str(error))
+            return False
+        except Error:
+            raise
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+            # Values that no CometMQ writes: work behind them is not to wait for ever.
+            self._reject(name, f"it has values that it cannot have: {error!r}")
             return False
         return True
 
@@ -388,6 +411,10 @@ class AppliesHandoffs(Protocol):
         """Log what upkeep failed with."""
         ...
 
+    def _keep_door(self) -> None:
+        """Make the door where there is none."""
+        ...
+
 
 class HandoffWatcher(threading.Thread):
     """Waits for work and has the store apply it. Ends with :meth:`stop`, or when the store is gone."""
@@ -436,6 +463,7 @@ class HandoffWatcher(threading.Thread):
         try:
             store._watch_upkeep()
             store._keep_progress()
+            store._keep_door()
             if self._folder.waiting():
                 store.apply_handoffs()
         except StoreClosed:

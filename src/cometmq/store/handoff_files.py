@@ -94,6 +94,14 @@ _VERSION = 1
 _LATER_VERSION = 2
 """Of kinds that came later: a version that does not know them leaves them for one that does."""
 _LATER_KINDS = frozenset({"staged", "call"})
+_COLUMNS: Mapping[str, tuple[type, ...]] = {
+    "tags": (str, type(None)),
+    "keys": (str, type(None)),
+    "properties": (str,),
+    "queues": (int,),
+    "born": (int,),
+}
+"""The lists with a value per message, and the types of their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +314,7 @@ def decode_work(data: bytes) -> Work:
         raise CorruptRecord("a hand-off file's checksum is wrong", offset=20)
     try:
         return _decode_payload(json.loads(bytes(payload[:text_bytes])), payload[text_bytes:])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptRecord(f"a hand-off file's content is not what it should be: {error!r}", offset=24) from error
 
 
@@ -333,9 +341,14 @@ def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
     for size in sizes:
         bodies.append(bytes(rest[at : at + size]))
         at += size
-    for name in ("tags", "keys", "properties", "queues", "born"):
-        if head[name] is not None and len(head[name]) != len(sizes):
-            raise ValueError(f"{len(head[name])} {name} for {len(sizes)} bodies")
+    for name, kinds in _COLUMNS.items():
+        column = head[name]
+        if column is None:
+            continue
+        if not isinstance(column, list) or not all(type(value) in kinds for value in column):
+            raise TypeError(f"{name} is no list of its values")
+        if len(column) != len(sizes):
+            raise ValueError(f"{len(column)} {name} for {len(sizes)} bodies")
     properties = head["properties"]
     return MessagesWork(
         work_id=str(head["id"]),

@@ -13,17 +13,21 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from struct import Struct
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from cometmq import HandedOff, Store, errors
+from cometmq._engine import Reader
 from cometmq.store.handoff import HandoffApplier
+from cometmq.store.handoff_door import STORED
 from cometmq.store.handoff_files import (
     HANDOFF_PROPERTY,
     CallWork,
@@ -656,3 +660,72 @@ def raising(failure: Exception) -> Callable[..., int]:
         raise failure
 
     return fail
+
+
+def test_a_deleted_topic_takes_commits_of_the_same_round_with_it(path: Path, tmp_path: Path) -> None:
+    """Progress that came back would hide the first messages of a topic made anew."""
+    copy = tmp_path / "copy"
+    with open_small(path, flush="sync", background=False) as store:
+        folder = HandoffFolder(path)
+        folder.leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, 1)]))
+        folder.leave(CallWork(work_id=new_work_id(), call="delete_topic", arguments={"name": "t"}))
+        store.maintain()
+        with open_small(path, mode="r") as view:
+            assert view.progress("g") == store.progress("g") == []
+        shutil.copytree(path, copy)  # as a crash leaves it
+    with open_small(copy) as store:
+        assert store.progress("g") == []
+
+
+def test_work_of_the_door_is_sought_once_a_round(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begins: list[int] = []
+    real = HandoffApplier._reader_from
+
+    def counted_reader_from(applier: HandoffApplier, log_end: int) -> Reader:
+        begins.append(log_end)
+        return real(applier, log_end)
+
+    monkeypatch.setattr(HandoffApplier, "_reader_from", counted_reader_from)
+    with open_small(path, background=False) as store:
+        ends = [store.append("t", b"before").end for _ in range(5)]
+        for work, end in zip(leave(path, *([b"%d" % number] for number in range(4))), ends[1:], strict=True):
+            HandoffFolder(path).leave(replace(work, work_id=new_work_id(), sought_from=end))
+        store.maintain()
+        assert begins == [ends[1]]
+        assert len(bodies(store)) == 14
+
+
+def test_values_that_no_sender_writes_are_put_aside(path: Path) -> None:
+    """Work behind them is applied."""
+    good = leave(path, [b"good"])[0]
+    folder = HandoffFolder(path)
+    odd: list[Work] = [
+        *(
+            replace(good, **{name: value})  # type: ignore[arg-type]
+            for name, value in (
+                ("queues", {"0": 0}),
+                ("queues", [True]),
+                ("queues", [1 << 80]),
+                ("tags", "t"),
+                ("keys", [5]),
+                ("born_timestamps_ms", [1 << 80]),
+                ("flag", 1 << 80),
+            )
+        ),
+        CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 1 << 80, 1)]),
+    ]
+    names = [folder.leave(work) for work in odd]
+    leave(path, [b"behind"])
+    with open_small(path, background=False) as store:
+        assert [name for name in names if folder.rejection(name) is None] == []
+        assert bodies(store) == [b"first", b"good", b"behind"]
+        for work in odd:
+            (answer,) = store._append_from_door([encode_work(work)])
+            assert answer[0] != STORED
+
+
+def test_nesting_without_end_is_damage() -> None:
+    text = b"[" * 1_000_000
+    data = Struct("<8sIQI").pack(b"CMQWORK1", len(text), 0, zlib.crc32(text)) + text
+    with pytest.raises(errors.CorruptRecord, match="content"):
+        decode_work(data)

@@ -7,13 +7,16 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from cometmq import Store, errors
 from cometmq.store import handoff_door
+from cometmq.store.handoff import HandoffApplier
 from cometmq.store.handoff_door import NOT_NOW, REJECTED, STORED, DoorBroken, DoorClient, door_name
 from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, encode_work, new_work_id
 from support.small_store import open_small
@@ -196,7 +199,38 @@ def test_name_that_is_taken_leaves_the_folder(path: Path, caplog: pytest.LogCapt
         squatter.bind(door_name(path))
         with caplog.at_level("INFO"), open_small(path), open_small(path, mode="r") as reader:
             assert reader.append("t", b"by the folder").queue_offset == 0
-    assert "has no door" in caplog.text
+    assert caplog.text.count("has no door") == 1
+
+
+def test_door_is_made_once_its_name_is_free(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff_door, "_ANSWER_WAIT_S", 600)
+    with open_small(path):
+        pass
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
+        squatter.bind(door_name(path))
+        stack = ExitStack()
+        writer = stack.enter_context(open_small(path))
+    with stack, open_small(path, mode="r") as reader:
+        assert writer._watcher is not None
+        writer._watcher.stop()  # the test looks in its place
+        writer._keep_door()
+        folder_is_not_used(monkeypatch)
+        assert reader.append("t", b"by the door").queue_offset == 0
+
+
+def test_requests_that_fail_leave_the_door_open(reader: Store, writer: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(HandoffApplier, "_append", fails)
+        assert [status for status, _ in writer._append_from_door([encode_work(work_of(b"x"))])] == [NOT_NOW]
+        patched.setattr(HandoffApplier, "append_now", fails)
+        assert [status for status, _ in writer._append_from_door([b"", b""])] == [NOT_NOW] * 2
+    monkeypatch.setattr(handoff_door, "_ANSWER_WAIT_S", 600)
+    folder_is_not_used(monkeypatch)
+    assert reader.append("t", b"1").queue_offset == 0
+
+
+def fails(*_: object) -> NoReturn:
+    raise MemoryError
 
 
 def test_copies_of_a_store_have_doors_of_their_own(path: Path, writer: Store, tmp_path: Path) -> None:
