@@ -12,10 +12,13 @@ With partitions a part is a file in each partition's folder that has rows of it,
 from __future__ import annotations
 
 import enum
+import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +33,17 @@ from cometmq.arrow.cursor import Place
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Query, ScanPass
 from cometmq.arrow.type_names import fields_text
-from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, make_folder, text_schema, texts
+from cometmq.arrow.writing import (
+    PARTIAL,
+    BytesAs,
+    FileFormat,
+    FileKind,
+    OutputFile,
+    make_folder,
+    sync_folder,
+    text_schema,
+    texts,
+)
 from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store_config.names import is_light_queue
 
@@ -42,6 +55,9 @@ __all__ = ["STATE_NAME", "ExportReport", "Exporter", "Part", "PartitionBy", "sto
 
 STATE_NAME = "_cometmq_export.json"
 """The state's file in an export's folder. Readers of whole folders pass names with an underscore over."""
+
+_LOCK_NAME = "_cometmq_export.lock"
+"""Locked by the run that writes into the folder; it stays when the run has ended."""
 
 _VERSION = 1
 _OF_PARTITION = "__cometmq_partition_"
@@ -133,6 +149,7 @@ class _State:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(folder / STATE_NAME)
+        sync_folder(folder)
 
     @classmethod
     def load(cls, folder: Path) -> _State | None:
@@ -160,6 +177,23 @@ def stored_schema(folder: Path) -> str | None:
     """Return the schema of the export in a folder, as text; None where it has none, or none was begun."""
     state = _State.load(folder) if folder.exists() else None
     return None if state is None else state.options.get("schema")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder: two would write parts under the same names.
+
+    Raises:
+        InvalidArgument: another run writes into it.
+    """
+    with (folder / _LOCK_NAME).open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgument(
+                f"another run is exporting into {folder}: wait until it has ended, or give another folder"
+            ) from None
+        yield
 
 
 class PartitionBy(enum.Enum):
@@ -231,11 +265,13 @@ class Exporter:
             raise InvalidArgument(f"{kind.format.value} holds text: give text or base64 for bodies, not binary")
         if len(set(partition_by)) != len(partition_by):
             raise InvalidArgument("a partition is named twice: give each of day, topic and queue_id once")
-        names = [*(column.name for column in query.columns), *([] if decoder is None else decoder.schema.names)]
-        if PartitionBy.DAY in partition_by and "day" in names:
-            raise InvalidArgument(
-                "the schema has a column day, and a partition would have the same name: leave one out"
-            )
+        fields = [] if decoder is None else decoder.schema.names
+        names = [*(column.name for column in query.columns), *fields]
+        for one in partition_by:
+            if one.value in (names if one is PartitionBy.DAY else fields):
+                raise InvalidArgument(
+                    f"the schema has a column {one.value}, and a partition would have the same name: leave one out"
+                )
         self._handle = handle
         self._query = query
         self._kind = kind
@@ -294,6 +330,12 @@ class Exporter:
             InvalidArgument: the folder has something else in it, or an export with other options.
             CorruptRecord: a damaged record; the messages before it are kept.
         """
+        self._check_folder(folder, resume=resume, since_last=since_last)
+        make_folder(folder)
+        with _locked(folder):
+            return self._to_folder(folder, resume=resume, since_last=since_last, overwrite=overwrite)
+
+    def _to_folder(self, folder: Path, *, resume: bool, since_last: bool, overwrite: bool) -> ExportReport:
         began = time.monotonic()
         report = ExportReport(output=folder, format=self._kind.format.value)
         state = self._begin(folder, report, resume=resume, since_last=since_last, overwrite=overwrite)
@@ -358,16 +400,26 @@ class Exporter:
             "partition-by": [one.value for one in self._partition_by] or None,
         }
 
-    def _begin(self, folder: Path, report: ExportReport, *, resume: bool, since_last: bool, overwrite: bool) -> _State:
+    def _check_folder(self, folder: Path, *, resume: bool, since_last: bool) -> None:
+        """Refuse, before anything is made in it, a folder that no run with these options can write into."""
         if (resume or since_last) and not self._follows_queues:
             raise InvalidArgument(
-                "an export by keys, or of light queues (%LMQ%…), is not gone on with: begin anew with --overwrite"
+                "--resume and --since-last cannot continue an export by keys or of light queues (%LMQ%…); start over "
+                "with --overwrite"
             )
         if since_last and self._query.limit_rows is not None:
             raise InvalidArgument("--limit counts the messages of all runs: it cannot go with --since-last")
-        state = _State.load(folder) if folder.exists() else None
-        if resume and state is None:
+        if (folder / STATE_NAME).exists():
+            return
+        if resume:
             raise InvalidArgument(f"no export was begun in {folder}: leave --resume out")
+        if folder.exists() and (
+            not folder.is_dir() or any(one.name not in (_LOCK_NAME, STATE_NAME + PARTIAL) for one in folder.iterdir())
+        ):
+            raise InvalidArgument(f"{folder} has something else in it: give a new or an empty folder")
+
+    def _begin(self, folder: Path, report: ExportReport, *, resume: bool, since_last: bool, overwrite: bool) -> _State:
+        state = _State.load(folder)
         if (resume or since_last) and state is not None:
             self._compare(folder, state.options)
             self._sweep(folder, state, parts_too=False)
@@ -379,9 +431,6 @@ class Exporter:
             kind = "a complete" if state.complete else "an unfinished"
             way = "--since-last to add newer messages" if state.complete else "--resume to continue"
             raise InvalidArgument(f"{folder} already holds {kind} export; use {way}, or --overwrite to start over")
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InvalidArgument(f"{folder} has something else in it: give a new or an empty folder")
-        make_folder(folder)
         state = _State(self._options(), self._ranges())
         state.save(folder)
         return state
@@ -397,16 +446,25 @@ class Exporter:
 
     @staticmethod
     def _sweep(folder: Path, state: _State, *, parts_too: bool) -> None:
-        """Remove what a run that died left, and with ``parts_too`` the whole export."""
+        """Remove what a run that died left, and with ``parts_too`` the whole export.
+
+        Folders below may hold other exports, and users' files: only names that this export gives are looked at, where
+        it puts them.
+        """
         known = {part.name for part in state.parts}
+        levels = [f"{name}=*" for name in state.options.get("partition-by") or ()]
+        suffix = FileKind(FileFormat(state.options["format"]), state.options["compression"]).suffix
+        part_name = re.compile(rf"part-\d{{5,}}{re.escape(suffix)}({re.escape(PARTIAL)})?")
         if parts_too:
             (folder / STATE_NAME).unlink(missing_ok=True)
-        for path in folder.rglob("part-*"):
-            if parts_too or path.relative_to(folder).as_posix() not in known:
+        for path in list(folder.glob("/".join([*levels, "part-*"]))):
+            ours = part_name.fullmatch(path.name) is not None and path.is_file()
+            if ours and (parts_too or path.relative_to(folder).as_posix() not in known):
                 path.unlink()
-        for path in sorted(folder.rglob("*=*"), reverse=True):
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
+        for depth in range(len(levels), 0, -1):
+            for path in list(folder.glob("/".join(levels[:depth]))):
+                if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+                    path.rmdir()
 
     def _extend(self, state: _State) -> None:
         """Move the ends to those of now. The state of the next part, or of the end, has them."""

@@ -32,6 +32,7 @@ __all__ = [
     "file_kind",
     "make_folder",
     "plain_rows",
+    "sync_folder",
     "text_schema",
     "texts",
     "writer_of",
@@ -393,14 +394,14 @@ class OutputFile:
             self._stream.close()
         if self._file.closed:  # a compressing stream closes what it writes to
             size = self._partial.stat().st_size
-            _sync(self._partial)
+            sync_folder(self._partial)
         else:
             self._file.flush()
             os.fsync(self._file.fileno())
             size = self._file.tell()
             self._file.close()
         self._partial.replace(self.path)
-        _sync(self.path.parent)
+        sync_folder(self.path.parent)
         return size
 
     def abandon(self) -> None:
@@ -429,10 +430,11 @@ def make_folder(path: Path) -> None:
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
-        _sync(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -33,6 +33,7 @@ from support.command_line import run, run_json
 from support.small_store import open_small
 
 COUNT = 500
+LOCK_NAME = "_cometmq_export.lock"
 
 
 @pytest.fixture
@@ -269,7 +270,7 @@ def test_a_folder_of_parts(path: Path, tmp_path: Path) -> None:
     assert again["messages"] == COUNT
     assert all_rows(out) == expected(path)
     assert run("export", path, "others", "-o", out, "--overwrite", "--format", "jsonl").code == 0
-    assert names(out) == {STATE_NAME, "part-00000.jsonl"}
+    assert names(out) == {STATE_NAME, LOCK_NAME, "part-00000.jsonl"}
 
 
 def test_a_folder_with_something_else_in_it(path: Path, tmp_path: Path) -> None:
@@ -697,11 +698,13 @@ def test_since_last_refuses_a_topic_that_was_made_again(path: Path, tmp_path: Pa
         (["-o", "x", "--since-last", "--resume"], 2, "--since-last excludes --resume and --overwrite"),
         (["-o", "x", "--since-last", "--overwrite"], 2, "--since-last excludes --resume and --overwrite"),
         (["-o", "x", "--since-last", "--limit", "5"], 3, "--limit counts the messages of all runs"),
-        (["orders", "-o", "x", "--since-last", "--key", "o-1"], 3, "by keys, or of light queues"),
+        (["orders", "-o", "x", "--since-last", "--key", "o-1"], 3, "by keys or of light queues"),
         (["-o", "x", "--partition-by", "hour"], 2, "'hour' is not day, topic or queue_id"),
         (["-o", "x", "--partition-by", "day,day"], 3, "a partition is named twice"),
         (["-o", "x", "--partition-by", "topic", "--columns", "topic"], 3, "the files would have no column"),
         (["-o", "x", "--partition-by", "day", "--schema", "day text"], 3, "the schema has a column day"),
+        (["-o", "x", "--partition-by", "topic", "--schema", "topic text"], 3, "the schema has a column topic"),
+        (["-o", "x", "--partition-by", "queue_id", "--schema", "queue_id int"], 3, "the schema has a column queue_id"),
         (["-o", "x", "--schema", "id"], 3, "'id' is not a name with a type"),
         (["-o", "x", "--schema", "id int", "--infer"], 2, "--schema and --infer exclude each other"),
         (["-o", "x", "--infer", "--body-format", "csv"], 2, "CSV lines have no names; give --schema"),
@@ -740,8 +743,63 @@ def test_partitions_by_day_topic_and_queue(path: Path, tmp_path: Path) -> None:
     again = run_json("export", path, "orders", "-o", out, "--overwrite", "--json")
     assert {path.relative_to(out).as_posix() for path in out.rglob("*")} == {
         STATE_NAME,
+        LOCK_NAME,
         *(part["name"] for part in again["parts"]),
     }
+
+
+@pytest.mark.parametrize("partition_by", ["", "topic,queue_id"])
+@pytest.mark.parametrize("option", ["--since-last", "--overwrite"])
+def test_a_run_leaves_other_exports_and_files_below_its_folder_alone(
+    path: Path, tmp_path: Path, option: str, partition_by: str
+) -> None:
+    lake = tmp_path / "lake"
+    command = ["export", path, "orders", "-o", lake, *(["--partition-by", partition_by] if partition_by else [])]
+    first = run_json(*command, "--json")
+    for inner in (lake / "payments", lake / "topic=orders" / "payments", lake / "topic=theirs" / "queue_id=0" / "more"):
+        assert run("export", path, "others", "-o", inner).code == 0
+    mine = lake / first["parts"][0]["name"]
+    theirs = [mine.with_name(name) for name in ("part-merged.parquet", "part-00000.csv", "part-1.parquet")]
+    theirs.append(mine.with_name("part-00009.parquet") / "part-00000.parquet")
+    theirs.append(lake / "month=5" / "part-00000.parquet")
+    for file in theirs:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"theirs")
+    empty = lake / "notes=1"
+    empty.mkdir()
+    mine.with_name("part-00001.parquet.partial").write_bytes(b"left by a run that died")
+    mine.with_name("part-00001.parquet").write_bytes(b"left by a run that died")
+    before = {file for file in lake.rglob("*") if "part-00001" not in file.name}
+    assert run(*command, option).code == 0
+    assert set(lake.rglob("*")) == before
+
+
+def test_an_overwritten_export_leaves_no_folders_of_its_partitions(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run("export", path, "-o", out, "--partition-by", "topic,queue_id", "--format", "csv").code == 0
+    assert run("export", path, "others", "-o", out, "--overwrite").code == 0
+    assert names(out) == {STATE_NAME, LOCK_NAME, "part-00000.parquet"}
+
+
+def test_a_run_into_a_folder_that_another_run_writes_into_is_refused(
+    path: Path, tmp_path: Path, export: Export
+) -> None:
+    out = tmp_path / "out"
+    refusals: list[str] = []
+
+    def stopped() -> bool:
+        if not refusals:
+            for option in ("--since-last", "--resume", "--overwrite"):
+                outcome = run("export", path, "orders", "-o", out, option)
+                assert outcome.code == 3
+                refusals.append(outcome.err)
+        return False
+
+    report = export(path, out, stopped)
+    assert all("another run is exporting into" in text for text in refusals)
+    assert report.complete
+    assert all_rows(out) == expected(path)
+    assert run("export", path, "orders", "-o", out, "--overwrite").code == 0
 
 
 def test_days_are_of_storing_and_utc(path: Path, tmp_path: Path, export: Export) -> None:
