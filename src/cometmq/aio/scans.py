@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cometmq.aio.waiting import MoreWaiter
@@ -45,10 +46,29 @@ class AsyncScan:
     async def _batches(self) -> AsyncGenerator[pyarrow.RecordBatch]:
         run = await asyncio.to_thread(self.scan.begin)
         try:
-            while (batch := await asyncio.to_thread(run.next)) is not None:
+            while (batch := await self._read(run)) is not None:
                 yield batch
         finally:
             run.close()
+
+    @staticmethod
+    async def _read(run: ScanPass) -> pyarrow.RecordBatch | None:
+        """Return the next batch, counted as read: here, since nobody gets the batch of a task that was cancelled.
+
+        A cancelled task waits for the thread first, which still reads from the pass.
+        """
+        # No task of its own: the end of asyncio.run() cancels all tasks.
+        reading = asyncio.get_running_loop().run_in_executor(None, run.take)
+        try:
+            batch = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            while not reading.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([reading])
+            reading.exception()  # the cancellation is what the caller is told
+            raise
+        run.count()
+        return batch
 
     async def _follow(self) -> AsyncGenerator[pyarrow.RecordBatch]:
         """No thread waits here: the pass says at once that there is nothing more, and the store's waiter wakes us."""
@@ -69,7 +89,7 @@ class AsyncScan:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
             seen_end = handle.confirmed_end
-            batch = await asyncio.to_thread(run.next)
+            batch = await self._read(run)
             left = None if deadline is None else deadline - time.monotonic()
             if batch is not None or (left is not None and left <= 0) or self._is_over():
                 return batch

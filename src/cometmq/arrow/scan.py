@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -170,6 +171,7 @@ class ScanPass:
         self._failure: BaseException | None = None
         self._tracker = tracker
         self._left = query.limit_rows
+        self._uncounted: Callable[[], object] | None = None
         # A decoder and a tracker need hidden columns behind those that were asked for.
         hidden = [*([_BODY] if decoder else []), *(PLACE if decoder or tracker else [])]
         self.engine = replace(query, columns=(*query.columns, *hidden)).open(handle)
@@ -183,22 +185,35 @@ class ScanPass:
 
     def next(self) -> pyarrow.RecordBatch | None:
         """Return the next batch, or None: nothing more, or with ``follow`` nothing for so long."""
+        batch = self.take()
+        self.count()
+        return batch
+
+    def take(self) -> pyarrow.RecordBatch | None:
+        """As :meth:`next`, but the batch does not count as read before :meth:`count`."""
+        self._uncounted = None
         try:
             capsules = self.engine.next_batch()
             if capsules is None:
                 if self._tracker is not None:
-                    self._tracker.ended(limited=self._left is not None and self._left <= 0)
+                    self._uncounted = partial(self._tracker.ended, limited=self._left is not None and self._left <= 0)
                 return None
             batch = library("pyarrow").record_batch(_Capsules(capsules))
             shown = self._shown_of(batch) if self._decoder is None else self._decoded(batch, self._decoder)
             if self._left is not None:
                 self._left -= batch.num_rows
             if self._tracker is not None:
-                self._tracker.passed(next_offsets(batch))
+                self._uncounted = partial(self._tracker.passed, next_offsets(batch))
             return shown
         except Error as error:
             self._failure = error
             raise
+
+    def count(self) -> None:
+        """Count the batch that :meth:`take` returned, or the end of the pass, as read."""
+        counting, self._uncounted = self._uncounted, None
+        if counting is not None:
+            counting()
 
     def _shown_of(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         """Return the batch without hidden columns."""

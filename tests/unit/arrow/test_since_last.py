@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import cometmq
 import cometmq.aio
 from cometmq import Cursor, GroupBusy, InvalidArgument, StaleCursor, Store
 from cometmq.arrow import Scan
+from cometmq.arrow.cursor import Place, next_offsets
 from support.small_store import SMALL, open_small, spoil
 
 QUEUES = 3
@@ -274,6 +276,39 @@ def test_asyncio(tmp_path: Path) -> None:
             scan = store.scan("orders", start=await scan.cursor())
             assert (await scan.to_table()).num_rows == 30
             assert (await scan.cursor()).offsets == {("orders", 0): 50}
+
+    asyncio.run(main())
+
+
+def test_a_batch_whose_task_was_cancelled_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, leaving = threading.Event(), threading.Event()
+
+    def slow_next_offsets(batch: pa.RecordBatch) -> dict[Place, int]:
+        entered.set()
+        assert leaving.wait(60)
+        return next_offsets(batch)
+
+    async def main() -> None:
+        async with cometmq.aio.open(tmp_path / "store", settings=SMALL, flush="async") as store:
+            await store.append_many("orders", [b"%d" % number for number in range(50)])
+            scan = store.scan("orders", group="etl", batch_rows=20)
+            with monkeypatch.context() as patched:
+                patched.setattr("cometmq.arrow.scan.next_offsets", slow_next_offsets)
+                reading = asyncio.ensure_future(anext(scan.batches()))
+                assert await asyncio.to_thread(entered.wait, 60)
+                try:
+                    for _ in range(3):
+                        reading.cancel()
+                        for _ in range(10):
+                            await asyncio.sleep(0)
+                        assert not reading.done(), "the thread still reads from the pass"
+                finally:
+                    leaving.set()
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+            with pytest.raises(InvalidArgument, match="nothing was read by this scan"):
+                await scan.commit()
+            assert await store.scan("orders", group="etl").count() == 50
 
     asyncio.run(main())
 
