@@ -245,8 +245,8 @@ class Delta:
             reached = None if self._reached is None else dict(self._reached)
         if reached is None:
             raise InvalidArgument(
-                "nothing was read by this scan: iterate over its batches, or read it to its end (to_table(), a query "
-                "without LIMIT; limit= limits the scan itself)"
+                "nothing was read by this scan: iterate over its batches, or read it to its end by to_table(), "
+                "to_pandas(), to_polars() or to_reader(); queries of libraries do not count"
             )
         offsets, marks = self.begin.offsets, self.begin.marks
         self._handle.refresh()

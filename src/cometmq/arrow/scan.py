@@ -343,11 +343,20 @@ class Scan:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Begin a pass and return it as an Arrow C stream capsule.
 
-        Damage fails the stream with a text that names the place; :meth:`to_table` raises CorruptRecord instead.
+        Damage fails the stream with a text that names the place; :meth:`to_table` raises CorruptRecord instead. The
+        pass does not count for :attr:`cursor` and :meth:`commit`.
         """
-        if self._decoder is not None or self._delta is not None:
-            return self.to_reader().__arrow_c_stream__(requested_schema)
-        return self.begin().engine.__arrow_c_stream__(requested_schema)
+        uncounted = self._uncounted()
+        if self._decoder is not None:
+            return uncounted.to_reader().__arrow_c_stream__(requested_schema)
+        return uncounted.begin().engine.__arrow_c_stream__(requested_schema)
+
+    def _uncounted(self) -> Scan:
+        """Return the same scan for a library, which may read more than its query uses: its passes count as nothing."""
+        found = copy(self)
+        found._origin = self._origin or self
+        found._delta = None
+        return found
 
     def __arrow_c_schema__(self) -> object:
         """Return the schema as an Arrow C schema capsule."""
@@ -394,7 +403,8 @@ class Scan:
     def to_reader(self) -> pyarrow.RecordBatchReader:
         """Return one pass as a ``pyarrow.RecordBatchReader``.
 
-        For :attr:`cursor` and :meth:`commit`, the pass counts when the reader has come to its end.
+        For :attr:`cursor` and :meth:`commit`, the pass counts when the reader has come to its end: hand it to sinks
+        that write all of it.
         """
         pa = library("pyarrow")
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(whole=True))
@@ -435,7 +445,7 @@ class Scan:
 
         Columns that the query does not name are not read. Conditions on ``topic``, ``queue_id``, ``queue_offset``,
         ``tags`` and ``store_timestamp``, and a ``head``, keep messages from being read; Polars applies all conditions
-        to the rows. Each ``collect`` is a pass of its own, while the store is open.
+        to the rows. Each ``collect`` is a pass of its own, while the store is open; none counts for :attr:`cursor`.
         """
         self._require_end()
         library("polars")
@@ -446,11 +456,10 @@ class Scan:
         """Return a ``pyarrow.dataset.Dataset`` for DuckDB and pyarrow (``to_table(columns=…, filter=…)``, ``scanner``).
 
         Bodies, topics and tags are plain binary and text, on which all kernels work. Columns that a query does not
-        name are not read; filters narrow the messages read as in :meth:`to_lazy`. It has no fragments.
+        name are not read; filters narrow the messages read as in :meth:`to_lazy`. It has no fragments, and no pass counts for :attr:`cursor`.
         """
         self._require_end()
-        flat = copy(self)
-        flat._origin = self._origin or self
+        flat = self._uncounted()
         flat._query = replace(self._query, columns=plain(self._query.columns))
         dataset: pyarrow.dataset.Dataset = dataset_of(flat.schema, flat._narrowed)
         return dataset
@@ -458,12 +467,11 @@ class Scan:
     def _narrowed(self, names: list[str] | None, terms: list[Term], limit: int | None = None) -> Scan:
         """Return a scan of at least these columns (None: all), and of all messages that fit the terms."""
         found = self.select(names)
-        found._origin = self._origin or self
+        found._origin, found._delta = self._origin or self, None
         known = {column.name for column in self._query.columns}  # not the fields of a schema
         query = narrow(found._query, [term for term in terms if term.column in known])
         if limit is not None:
             query = replace(query, limit_rows=min(limit, query.limit_rows or limit))
-            found._delta = None  # a part of the messages counts as nothing
         found._query = query
         return found
 
@@ -549,8 +557,10 @@ class Scan:
     def cursor(self) -> Cursor:
         """The cursor behind the messages read, for the next ``scan(start=cursor)``; ``to_json()`` makes it a text.
 
-        A loop over batches counts each batch that it was handed. Tables, streams and libraries count when they have
-        read the scan to its end. Of several passes the furthest counts; all of them read the same messages.
+        A loop over batches counts each batch that it was handed. :meth:`to_table`, :meth:`to_pandas`, :meth:`to_polars`
+        and the reader of :meth:`to_reader` count when they have come to the end. Queries of libraries (DuckDB,
+        :meth:`to_dataset`, :meth:`to_lazy`, ``pyarrow.table(scan)``) do not count: they read ahead of the rows that
+        they use. Of several passes the furthest counts; all of them read the same messages.
 
         Raises:
             InvalidArgument: the scan was made without ``start=`` a cursor or offsets, and without ``group=``; or no

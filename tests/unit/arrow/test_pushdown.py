@@ -222,16 +222,34 @@ def test_reports_and_errors_of_bodies(store: Store) -> None:
     ]
 
 
-def test_a_query_that_ends_counts_for_the_cursor(store: Store) -> None:
+def test_queries_of_libraries_count_nothing_for_the_cursor(store: Store) -> None:
     scan = store.scan("orders", start=Cursor())
-    scan.to_lazy().head(5).collect()
-    with pytest.raises(InvalidArgument, match="nothing was read"):
-        _ = scan.cursor
+    assert scan.to_lazy().head(5).collect().height == 5
     assert scan.to_lazy().filter(pl.col("tags") == "a").collect().height == 100
+    assert scan.to_dataset().to_table(columns=["tags"]).num_rows == COUNT
+    assert pa.table(scan).num_rows == COUNT
+    assert list(pa.table(scan).column_names) == list(scan.columns)
+    with pytest.raises(InvalidArgument, match="queries of libraries do not count"):
+        _ = scan.cursor
+    scan.to_table()
     assert scan.cursor.offsets == {("orders", 0): 102, ("orders", 1): 99, ("orders", 2): 99}
-    other = store.scan("orders", start=Cursor())
-    other.to_dataset().to_table(columns=["tags"])
-    assert other.cursor == scan.cursor
+
+
+@pytest.mark.parametrize("schema", [None, "id int"])
+@pytest.mark.parametrize("way", ["stream", "dataset"])
+def test_a_limit_of_duckdb_commits_nothing_however_few_messages_there_are(
+    store: Store, way: str, schema: str | None
+) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
+    scan = store.scan("orders", group="etl", schema=schema)
+    source = scan if way == "stream" else scan.to_dataset()
+    with duckdb.connect() as database:
+        database.register("orders", source)
+        assert len(database.sql("select queue_offset from orders limit 10").fetchall()) == 10
+        assert database.sql("select count(queue_offset) from orders").fetchall() == [(COUNT,)]
+    with pytest.raises(InvalidArgument, match="queries of libraries do not count"):
+        scan.commit()
+    assert store.progress("etl") == []
 
 
 def test_a_dataset_has_types_for_every_kernel(store: Store) -> None:
