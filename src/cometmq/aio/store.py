@@ -79,7 +79,7 @@ class AsyncStore:
     def _take(self, store: Store) -> None:
         self._store = store
         self._durable = DurableWaiter(store.handle)
-        self._more = MoreWaiter(store.handle)
+        self._more = MoreWaiter(store)
 
     @property
     def store(self) -> Store:

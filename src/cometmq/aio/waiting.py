@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cometmq._engine import StoreHandle
 from cometmq.errors import Error
+
+if TYPE_CHECKING:
+    from cometmq.store import Store
 
 __all__ = ["DurableWaiter", "MoreWaiter"]
 
@@ -61,9 +65,9 @@ class DurableWaiter:
 class MoreWaiter:
     """Awaits new messages for any number of readers with one thread, which lives while somebody waits."""
 
-    def __init__(self, handle: StoreHandle) -> None:
-        """Nobody waits yet. Any event loop may."""
-        self._handle = handle
+    def __init__(self, store: Store) -> None:
+        """Nobody waits yet. Any event loop may. A shared store may open its view, the handle, anew."""
+        self._store = store
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Future[bool], tuple[asyncio.AbstractEventLoop, int]] = {}
         self._running = False
@@ -74,7 +78,7 @@ class MoreWaiter:
         Raises:
             StoreClosed: the store was closed meanwhile.
         """
-        if self._handle.wait_more(seen_end, 0):
+        if self._store.handle.wait_more(seen_end, 0):
             return True
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
@@ -102,8 +106,8 @@ class MoreWaiter:
             failure: Error | None = None
             end = seen_end
             try:
-                if self._handle.wait_more(seen_end, _SLICE_MS):
-                    end = max(self._handle.confirmed_end, seen_end + 1)
+                if self._store.handle.wait_more(seen_end, _SLICE_MS):
+                    end = max(self._store.handle.confirmed_end, seen_end + 1)
             except Error as error:
                 failure = error
             self._wake(end, failure)

@@ -355,6 +355,7 @@ class Administration(Reading):
         if self._role is not None:
             with self._handle.hold():
                 self._role.look()
+            self._keep_view()
             writer = self._role.writer
             if writer is not None:
                 writer.maintain()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from cometmq.errors import (
     NotFound,
     ReadOnlyStore,
     StorageError,
+    StoreBusy,
     StoreClosed,
     StoreFenced,
     StoreLocked,
@@ -91,6 +93,7 @@ class StoreCore:
         self._role: WriterRole | None = None
         if shared:
             self._role = WriterRole(plan.path, partial(cast("type[Store]", type(self)), plan, read_only=False))
+        self._viewing = threading.Lock()
         self._pid = os.getpid()
         self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
@@ -141,7 +144,7 @@ class StoreCore:
             become_writer = self._write_for_a_moment if self._role is None else self._take_role
             self._client = HandoffClient(self._handle, self._folder, become_writer)
             if self._role is not None and self._plan.background:
-                self._keeper = RoleKeeper(self._role)
+                self._keeper = RoleKeeper(self._role, self._keep_view)
                 self._keeper.start()
             return
         for topic in self._topic_book.batch_topics():
@@ -206,13 +209,7 @@ class StoreCore:
 
     def _open_books(self) -> None:
         handle, plan = self._handle, self._plan
-        self._topic_book = TopicBook(
-            plan.config_folder,
-            read_only=self._read_only,
-            light_queues=plan.light_queues,
-            default_queues=plan.default_queues,
-            queue_count_of=lambda topic: max((queue[1] + 1 for queue in handle.queues(topic)), default=0),
-        )
+        self._topic_book = self._open_topic_book()
         self._group_book = GroupBook(
             plan.path,
             read_only=self._read_only,
@@ -226,6 +223,16 @@ class StoreCore:
                 text = f"damaged file passed over: {problem}"
                 _log.error("%s", text)
                 warnings.warn(text, RuntimeWarning, stacklevel=6)
+
+    def _open_topic_book(self) -> TopicBook:
+        handle, plan = self._handle, self._plan
+        return TopicBook(
+            plan.config_folder,
+            read_only=self._read_only,
+            light_queues=plan.light_queues,
+            default_queues=plan.default_queues,
+            queue_count_of=lambda topic: max((queue[1] + 1 for queue in handle.queues(topic)), default=0),
+        )
 
     def _queue_end(self, topic: str, queue_id: int) -> int:
         """Return a queue's maximum offset; 0 where there is no such queue."""
@@ -251,6 +258,30 @@ class StoreCore:
             _log.info("upkeep of the store in %s works again", self._plan.path)
         else:
             _log.error("upkeep of the store in %s failed: %s", self._plan.path, error)
+
+    def _keep_view(self) -> None:
+        """Follow the log with the view of a shared store; one that has ended is opened anew. The keeper calls this.
+
+        Raises:
+            StoreClosed: the store is closed.
+        """
+        ended = self._handle
+        with ended.hold():  # a close waits
+            with suppress(StoreClosed):
+                ended.refresh()
+                return
+            handle = self._plan.open_handle(read_only=True)
+            with self._viewing:
+                if self._handle is not ended:  # another thread was faster
+                    handle.close()
+                    return
+                self._handle = handle
+                self._topic_book = self._open_topic_book()
+                if self._client is not None:
+                    self._client.follow(handle)
+        with suppress(StoreBusy):  # the caller is inside a call of the old view: it goes with its last reader
+            ended.close()
+        _log.warning("the view of %s had ended and was opened anew; its readers and consumers end", self._plan.path)
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies what was handed off, and close it."""
@@ -398,7 +429,8 @@ class StoreCore:
                 self._role.close()
             self._group_book.close()
         finally:
-            self._handle.close()
+            while not self.closed:  # the view may be opened anew meanwhile
+                self._handle.close()
 
     def __enter__(self: S) -> S:
         """Return the store itself."""

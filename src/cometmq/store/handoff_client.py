@@ -99,6 +99,10 @@ class HandoffClient:
         self._handle = handle
         self._apply_directly = apply_directly
 
+    def follow(self, handle: StoreHandle) -> None:
+        """Go on with another view of the store."""
+        self._handle = handle
+
     def append(self, work: MessagesWork, timeout_s: float) -> AppendManyResult:
         """Have the writer append messages, through its door or by the folder, and wait until it has.
 

@@ -6,12 +6,14 @@ moving it touches no reader.
 
 Owns: the writer, while it is here. One keeper thread looks for the role and lets a fenced writer go.
 Invariant: two writers are impossible, as only the holder of the lock opens one.
-Cost: a look at the lock every 250 ms. The append path reads one attribute.
+Cost: a look at the lock every 250 ms, one at the view every second: retention ends a view that nobody refreshes. The
+append path reads one attribute.
 Why: docs/decisions/0030.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import weakref
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq._engine import lock_holder
-from cometmq.errors import Error, StoreClosed, StoreLocked
+from cometmq.errors import StoreClosed, StoreFenced, StoreLocked
 
 if TYPE_CHECKING:
     from cometmq.store.store import Store
@@ -30,6 +32,8 @@ __all__ = ["RoleKeeper", "WriterRole"]
 _log = logging.getLogger("cometmq.store")
 
 LOOK_EVERY_S = 0.25
+LOOKS_FOR_VIEW = 4
+"""Looks at the role for one at the view."""
 
 
 class WriterRole:
@@ -42,6 +46,7 @@ class WriterRole:
         self._moving = threading.Lock()
         self._closed = False
         self._failing = ""
+        self._failed_unflushed = False
         self._writer: Store | None = None
 
     @property
@@ -82,7 +87,7 @@ class WriterRole:
                 self.take()
         except (StoreLocked, StoreClosed):
             pass  # another process was faster, or this store is being closed
-        except (Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - a keeper that ends takes no role any more
             failing = f"cannot become the writer of {self._path}: {error}"
             if failing != self._failing:
                 _log.error("%s; tried again every %g s", failing, LOOK_EVERY_S)
@@ -94,11 +99,22 @@ class WriterRole:
             if self._writer is not writer:
                 return
             self._writer = None
+            self._failed_unflushed = True
             _log.warning("this process is no longer the writer of %s, as a write failed", self._path)
             try:
                 writer.close()
-            except (Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - as in look()
                 _log.error("%s was not closed in order, and is recovered: %s", self._path, error)
+
+    def check_flush(self) -> None:
+        """Raise StoreFenced, once, where a writer here failed since the last flush: its appends may be lost."""
+        with self._moving:
+            failed, self._failed_unflushed = self._failed_unflushed, False
+        if failed:
+            raise StoreFenced(
+                f"a write to {self._path} failed: messages that were appended since the last flush may be lost; those "
+                "that can be read are kept from now on"
+            )
 
     def check_close(self) -> None:
         """Raise StoreBusy where :meth:`close` would wait for the caller's own call."""
@@ -123,22 +139,43 @@ class WriterRole:
 
 
 class RoleKeeper(threading.Thread):
-    """Looks after the role. Ends with :meth:`stop`, or when the store is gone."""
+    """Looks after the role and the view. Ends with :meth:`stop`, or when the store is gone."""
 
-    def __init__(self, role: WriterRole) -> None:
-        """Started with ``start()``."""
+    def __init__(self, role: WriterRole, keep_view: Callable[[], None]) -> None:
+        """Started with ``start()``. ``keep_view`` is a method of the store."""
         super().__init__(name="cometmq-role", daemon=True)
         self._role = weakref.ref(role)
+        self._keep_view = weakref.WeakMethod(keep_view)
+        self._failing = ""
         self._stopping = threading.Event()
 
     def run(self) -> None:
         """Look, wait."""
-        while not self._stopping.wait(LOOK_EVERY_S):
+        for number in itertools.count(1):
+            if self._stopping.wait(LOOK_EVERY_S):
+                return
             role = self._role()
             if role is None or role.closed:
                 return
             role.look()
             del role
+            if number % LOOKS_FOR_VIEW == 0:
+                self._look_at_view()
+
+    def _look_at_view(self) -> None:
+        keep_view = self._keep_view()
+        if keep_view is None:
+            return
+        failing = ""
+        try:
+            keep_view()
+        except StoreClosed:
+            pass  # the store is being closed
+        except Exception as error:  # noqa: BLE001 - as in WriterRole.look
+            failing = f"the view cannot be kept: {error}"
+            if failing != self._failing:
+                _log.error("%s; tried again every second", failing)
+        self._failing = failing
 
     def stop(self) -> None:
         """End the thread and wait for it."""

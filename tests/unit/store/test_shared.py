@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -361,3 +362,61 @@ def test_killed_writers_lose_nothing_and_the_role_moves(path: Path) -> None:
         stored = Counter(bytes(message).decode() for message in store.read("t"))
     assert max(stored.values()) == 1
     assert [body for one in ended for body in one.acknowledged if body not in stored] == []
+
+
+# --- The view
+
+
+def test_view_that_retention_has_passed_is_opened_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
+        store.append("t", b"0")
+        assert bodies(store) == [b"0"]
+        with store.read("t", follow=True, timeout_s=0) as reader:
+            next(reader)
+            store.append_many("t", [b"x" * 100_000] * 100)
+            role = store._role
+            assert role is not None
+            assert role.writer is not None
+            role.step_down(role.writer)  # the close makes a durable point: only what is before it expires
+            old = time.time() - 100 * 3600
+            for segment in (path / "commitlog").iterdir():
+                os.utime(segment, (old, old))
+            role.take()
+            assert store.expire() > 5
+            with pytest.raises(errors.StoreClosed):
+                store._handle.refresh()
+            with caplog.at_level(logging.WARNING):
+                store.maintain()
+            assert "opened anew" in caplog.text
+            with pytest.raises(errors.StoreClosed):
+                next(reader)
+        store.append("t", b"last")
+        with store.consumer("g", "t") as consumer:
+            *_, last = consumer
+            assert bytes(last) == b"last"
+            consumer.commit()
+        assert store.progress("g")[0].lag == 0
+        with open_shared(path, background=False) as other:
+            store.close()
+            assert other.append("t", b"next").queue_offset == last.queue_offset + 1
+    assert store.closed
+
+
+def test_keeper_follows_the_log(path: Path) -> None:
+    """A process that only appends reads nothing itself."""
+    with open_shared(path) as store:
+        followed = threading.Event()
+        keeper = store._keeper
+        assert keeper is not None
+        keeper._keep_view = lambda: followed.set  # type: ignore[assignment]
+        assert followed.wait(60)
+
+
+def test_keepers_outlive_every_failure(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Store:
+        raise RuntimeError("can't start new thread")
+
+    role = WriterRole(path, fails)
+    with caplog.at_level(logging.ERROR):
+        role.look()
+    assert "can't start new thread" in caplog.text
