@@ -244,6 +244,15 @@ static bool was_deleted(cmq_reader *reader, const cmq_queue *queue)
     return false;
 }
 
+/* Whether the units of a queue tell which messages can have the wanted tags. Batches hold messages of any tags, and
+ * units of delayed messages have delivery times in place of hashes. */
+static bool units_tell_tags(const cmq_reader *reader, const cmq_queue *queue)
+{
+    const cmq_slice topic = {(const uint8_t *)cmq_queue_topic(queue), cmq_queue_topic_bytes(queue)};
+    return reader->options.tag_count > 0 && cmq_queue_kind_of(queue) == CMQ_QUEUE_SIMPLE &&
+           !cmq_slice_equal(topic, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE));
+}
+
 /* Fill an empty cursor; it stays empty when there is nothing visible in its range. */
 static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
 {
@@ -259,8 +268,7 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
         if (options->backwards)
             status = cmq_queue_read_back(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity,
                                          &cursor->count, &cursor->next);
-        /* batches hold messages of any tags */
-        else if (options->tag_count > 0 && cmq_queue_kind_of(cursor->queue) == CMQ_QUEUE_SIMPLE)
+        else if (units_tell_tags(reader, cursor->queue))
             status = cmq_queue_scan(cursor->queue, cursor->next, confirmed, reader->tag_hashes, options->tag_count,
                                     EXAMINE_MAX, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
         else

@@ -456,7 +456,8 @@ class Scan:
         """Return a ``pyarrow.dataset.Dataset`` for DuckDB and pyarrow (``to_table(columns=…, filter=…)``, ``scanner``).
 
         Bodies, topics and tags are plain binary and text, on which all kernels work. Columns that a query does not
-        name are not read; filters narrow the messages read as in :meth:`to_lazy`. It has no fragments, and no pass counts for :attr:`cursor`.
+        name are not read; filters narrow the messages read as in :meth:`to_lazy`. It has no fragments, and no pass
+        counts for :attr:`cursor`.
         """
         self._require_end()
         flat = self._uncounted()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from cometmq import Store, errors
@@ -89,3 +90,24 @@ def test_conditions_and_lists_in_another_syntax_are_refused(expression: str) -> 
 
 def test_blanks_are_java_s() -> None:
     assert parse_tags(" a ||\tb\n|| \u00a0c") == ("a", "b", "\u00a0c")
+
+
+def test_delayed_messages_are_found_by_their_tags(store: Store) -> None:
+    """Their queue's units have delivery times where others have hashes of tags."""
+    for number in range(10):
+        store.handle.append(
+            "SCHEDULE_TOPIC_XXXX",
+            b"%d" % number,
+            tags="a" if number % 2 else "b",
+            properties=b"DELAY\x013\x02",
+            queue_id=2,
+        )
+    odd = [b"1", b"3", b"5", b"7", b"9"]
+    assert [bytes(message.body) for message in store.read("SCHEDULE_TOPIC_XXXX", tags="a")] == odd
+    for scan in (
+        store.scan("SCHEDULE_TOPIC_XXXX", tags="a"),
+        store.scan("SCHEDULE_TOPIC_XXXX", tags="a", start={2: 0}),
+    ):
+        assert scan.to_table().column("body").to_pylist() == odd
+    filtered = store.scan("SCHEDULE_TOPIC_XXXX").to_dataset().to_table(filter=pc.field("tags") == "a")
+    assert filtered.column("body").to_pylist() == odd
