@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 from cometmq.arrow.columns import PLACE
 from cometmq.arrow.count import offsets_of
@@ -71,7 +71,7 @@ class Cursor:
                 raise WrongType(f"offsets contains the key {place!r:.60}: it must be a pair (topic, queue)")
             if not _is_count(offset):
                 name = f"{place[0]}/{place[1]}"
-                raise InvalidArgument(f"the offset of {name} is {offset!r:.60}; it must be an int from 0 up")
+                raise InvalidArgument(f"the offset of {name} is {offset!r:.60}; it must be an int from 0 to 2^63 - 1")
             found[place] = offset
         self._offsets = found
         self._marks: dict[Place, Mark] = {}
@@ -123,11 +123,11 @@ class Cursor:
                 place = (topic, int(queue))
                 offsets[place] = entry["offset"]
                 if "after" in entry:
-                    marks[place] = Mark(*map(int, entry["after"]))
+                    marks[place] = _mark(*entry["after"])
             return cls.marked(offsets, marks)
         except InvalidArgument:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InvalidArgument(f"this is not a cursor's JSON: {text!r:.60} ({reason})") from error
 
@@ -145,8 +145,14 @@ class Cursor:
         return f"<Cursor {found or 'at the beginning'}>"
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _mark(physical_offset: object, stored_ms: object) -> Mark:
+    if not (_is_count(physical_offset) and isinstance(stored_ms, int) and -1 << 63 <= stored_ms < 1 << 63):
+        raise ValueError("'after' is not a place in the log and a time in milliseconds")
+    return Mark(physical_offset, stored_ms)
 
 
 # --- The life of a queue
@@ -254,8 +260,9 @@ class Delta:
             place = (topic, queue_id)
             offset = reached.get(place, start)
             if offset != start or place not in offsets:
-                self._check_life(place, end)
+                # The mark first: if the queue has its life still then, the mark is of this life.
                 mark = self._ends.get(place) if offset == end else mark_of(self._handle, place, offset)
+                self._check_life(place, end)
                 offsets[place] = offset
                 marks.pop(place, None)
                 if mark is not None:
@@ -336,6 +343,7 @@ def plan_delta(
     *,
     called: str,
     skip_lost: bool,
+    is_topic: Callable[[str], bool],
     commit: Commit | None = None,
 ) -> Delta:
     """Pin the messages of a query since a cursor.
@@ -346,6 +354,7 @@ def plan_delta(
         begin: the cursor.
         called: the cursor's name, for errors.
         skip_lost: go on behind messages that are not there any more; else they raise.
+        is_topic: whether there is a topic of this name; the places of others are dropped.
         commit: stores the progress of a group, whose progress ``begin`` then is.
 
     Raises:
@@ -387,7 +396,7 @@ def plan_delta(
     for place, offset in begin.offsets.items():
         asked = not query.topics or place[0] in query.topics
         if asked and place not in there and (not query.queue_ids or place[1] in query.queue_ids):
-            if offset:
+            if offset and is_topic(place[0]):  # else it was deleted: among all topics, there is nothing to read of it
                 lost(place, f"is empty: {called} has read it up to offset {offset:,}, so it was made again", 0)
             offsets.pop(place)
             marks.pop(place, None)

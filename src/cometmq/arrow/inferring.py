@@ -2,12 +2,13 @@
 
 A field gets the narrowest type that holds all its values of the sample: ``double`` where any number has a fraction.
 Texts stay texts, also those that look like times. Fields that no type holds (an object here, a number there) are left
-out.
+out, and those whose names no column can have: the empty one, and halves of surrogate pairs, which are not UTF-8.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -70,11 +71,13 @@ def schema_of(bodies: Iterable[bytes]) -> Any | None:
 
 
 _MIXED = "mixed"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _merge_fields(into: dict[str, Any], value: dict[str, Any], depth: int) -> None:
     for name, one in value.items():
-        into[name] = _merge(into.get(name), one, depth)
+        if name and not _SURROGATE.search(name):
+            into[name] = _merge(into.get(name), one, depth)
 
 
 def _merge(known: Any, value: Any, depth: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["sql"]
 
 _CELL = 60
+_TOPIC_NAME = re.compile(r"[%|\w-]+")
 
 
 @reported()
@@ -130,7 +132,12 @@ def _schemas(given: list[str], topics: list[str]) -> dict[str | None, str]:
     found: dict[str | None, str] = {}
     for text in given:
         name, sign, rest = text.partition("=")
-        topic = name.strip() if sign and name.strip() in topics else None
+        topic = name.strip() if sign and _TOPIC_NAME.fullmatch(name.strip()) else None
+        if topic is not None and topic not in topics:
+            raise typer.BadParameter(
+                f"there is no topic {topic}; put a field's name that contains = in double quotes",
+                param_hint="--schema",
+            )
         if topic in found:
             raise typer.BadParameter(f"two schemas are for {topic or 'all other topics'}", param_hint="--schema")
         found[topic] = text if topic is None else rest

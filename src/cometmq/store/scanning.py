@@ -132,7 +132,7 @@ class Scanning(Administration):
         from cometmq.arrow.scan import Query, Scan
 
         topics = self._checked_topics(topic)
-        first, begin = self._start_of(start, topics)
+        first, begin = self._start_of(start, topics, skip_lost=on_loss == "skip")
         if end is not None:
             in_range(end, "end", 0, INT64_MAX)
         if (first is not None or end is not None) and len(topics) != 1:
@@ -196,7 +196,7 @@ class Scanning(Administration):
             query = replace(query, ranges=delta.ranges, topics=(), queue_ids=(), end=None)
         return Scan(self._handle, query, decoder=decoder, on_bad_body=on_bad_body, delta=delta)
 
-    def _start_of(self, start: Any, topics: tuple[str, ...]) -> tuple[int | None, Cursor | None]:
+    def _start_of(self, start: Any, topics: tuple[str, ...], *, skip_lost: bool) -> tuple[int | None, Cursor | None]:
         """Return the first offset of one queue, or a cursor."""
         from cometmq.arrow.cursor import Cursor
 
@@ -220,7 +220,11 @@ class Scanning(Administration):
                 topic, queue = topics[0], key
             if not isinstance(topic, str) or (topics and topic not in topics):
                 raise InvalidArgument(f"start contains {key!r:.60}: give queues of the topics that are scanned")
-            self._check_offset(topic, in_range(queue, "a queue of start", 0, INT32_MAX), offset)
+            in_range(queue, "a queue of start", 0, INT32_MAX)
+            if skip_lost:  # a topic that was made again may have fewer messages, and queues
+                in_range(offset, "an offset of start", 0, INT64_MAX)
+            else:
+                self._check_offset(topic, queue, offset)
             offsets[topic, queue] = offset
         return None, Cursor(offsets)
 
@@ -241,7 +245,14 @@ class Scanning(Administration):
                 "store.wait between them"
             )
         if group is None:
-            return plan_delta(self._handle, query, begin or Cursor(), called="the cursor", skip_lost=skip_lost)
+            return plan_delta(
+                self._handle,
+                query,
+                begin or Cursor(),
+                called="the cursor",
+                skip_lost=skip_lost,
+                is_topic=lambda name: name in self._topic_names(),
+            )
         validate_group(group)
         if not query.topics:
             raise InvalidArgument("a group's progress is of topics: give one, or several")
@@ -258,7 +269,13 @@ class Scanning(Administration):
             self._commit_progress(group, offsets, expected=before)
 
         return plan_delta(
-            self._handle, query, Cursor(progress), called=f"the group {group!r}", skip_lost=skip_lost, commit=commit
+            self._handle,
+            query,
+            Cursor(progress),
+            called=f"the group {group!r}",
+            skip_lost=skip_lost,
+            is_topic=lambda name: name in self._topic_names(),
+            commit=commit,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,10 +33,22 @@ from support.small_store import open_small
         (['{"a": {}, "b": 1}'], {"b": pa.int64()}),
         (["no JSON", "17", "[1]", "\xff", '{"a": 1}', ""], {"a": pa.int64()}),
         (["[" * 100_000, '{"a": 1}'], {"a": pa.int64()}),
+        (['{"": 1, "a": {"": 1, "b": 2}}'], {"a": pa.struct([("b", pa.int64())])}),
+        (['{"\\ud800": 1, "x\\udfff": 1, "a": {"\\udc00y": 1}, "b": 2}'], {"b": pa.int64()}),
+        (['{"\\ud83d\\ude00": 1}'], {"\U0001f600": pa.int64()}),
     ],
 )
 def test_a_field_has_the_type_that_holds_its_values(bodies: list[str], wanted: dict[str, pa.DataType]) -> None:
     assert schema_of([body.encode("latin-1") for body in bodies]) == pa.schema(wanted)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", " ", 'a"b', "a,b", "a<b>", "a:b", "\n", "\0", "int", "\U0001f600", "a=b", "\\"]
+)
+def test_an_inferred_schema_can_be_read_again_from_its_text(name: str) -> None:
+    found = schema_of([json.dumps({name: {name: 1}}).encode()])
+    assert found is not None
+    assert pa.schema(fields_of(fields_text(found))) == found
 
 
 def test_deeper_objects_are_left_out() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import cometmq
 import cometmq.aio
-from cometmq import Cursor, GroupBusy, InvalidArgument, StaleCursor, Store
+from cometmq import Cursor, GroupBusy, InvalidArgument, OffsetOutOfRange, StaleCursor, Store, TopicNotFound
 from cometmq.arrow import Scan
 from cometmq.arrow.cursor import Place, next_offsets
 from support.small_store import SMALL, open_small, spoil
@@ -342,6 +342,28 @@ def test_a_topic_made_again_without_messages_is_noticed(store: Store) -> None:
     assert set(scan.cursor.offsets.values()) <= {0}
 
 
+def test_the_places_of_a_deleted_topic_are_dropped_among_all_topics(store: Store) -> None:
+    store.append_many("others", [b"7"] * 5)
+    cursor = (scan := store.scan(start=Cursor())).to_table() and scan.cursor
+    store.delete_topic("orders")
+    store.append("others", b"8")
+    scan = store.scan(start=cursor)
+    assert bodies(scan) == [8]
+    assert scan.cursor.offsets == {("others", 0): 6}
+    with pytest.raises(TopicNotFound):
+        store.scan("orders", start=cursor)
+
+
+def test_offsets_behind_the_end_of_a_topic_that_was_made_again_can_be_skipped(store: Store) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        store.scan("orders", start={0: 500})
+    for start in ({0: 500}, {0: 500, 17: 3}):
+        scan = store.scan("orders", start=start, on_loss="skip")
+        assert scan.count() == 66
+        scan.to_table()
+        assert scan.cursor.offsets == {("orders", 0): 34, ("orders", 1): 33, ("orders", 2): 33}
+
+
 def test_a_topic_that_was_made_again_under_a_scan_is_not_committed(store: Store) -> None:
     scan = store.scan("orders", group="etl")
     scan.to_table()
@@ -421,6 +443,12 @@ def test_cursor_json_is_stable(store: Store) -> None:
         '{"cometmq_cursor":1,"queues":{"t/0":{"offset":-1}}}',
         '{"cometmq_cursor":1,"queues":{"t/0":{"offset":1,"after":[1]}}}',
         '{"cometmq_cursor":2,"queues":{}}',
+        '{"cometmq_cursor":1,"queues":{"t/0":{"offset":1,"after":[Infinity,1]}}}',
+        '{"cometmq_cursor":1,"queues":{"t/0":{"offset":1,"after":[1.5,1]}}}',
+        '{"cometmq_cursor":1,"queues":{"t/0":{"offset":1,"after":[9223372036854775808,1]}}}',
+        '{"cometmq_cursor":1,"queues":{"t/0":{"offset":1,"after":[1,9223372036854775808]}}}',
+        '{"cometmq_cursor":1,"queues":{"t/0":{"offset":9223372036854775808}}}',
+        "[" * 100_000,
     ],
 )
 def test_other_texts_are_not_cursors(text: str) -> None:

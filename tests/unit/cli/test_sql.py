@@ -371,6 +371,7 @@ def test_copy_writes_files(path: Path, tmp_path: Path) -> None:
     ("options", "code", "text"),
     [
         (["--schema", "id"], 3, "'id' is not a name with a type"),
+        (["--schema", "ordres=id bigint, total double"], 2, "there is no topic ordres"),
         (["--schema", "orders=id nope"], 3, "there is no type 'nope'"),
         (["--schema", "id int", "--schema", "city text"], 2, "two schemas are for all other topics"),
         (["--schema", "orders=id int", "--schema", "orders=city text"], 2, "two schemas are for orders"),
