@@ -679,7 +679,11 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     ('s.scan("t",on_loss="x")', InvalidArgument, "on_loss is 'fail' or 'skip', not 'x'"),
     ("cometmq.Cursor(5)", WrongType, "offsets must be a dict {(topic, queue): offset}, not int"),
     ("cometmq.Cursor({0: 1})", WrongType, "offsets contains the key 0: it must be a pair (topic, queue)"),
-    ('cometmq.Cursor({("t", 0): -1})', InvalidArgument, "the offset of t/0 is -1; it must be an int from 0 to 2^63 - 1"),
+    (
+        'cometmq.Cursor({("t", 0): -1})',
+        InvalidArgument,
+        "the offset of t/0 is -1; it must be an int from 0 to 2^63 - 1",
+    ),
     ("cometmq.Cursor.from_json(5)", WrongType, "text must be a cursor's JSON (str or bytes), not int"),
     ('cometmq.Cursor.from_json("x")', InvalidArgument, "this is not a cursor's JSON: 'x' (JSONDecodeError"),
     (
