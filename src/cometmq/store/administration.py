@@ -281,7 +281,10 @@ class Administration(Reading):
         """Return the state of the store."""
         writer = self._appender()
         if writer is not None and writer is not self:
-            return writer.info()
+            try:
+                return writer.info()
+            except StoreClosed as error:
+                self._check_moved(error)
         state = self._handle.info()
         return StoreInfo(
             path=self.path,
@@ -312,7 +315,10 @@ class Administration(Reading):
         """
         writer = self._appender()
         if writer is not None and writer is not self:
-            return writer.opening()
+            try:
+                return writer.opening()
+            except StoreClosed as error:
+                self._check_moved(error)
         return StoreOpening(**self._handle.opening())
 
     def restore_removed(self, name: str, *, again: bool = False) -> RestoreReport:
@@ -332,7 +338,10 @@ class Administration(Reading):
         """
         writer = self._appender()
         if writer is not None and writer is not self:
-            return writer.restore_removed(name, again=again)
+            try:
+                return writer.restore_removed(name, again=again)
+            except StoreClosed as error:
+                self._check_moved(error)
         handle = self._writer(self._handle)
         a_text(name, "name")
 
@@ -358,7 +367,10 @@ class Administration(Reading):
             self._keep_view()
             writer = self._role.writer
             if writer is not None:
-                writer.maintain()
+                try:
+                    writer.maintain()
+                except StoreClosed as error:
+                    self._check_moved(error)
             return
         self._writer(self._handle).maintain()
         self._keep_progress()
@@ -372,7 +384,10 @@ class Administration(Reading):
         """
         writer = self._appender()
         if writer is not None and writer is not self:
-            return writer.expire()
+            try:
+                return writer.expire()
+            except StoreClosed as error:
+                self._check_moved(error)
         handle = self._writer(self._handle)
         if self._plan.retention is None:
             raise InvalidArgument(

@@ -11,7 +11,7 @@ from cometmq._plural import counted
 from cometmq.errors import InvalidArgument, MessageTooLarge, StoreClosed, WrongType
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S, HandedOff, HandoffClient
-from cometmq.store.handoff_files import HANDOFF_PROPERTY, MessagesWork, new_work_id
+from cometmq.store.handoff_files import HANDOFF_PROPERTY, CallWork, MessagesWork, new_work_id
 from cometmq.store.options import INT32_MAX, INT64_MAX, in_range
 from cometmq.store.topic_book import WriteTarget, not_a_topic
 from cometmq.store_config.names import may_send_to, validate_topic
@@ -195,12 +195,32 @@ class Appending(StoreCore):
             self._handle.wait_durable(end)  # in a shared store, every append has waited
 
     def flush(self) -> None:
-        """Make everything that was appended durable, in any flush mode."""
+        """Make everything that was appended durable, in any flush mode. The store's writer does it.
+
+        Raises:
+            StoreFenced: with mode "auto", a writer in this process failed since the last flush: messages that were
+                appended before may be lost.
+            HandoffWaiting: the writer is another process, and has not done it within 30 s.
+        """
+        role = self._role
+        if role is not None:
+            role.check_flush()
         writer = self._appender()
         if writer is not None:
-            writer._handle.flush()
-        elif self._role is None:
-            self._handle.flush()  # work that was left to another process is durable when it was applied
+            try:
+                writer._handle.flush()
+            except StoreClosed as error:
+                self._check_moved(error)
+                if role is not None:
+                    role.check_flush()
+            else:
+                return
+        client = self._client
+        if client is not None and client.appended:
+            # Other work was durable when it was left.
+            client.call(CallWork(work_id=new_work_id(), call="flush", arguments={}), HANDOFF_TIMEOUT_S)
+        elif role is None:
+            self._handle.flush()
 
     # --- Hand-off
 

@@ -96,6 +96,8 @@ class HandoffClient:
         """``apply_directly`` opens the store for writing, which applies what waits, and closes it."""
         self.folder = folder
         self.door = DoorClient(folder.root)
+        self.appended = False
+        """Whether the writer appended anything for this process: then there is something to flush."""
         self._handle = handle
         self._apply_directly = apply_directly
 
@@ -114,6 +116,7 @@ class HandoffClient:
                 door gave no answer and the folder takes no work: the text says that the messages may be stored.
         """
         deadline = time.monotonic() + timeout_s
+        self.appended = True
         with self._handle.hold():  # a close waits for the answer
             self.check_writer()  # a view that has ended, or a Java broker, refuses before anything is sent
             log_end = self._handle.info()["log_end"]

@@ -52,11 +52,16 @@ def _delete_group(books: Books, group: str) -> None:
     books.groups.forget_group(group)
 
 
+def _flush(_: Books) -> None:
+    """The applier flushes before each call."""
+
+
 CALLS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "create_topic": create_topic,
         "set_topic_queues": _set_topic_queues,
         "delete_topic": delete_topic,
         "delete_group": _delete_group,
+        "flush": _flush,
     }
 )

@@ -21,7 +21,9 @@ import pytest
 import cometmq.aio
 from cometmq import Store, errors
 from cometmq._engine import lock_holder
+from cometmq.store import handoff
 from cometmq.store.handoff_files import CallWork, HandoffFolder, MessagesWork, new_work_id
+from cometmq.store.topic_calls import CALLS, Books
 from cometmq.store.writer_role import WriterRole
 from support.small_store import SMALL, open_small
 
@@ -420,3 +422,79 @@ def test_keepers_outlive_every_failure(path: Path, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.ERROR):
         role.look()
     assert "can't start new thread" in caplog.text
+
+
+# --- Flushes
+
+
+@pytest.mark.parametrize("mode", ["auto", "r"])
+def test_flush_is_the_writers(path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under asynchronous flush an append through the door is not on disk when it returns."""
+    flushed: list[int] = []
+    with open_shared(path) as writer, open_shared(path, mode=mode) as other:
+        assert writer._role is not None
+        inner = writer._role.writer
+        assert inner is not None
+        if mode == "auto":
+            other.flush()  # nothing was appended, and the writer is not asked
+        other.append("t", b"1")
+        end = inner.info().log_end
+        real = CALLS["flush"]
+
+        def flush(books: Books) -> None:
+            real(books)
+            flushed.append(inner._handle.info()["flushed"])
+
+        monkeypatch.setattr(handoff, "CALLS", {**CALLS, "flush": flush})
+        other.flush()
+        assert flushed[0] >= end
+
+
+def test_flush_after_a_failed_write_raises_once(path: Path) -> None:
+    with open_shared(path, background=False) as store:
+        store.append("t", b"1")
+        role = store._role
+        assert role is not None
+        assert role.writer is not None
+        role.step_down(role.writer)
+        with pytest.raises(errors.StoreFenced, match="may be lost"):
+            store.flush()
+        store.append("t", b"2")
+        store.flush()
+
+
+def test_flush_that_the_role_moves_under_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_shared(path, background=False) as store:
+        store.append("t", b"1")
+        role = store._role
+        assert role is not None
+        writer = role.writer
+        assert writer is not None
+
+        def moves() -> Store:
+            role.step_down(writer)
+            return writer
+
+        monkeypatch.setattr(store, "_appender", moves)
+        with pytest.raises(errors.StoreFenced, match="may be lost"):
+            store.flush()
+
+
+def test_calls_that_the_role_moves_under_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_shared(path, background=False, retention=cometmq.Retention()) as store:
+        store.append("t", b"1")
+        role = store._role
+        assert role is not None
+        writer = role.writer
+        assert writer is not None
+        role.step_down(writer)
+        monkeypatch.setattr(store, "_appender", lambda: writer)
+        assert store.info().path == path
+        assert not store.opening().created
+        for call in (store.expire, lambda: store.restore_removed("x")):
+            with pytest.raises(errors.ReadOnlyStore, match="shared"):
+                call()
+        monkeypatch.setattr(role, "look", lambda: None)
+        monkeypatch.setattr(role, "_writer", writer)
+        store.maintain()
+        monkeypatch.setattr(role, "_writer", None)
