@@ -7,13 +7,16 @@ Texts, flags, bytes, mappings and lists are checked; other types have checks of 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cometmq.errors import WrongType
 from cometmq.store.options import a_flag, a_text
 
-__all__ = ["argument_check"]
+__all__ = ["argument_check", "without_brackets"]
+
+_INNERMOST = re.compile(r"\[[^\[\]]*\]")
 
 
 def _is_mapping(value: object, name: str) -> None:
@@ -41,13 +44,21 @@ _CHECKS: Mapping[str, Callable[[Any, str], object]] = {
 }
 
 
+def without_brackets(annotation: str) -> str:
+    """Return an annotation without the arguments of its types: ``Mapping | None``."""
+    while annotation != (shorter := _INNERMOST.sub("", annotation)):
+        annotation = shorter
+    return annotation
+
+
 def argument_check(operation: Callable[..., Any]) -> Callable[..., None]:
     """Return a function that takes the operation's arguments and raises WrongType where one has a wrong type."""
     signature = inspect.signature(operation)
     checks: dict[str, tuple[Callable[[Any, str], object], bool]] = {}
     for parameter in signature.parameters.values():
-        kind, _, rest = str(parameter.annotation).partition(" | ")
-        check = _CHECKS.get(kind.partition("[")[0])
+        # Brackets may hold " | " of their own.
+        kind, _, rest = without_brackets(str(parameter.annotation)).partition(" | ")
+        check = _CHECKS.get(kind)
         if check is not None and rest in ("", "None"):
             checks[parameter.name] = (check, rest == "None")
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ import pytest
 import cometmq.admin.aio
 from cometmq import InvalidArgument, WrongType
 from cometmq.admin import Admin, blocking
+from cometmq.admin.argument_checks import argument_check, without_brackets
 
 NAMESRV = "127.0.0.1:1"
 PARTS: dict[str, type] = {
@@ -44,8 +48,8 @@ def rows() -> Iterator[Any]:
 
 
 def kind_of(parameter: inspect.Parameter) -> str:
-    kind, _, rest = str(parameter.annotation).partition(" | ")
-    return kind.partition("[")[0] if rest in ("", "None") else ""
+    kind, _, rest = without_brackets(str(parameter.annotation)).partition(" | ")
+    return kind if rest in ("", "None") else ""
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +92,34 @@ def test_texts_are_no_bodies_and_no_lists(admin: Admin) -> None:
         admin.groups.dead_letters("g")
     with pytest.raises(InvalidArgument):
         admin.topics.describe(None)  # type: ignore[arg-type]
+
+
+def test_brackets_hide_no_type() -> None:
+    def operation(attributes: Mapping[str, str | None] | None, names: Iterable[str | Mapping[str, int | None]]) -> None:
+        """Take arguments whose types have unions inside."""
+
+    check = argument_check(operation)
+    check(None, [])
+    with pytest.raises(WrongType, match="attributes must be a dict"):
+        check(5, [])
+    with pytest.raises(WrongType, match="names must be a list"):
+        check({}, 5)
+
+
+def test_texts_of_annotations_say_what_the_types_are() -> None:
+    for part in PARTS.values():
+        for name, method in inspect.getmembers(part, callable):
+            if name.startswith("_"):
+                continue
+            _, *parameters = inspect.signature(method).parameters.values()
+            arguments = SimpleNamespace(__annotations__={one.name: one.annotation for one in parameters})
+            hints = typing.get_type_hints(arguments, inspect.unwrap(method).__globals__)
+            for one in parameters:
+                assert (kind_of(one) in WRONG) == (kind_of_type(hints[one.name]) in WRONG), (name, one)
+
+
+def kind_of_type(kind: Any) -> str:
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        kinds = [one for one in typing.get_args(kind) if one is not types.NoneType]
+        return kind_of_type(kinds[0]) if len(kinds) == 1 else ""
+    return str((typing.get_origin(kind) or kind).__name__)
