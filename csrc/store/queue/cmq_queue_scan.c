@@ -255,8 +255,10 @@ static bool is_end_doubtful(const scan *of, int64_t at, int64_t *end)
 static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_t *offset_out)
 {
     const cmq_queue_tail *tail = &of->queue->tail;
-    if (tail->unit_words == CMQ_BATCH_WORDS)
-        return step_decoded(of, at, end, is_end_doubtful(of, *at, &end), offset_out);
+    if (tail->unit_words == CMQ_BATCH_WORDS) {
+        const bool doubtful = is_end_doubtful(of, *at, &end);   /* it moves `end` */
+        return step_decoded(of, at, end, doubtful, offset_out);
+    }
     if (*at >= cmq_queue_tail_lowest(tail)) {
         if (tail->unit_words != CMQ_QUEUE_WORDS) return step_decoded(of, at, end, false, offset_out);
         uint32_t words[COPY_UNITS * CMQ_QUEUE_WORDS];
@@ -272,8 +274,8 @@ static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_
     /* cut, or the ring was just replaced */
     if (*at >= flushed) return *at >= cmq_queue_tail_next(tail) ? CMQ_AGAIN : CMQ_OK;
     if (end > flushed) end = flushed;
-    const cmq_status status =
-        is_end_doubtful(of, *at, &end) ? step_doubtful(of, at, end) : step_files(of, at, end);
+    const bool doubtful = is_end_doubtful(of, *at, &end);
+    const cmq_status status = doubtful ? step_doubtful(of, at, end) : step_files(of, at, end);
     *offset_out = *at;
     return status;
 }

@@ -337,6 +337,34 @@ static void short_queues_have_sums(void)
     }
 }
 
+/* Units of 46 bytes that one step of a scan fetches on both sides of the border of the last block. */
+static void the_end_of_a_batch_queue_is_checked(void)
+{
+    enum { UNITS = 1500, LAST_BLOCK = CMQ_SUMS_BLOCK_BYTES / CMQ_BATCH_UNIT_BYTES, DAMAGED = LAST_BLOCK + 8 };
+    static const char *const topics[] = {"B"};
+    static const char file[] = "batchconsumequeue/B/0/00000000000000000000";
+    for (int read_only = 0; read_only < 2; read_only++) {
+        root = kit_directory();
+        kit_set_clock();
+        cmq_store_options options = options_of(false);
+        options.batch_file_bytes = 4000 * CMQ_BATCH_UNIT_BYTES;
+        options.batch_topics = topics;
+        options.batch_topic_count = 1;
+        cmq_store *store = kit_open(&options);
+        for (int64_t i = 0; i < UNITS; i++) kit_append(store, "B", 0, "m", i == DAMAGED ? "rare" : "usual", NULL);
+        kit_close(store);
+        kit_flip(kit_path(root, file), DAMAGED * CMQ_BATCH_UNIT_BYTES + 19, 1);
+        options.read_only = read_only;
+        options.create = !read_only;
+        static seen all;
+        store = kit_open(&options);
+        read_tag(store, "B", "rare", &all);
+        CHECK_INT(all.at[DAMAGED], 1);
+        CHECK_INT(all.found, 1);
+        kit_close(store);
+    }
+}
+
 /* Damage in a queue's end does not get into the sum that its block has once it is complete. */
 static void a_completed_block_keeps_its_damage_known(void)
 {
@@ -488,6 +516,7 @@ CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_fou
               CMQ_TEST(zeros_without_a_sum_are_reported), CMQ_TEST(random_damage_skips_nothing),
               CMQ_TEST(wrong_sums_change_nothing), CMQ_TEST(growing_queues_are_checked),
               CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(short_queues_have_sums),
+              CMQ_TEST(the_end_of_a_batch_queue_is_checked),
               CMQ_TEST(a_completed_block_keeps_its_damage_known), CMQ_TEST(wrong_ends_change_nothing),
               CMQ_TEST(recovered_queues_are_read_whole),
               CMQ_TEST(threads_share_learnt_facts), CMQ_TEST(verify_names_them_and_repair_mends_them))
