@@ -42,10 +42,14 @@ cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, u
 cmq_status cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next)
 {
     uint32_t sound = 0;
-    while (sound < *count && units[sound].bytes >= CMQ_RECORD_BYTES_MIN &&
+    while (sound < *count && units[sound].phy >= 0 && units[sound].bytes >= CMQ_RECORD_BYTES_MIN &&
            (uint32_t)units[sound].bytes <= CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX)
         sound++;
     if (sound == *count) return CMQ_OK;
+    if (sound == 0 && units[0].phy < 0)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, units[0].phy,
+                           "the queue's unit %lld names a record at %lld, where none can be; run `cometmq verify`",
+                           (long long)units[0].offset, (long long)units[0].phy);
     if (sound == 0)
         return cmq_fail_at(
             CMQ_ERR_CORRUPT, units[0].phy,

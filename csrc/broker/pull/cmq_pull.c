@@ -124,15 +124,38 @@ static cmq_segment *pin_stretch(cmq_broker_loop *l, const pulled *got, const uin
     return NULL;
 }
 
+static int is_there(void *context, const cmq_unit *unit, cmq_status *status)
+{
+    (void)status;
+    return unit->phy < 0 || unit->phy >= *(const int64_t *)context ? 0 : -1;
+}
+
+/* Units are in order: one below the log's min behind one that is not is damaged. */
+static bool follows_live(cmq_queue *queue, int64_t from, int64_t confirmed, int64_t log_min)
+{
+    cmq_unit before;
+    uint32_t count = 0;
+    int64_t next;
+    return cmq_queue_read_back(queue, from, confirmed, &before, 1, &count, &next) == CMQ_OK && count == 1 &&
+           before.phy >= log_min;
+}
+
 /* Were the records deleted between the look and the copy? Then the client asks again, from the first that is left. */
 static bool were_removed(cmq_broker_loop *l, const pull *p, pulled *got)
 {
-    const cmq_queue *queue = cmq_queues_find(l->broker->queues, p->topic->name, p->held.queue_id);
-    if (queue != NULL && l->units[0].phy >= cmq_log_min(l->broker->store->log)) return false;
-    const int64_t min = queue != NULL ? cmq_queue_min(queue) : 0;
+    cmq_queue *queue = cmq_queues_find(l->broker->queues, p->topic->name, p->held.queue_id);
+    const int64_t from = p->held.from, phy = l->units[0].phy;
+    int64_t next = from;
+    if (queue != NULL) {
+        int64_t log_min = cmq_log_min(l->broker->store->log);
+        const int64_t confirmed = cmq_store_confirmed(l->broker->store);
+        if (phy < 0 || phy >= log_min || follows_live(queue, from, confirmed, log_min)) return false;
+        if (cmq_queue_search(queue, from, got->max, confirmed, is_there, &log_min, &next) != CMQ_OK || next <= from)
+            return false;
+    }
     got->count = 0;
     got->bytes = 0;
-    set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", min > p->held.from ? min : p->held.from);
+    set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", next);
     return true;
 }
 

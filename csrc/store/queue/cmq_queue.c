@@ -307,27 +307,36 @@ bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status
     return unit->bytes > *(const int64_t *)context - unit->phy;
 }
 
-/* The first unit in [at, high) that is not a filler; *position_out is high when there is none. Fillers come in runs. */
-static cmq_status CMQ_MUST_CHECK next_real(cmq_queue *queue, int64_t at, int64_t high, cmq_unit *unit_out,
-                                           int64_t *position_out)
+/* Where a probe looks: the unit that it judges, and the first position that goes with it; high where there is none. */
+typedef struct judged {
+    cmq_unit unit;
+    int64_t first, at;
+} judged;
+
+static bool judge(const cmq_queue_probe *probe, const cmq_unit *unit, int64_t position, judged *out)
+{
+    if (cmq_unit_is_filler(unit)) return false;
+    if (position < out->first) out->first = position;
+    if (probe->damaged_as_next && cmq_unit_is_damaged(unit)) return false;
+    out->unit = *unit;
+    out->at = position;
+    return true;
+}
+
+/* The first unit in [at, high) to be judged. Fillers come in runs. */
+static cmq_status CMQ_MUST_CHECK next_judged(cmq_queue *queue, int64_t at, int64_t high, const cmq_queue_probe *probe,
+                                             judged *out)
 {
     cmq_unit units[16];
-    uint32_t count;
-    cmq_status status = cmq_queue_fetch(queue, at, high, unit_out, 1, &count);
-    *position_out = count == 0 ? high : at;
-    if (status != CMQ_OK || count == 0 || !cmq_unit_is_filler(unit_out)) return status;
-    for (at++; at < high; at += count) {
-        status = cmq_queue_fetch(queue, at, high, units, 16, &count);
-        if (status != CMQ_OK || count == 0) break;
-        for (uint32_t i = 0; i < count; i++) {
-            if (cmq_unit_is_filler(&units[i])) continue;
-            *unit_out = units[i];
-            *position_out = at + i;
-            return CMQ_OK;
-        }
+    uint32_t count, wanted = 1;
+    out->first = out->at = high;
+    for (; at < high; at += count, wanted = 16) {
+        const cmq_status status = cmq_queue_fetch(queue, at, high, units, wanted, &count);
+        if (status != CMQ_OK || count == 0) return status;
+        for (uint32_t i = 0; i < count; i++)
+            if (judge(probe, &units[i], at + i, out)) return CMQ_OK;
     }
-    *position_out = high;
-    return status;
+    return CMQ_OK;
 }
 
 cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe,
@@ -337,19 +346,16 @@ cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cm
     int64_t found = end;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        cmq_unit unit;
-        int64_t at;
-        cmq_status status = next_real(queue, middle, high, &unit, &at);
-        bool reached = at >= high;   /* nothing but fillers up to high: the answer lies before them, or is `found` */
-        if (status == CMQ_OK && !reached) {
-            reached = probe->reached(probe->context, &unit, &status);
-            if (reached) found = at;
-        }
+        judged next;
+        cmq_status status = next_judged(queue, middle, high, probe, &next);
+        bool reached = next.at >= high;   /* nothing to judge up to high: the answer lies before, or is `found` */
+        if (status == CMQ_OK && !reached) reached = probe->reached(probe->context, &next.unit, &status);
+        if (status == CMQ_OK && reached && next.first < high) found = next.first;
         if (status != CMQ_OK) return status;
         if (reached)
             high = middle;
         else
-            low = at + 1;
+            low = next.at + 1;
     }
     *position_out = found;
     return CMQ_OK;

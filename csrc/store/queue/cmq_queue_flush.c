@@ -279,36 +279,43 @@ typedef struct expiry {
     int64_t min_phy, durable_end;
 } expiry;
 
-/* No record starts below 0: such a unit is damaged, and stays for its readers. */
-static bool is_expired(const cmq_unit *unit, int64_t min_phy) { return unit->phy >= 0 && unit->phy < min_phy; }
-
 static bool is_left(void *context, const cmq_unit *unit, cmq_status *status)
 {
     (void)status;
-    return !is_expired(unit, *(const int64_t *)context);
+    return unit->phy >= *(const int64_t *)context;
 }
 
-/* Whether every record of the first file starts below min_phy: its last unit says so, or the last that is not a
- * filler. */
+/* A damaged unit stays for its readers as long as the unit behind it does. */
+static cmq_queue_probe left_from(int64_t *min_phy)
+{
+    return (cmq_queue_probe){.reached = is_left, .context = min_phy, .damaged_as_next = true};
+}
+
+/* Does the unit itself say whether its record has expired? */
+static bool is_plain(const cmq_unit *unit) { return !cmq_unit_is_filler(unit) && !cmq_unit_is_damaged(unit); }
+
+/* Whether every record of the first file starts below min_phy: its last unit says so, or its neighbours where that is a
+ * filler or damaged. */
 static cmq_status CMQ_MUST_CHECK holds_expired_only(cmq_queue *queue, int64_t min_phy, bool *expired_out)
 {
-    const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
-    const int64_t low = queue->files.first / unit_bytes;
-    const int64_t high = (queue->files.first + cmq_queue_file_bytes(queue)) / unit_bytes;
+    const int64_t unit_bytes = cmq_queue_unit_bytes(queue), file_bytes = cmq_queue_file_bytes(queue),
+                  low = queue->files.first / unit_bytes, high = (queue->files.first + file_bytes) / unit_bytes,
+                  two_files = (queue->files.first + 2 * file_bytes) / unit_bytes,
+                  next = cmq_queue_tail_next(&queue->tail);
+    const cmq_queue_probe probe = left_from(&min_phy);
     cmq_unit unit;
     uint32_t count;
     *expired_out = false;
     cmq_status status = cmq_queue_fetch(queue, high - 1, high, &unit, 1, &count);
     if (status != CMQ_OK || count == 0) return status;
-    if (cmq_unit_is_filler(&unit)) {
-        const cmq_queue_probe probe = {.reached = is_left, .context = &min_phy};
-        int64_t first;
-        status = cmq_queue_first(queue, low, high, &probe, &first);
-        *expired_out = status == CMQ_OK && first == high;
-        return status;
+    if (is_plain(&unit)) {
+        *expired_out = unit.phy < min_phy;
+        return CMQ_OK;
     }
-    *expired_out = is_expired(&unit, min_phy);
-    return CMQ_OK;
+    int64_t first;
+    status = cmq_queue_first(queue, low, two_files < next ? two_files : next, &probe, &first);
+    *expired_out = status == CMQ_OK && first >= high;
+    return status;
 }
 
 cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
@@ -318,13 +325,13 @@ cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
     cmq_unit unit;
     uint32_t count;
     cmq_status status;
-    const cmq_queue_probe probe = {.reached = is_left, .context = &min_phy};
+    const cmq_queue_probe probe = left_from(&min_phy);
     int64_t corrected = next;
     do {
         if (min >= next) return CMQ_OK;
         status = cmq_queue_fetch(queue, min, next, &unit, 1, &count);
         /* most often: nothing expired */
-        if (status == CMQ_OK && count == 1 && !cmq_unit_is_filler(&unit) && !is_expired(&unit, min_phy)) return CMQ_OK;
+        if (status == CMQ_OK && count == 1 && is_plain(&unit) && unit.phy >= min_phy) return CMQ_OK;
         if (status == CMQ_OK) status = cmq_queue_first(queue, min, next, &probe, &corrected);
     } while (cmq_queue_was_expired(queue, status, min, &min));
     if (status != CMQ_OK) return status;

@@ -270,6 +270,7 @@ int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end);
 typedef struct cmq_queue_probe {
     bool (*reached)(void *context, const cmq_unit *unit, cmq_status *status);
     void *context;
+    bool damaged_as_next;   /* a damaged unit goes with the next sound one; reached where there is none below high */
 } cmq_queue_probe;
 cmq_status CMQ_MUST_CHECK cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe,
                                           int64_t *position_out);
@@ -294,6 +295,9 @@ static inline bool cmq_unit_is_filler(const cmq_unit *unit)
 {
     return (unit->phy == 0 && unit->bytes == CMQ_FILLER_SIZE) || unit->tags_code == CMQ_GAP_TAGS_CODE;
 }
+
+/* No record starts below 0. */
+static inline bool cmq_unit_is_damaged(const cmq_unit *unit) { return unit->phy < 0; }
 
 /* writer, with the queue's lock: an empty tail at `position`, all below in the files. */
 void cmq_queue_reset_tail(cmq_queue *queue, int64_t position);

@@ -11,9 +11,10 @@
 #include "store/record/cmq_record.h"
 #include "store/record/cmq_wire_batch.h"
 #include "support/cmq_broker_kit.h"
+#include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
-enum { FOUND = 0, NOT_FOUND = 19, RETRY = 20, MOVED = 21 };
+enum { FOUND = 0, SYSTEM_ERROR = 1, NOT_FOUND = 19, RETRY = 20, MOVED = 21 };
 
 static kit_broker kit;
 
@@ -786,6 +787,83 @@ static void a_pull_commits_once(void)
     kit_broker_stop(&kit);
 }
 
+/* ---- damaged queues ---- */
+
+static char store_root[CMQ_PATH_BYTES];
+
+static void place_unit(int64_t offset, int64_t phy)
+{
+    uint8_t image[8];
+    cmq_store_i64(image, phy);
+    kit_write_bytes(kit_path(store_root, "consumequeue/T/0/00000000000000000000"), offset * CMQ_UNIT_BYTES, image,
+                    sizeof image);
+}
+
+/* Twelve messages in segments of three, of which the first are deleted; returns the first that is left. */
+static int64_t start_expired(void)
+{
+    static uint8_t body[300 << 10];
+    uint32_t deleted;
+    const cmq_store_options options = {
+        .path = store_root, .create = true, .flush = CMQ_FLUSH_ASYNC, .segment_bytes = 1 << 20};
+    cmq_store *store;
+    snprintf(store_root, sizeof store_root, "%s", cmq_test_directory());
+    CHECK_OK(cmq_store_open(&store, &options));
+    for (int i = 0; i < 12; i++) {
+        cmq_appended appended;
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T")},
+                                   .count = 1,
+                                   .bodies = {.kind = CMQ_COLUMN_ONE, .one = {body, sizeof body}}};
+        CHECK_OK(cmq_store_append(store, &append, &appended));
+    }
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK_OK(cmq_store_expire(store, true, &deleted));
+    CHECK(deleted > 0);
+    CHECK_OK(cmq_store_close(store));
+    CHECK_OK(cmq_store_open(&store, &options));   /* no unit is in memory */
+    kit_broker_serve(&kit, store, NULL, false);
+    return kit_min(store, "T", 0);
+}
+
+/* The first unit, or one behind, with a place below zero or below the log: an error, not a retry for ever. */
+static void pulls_report_damaged_units(void)
+{
+    static const struct {
+        int64_t at, phy;
+    } cases[] = {{0, -1}, {1, -1}, {1, 0}, {1, 100}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[80];
+        const int64_t min = start_expired(), at = min + cases[i].at;
+        const int client = kit_client(&kit);
+        place_unit(at, cases[i].phy);
+        kit_pull(client, 1, "T", at, 0, 0, "");
+        const kit_answer *answer = expect(client, 1, SYSTEM_ERROR);
+        snprintf(text, sizeof text, "the queue's unit %lld names a record at -1, where none can be", (long long)at);
+        if (cases[i].phy < 0) CHECK(strncmp((const char *)answer->command.remark.data, text, strlen(text)) == 0);
+        else CHECK(answer->command.remark.bytes > 0);
+        kit_pull(client, 2, "T", at + 1, 0, 0, "");
+        expect(client, 2, FOUND);
+        close(client);
+        kit_broker_stop(&kit);
+    }
+}
+
+/* Records that were deleted since: the next pull begins with the first that is left. */
+static void pulls_pass_over_deleted_records(void)
+{
+    for (int64_t gone = 1; gone < 3; gone++) {
+        const int64_t min = start_expired();
+        const int client = kit_client(&kit);
+        for (int64_t at = 0; at < gone; at++) place_unit(min + at, 100 + at);
+        kit_pull(client, 1, "T", min, 0, 0, "");
+        CHECK_INT(kit_number(expect(client, 1, RETRY), "nextBeginOffset"), min + gone);
+        kit_pull(client, 2, "T", min + gone, 0, 0, "");
+        expect(client, 2, FOUND);
+        close(client);
+        kit_broker_stop(&kit);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order),
               CMQ_TEST(sync_flush_answers_when_the_disk_has_it),
               CMQ_TEST(lite_pulls_may_be_forbidden), CMQ_TEST(a_reset_is_answered_without_the_messages_found),
@@ -803,4 +881,5 @@ CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_k
               CMQ_TEST(a_hold_ends_with_a_change_of_subscriptions),
               CMQ_TEST(more_holds_than_allowed_are_answered_at_once), CMQ_TEST(short_polling_waits_a_second),
               CMQ_TEST(progress_is_kept), CMQ_TEST(the_next_pull_is_answered_with_a_reset),
-              CMQ_TEST(reset_outlives_a_client_that_did_not_act_on_it), CMQ_TEST(a_pull_commits_once))
+              CMQ_TEST(reset_outlives_a_client_that_did_not_act_on_it), CMQ_TEST(a_pull_commits_once),
+              CMQ_TEST(pulls_report_damaged_units), CMQ_TEST(pulls_pass_over_deleted_records))

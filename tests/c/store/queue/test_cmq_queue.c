@@ -443,8 +443,95 @@ static void names_are_checked(void)
     cmq_queues_destroy(queues);
 }
 
+/* ---- damage ---- */
+
+static void change_file(const char *root, int64_t offset, const void *bytes, size_t count)
+{
+    char path[CMQ_PATH_BYTES], name[64];
+    cmq_file *file;
+    snprintf(name, sizeof name, "consumequeue/T/0/%020lld", (long long)(offset / FILE_UNITS * FILE_BYTES));
+    CHECK_OK(cmq_path_join(path, root, name));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
+    CHECK_OK(cmq_file_write(file, (uint64_t)(offset % FILE_UNITS * CMQ_UNIT_BYTES), bytes, count));
+    cmq_file_close(file);
+}
+
+/* Three whole files of units that no memory has. */
+static cmq_queues *open_three_files(const char *root)
+{
+    int64_t end;
+    cmq_queues *queues = open_queues(root, FILE_BYTES);
+    put(require(queues, "T", 0), 3 * FILE_UNITS);
+    flush(queues, phy_of(3 * FILE_UNITS), true);
+    cmq_queues_destroy(queues);
+    queues = open_queues(root, FILE_BYTES);
+    CHECK_OK(cmq_queues_recover(queues, 0, phy_of(3 * FILE_UNITS), phy_of(3 * FILE_UNITS), &end));
+    return queues;
+}
+
+static int64_t first_file(const char *root)
+{
+    for (int64_t number = 0;; number++) {
+        char path[CMQ_PATH_BYTES], name[64];
+        cmq_file_info info;
+        snprintf(name, sizeof name, "consumequeue/T/0/%020lld", (long long)(number * FILE_BYTES));
+        CHECK_OK(cmq_path_join(path, root, name));
+        if (cmq_fs_stat(cmq_fs_posix(), path, &info) == CMQ_OK) return number;
+    }
+}
+
+/* Units with a negative place stay as long as the next sound unit does, and stop nobody else's retention: first ones,
+ * those of a border, the last of a file, runs, and the newest. */
+static void damaged_units_expire_with_the_next(void)
+{
+    static const int64_t runs[][2] = {{0, 1},   {0, 3},   {1, 2},   {20, 21},  {18, 23},   {48, 50},
+                                      {49, 50}, {49, 52}, {50, 51}, {99, 100}, {148, 149}, {149, 150}};
+    static const uint8_t negative[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        const int64_t from = runs[i][0], end = runs[i][1];
+        const char *root = cmq_test_directory();
+        cmq_queues *queues = open_three_files(root);
+        cmq_queue *queue = require(queues, "T", 0);
+        for (int64_t at = from; at < end; at++) change_file(root, at, negative, sizeof negative);
+        for (int64_t expired = 0; expired <= 3 * FILE_UNITS; expired++) {
+            const bool kept = expired >= from && (expired <= end || end == 3 * FILE_UNITS);
+            const int64_t min = kept ? from : expired, file = min / FILE_UNITS;
+            CHECK_OK(cmq_queues_expire(queues, phy_of(expired), ALL));
+            CHECK_INT(cmq_queue_min(queue), min);
+            CHECK_INT(first_file(root), file < 2 ? file : 2);
+        }
+        cmq_queues_destroy(queues);
+    }
+}
+
+/* The same for the last unit of a file, where the next file has one unit. */
+static void a_damaged_last_unit_expires_before_a_short_file(void)
+{
+    static const uint8_t negative[8] = {255};
+    const char *root = cmq_test_directory();
+    cmq_queues *queues = open_queues(root, FILE_BYTES);
+    cmq_queue *queue = require(queues, "T", 0);
+    put(queue, FILE_UNITS + 1);
+    flush(queues, phy_of(FILE_UNITS + 1), true);
+    cmq_queues_destroy(queues);
+    change_file(root, FILE_UNITS - 1, negative, sizeof negative);
+    queues = open_queues(root, FILE_BYTES);
+    int64_t end;
+    CHECK_OK(cmq_queues_recover(queues, 0, phy_of(FILE_UNITS + 1), phy_of(FILE_UNITS + 1), &end));
+    queue = require(queues, "T", 0);
+    put(queue, 1);
+    CHECK_OK(cmq_queues_expire(queues, phy_of(FILE_UNITS), ALL));
+    CHECK_INT(cmq_queue_min(queue), FILE_UNITS - 1);
+    CHECK_INT(first_file(root), 0);
+    CHECK_OK(cmq_queues_expire(queues, phy_of(FILE_UNITS + 1), ALL));
+    CHECK_INT(cmq_queue_min(queue), FILE_UNITS + 1);
+    CHECK_INT(first_file(root), 1);
+    cmq_queues_destroy(queues);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(starts_in_a_later_file),
               CMQ_TEST(reads_across_tail_and_files), CMQ_TEST(visible_ends_at_confirmed),
               CMQ_TEST(only_confirmed_units_reach_the_file), CMQ_TEST(scan_equals_a_read_and_a_test),
               CMQ_TEST(search_bisects), CMQ_TEST(reput_corrects), CMQ_TEST(full_disk_keeps_the_tail),
-              CMQ_TEST(tail_has_a_limit), CMQ_TEST(hot_tail_asks_for_a_flush), CMQ_TEST(names_are_checked))
+              CMQ_TEST(tail_has_a_limit), CMQ_TEST(hot_tail_asks_for_a_flush), CMQ_TEST(names_are_checked),
+              CMQ_TEST(damaged_units_expire_with_the_next), CMQ_TEST(a_damaged_last_unit_expires_before_a_short_file))
