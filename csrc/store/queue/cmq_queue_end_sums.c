@@ -93,8 +93,12 @@ void cmq_queue_end_sums_store(cmq_queues *queues)
     const uint32_t count = cmq_queues_count(queues);
     size_t room = HEAD_BYTES + 4, used = HEAD_BYTES;
     for (uint32_t i = 0; i < count; i++) room += ENTRY_BYTES + cmq_queue_topic_bytes(cmq_queues_at(queues, i));
-    uint8_t *table = malloc(room);
-    if (table == NULL) return;
+    uint8_t *table = room <= TABLE_BYTES_MAX ? malloc(room) : NULL;
+    if (table == NULL) {
+        /* Larger than what is read back, or no memory: the next durable point tries again. */
+        atomic_store_explicit(&queues->ends_changed, true, memory_order_release);
+        return;
+    }
     uint32_t entries = 0;
     for (uint32_t i = 0; i < count; i++) {
         const size_t bytes = encode(cmq_queues_at(queues, i), table + used);

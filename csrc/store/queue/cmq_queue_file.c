@@ -246,16 +246,13 @@ static cmq_status CMQ_MUST_CHECK write_inside(cmq_queue *queue, cmq_queuefolder 
     status = cmq_file_write(taken->file, (uint64_t)(offset - start), from, bytes);
     if (folder != CMQ_FOLDER_EXT && status == CMQ_OK)
         cmq_queue_sums_wrote(queue, taken->file, start, offset - start, from, bytes);
-    else if (folder != CMQ_FOLDER_EXT)
-        files->sum_known = false;
     cmq_file_cache_release(queue->set->files, taken);
     return status;
 }
 
-cmq_status cmq_queue_file_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset,
-                               const void *from, size_t bytes)
+static cmq_status CMQ_MUST_CHECK write_across(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                              int64_t offset, const void *from, size_t bytes)
 {
-    CMQ_ASSERT(!queue->set->read_only);
     const int64_t file_bytes = queue->set->file_bytes[folder];
     const uint8_t *at = from;
     cmq_queue_mark_unsynced(queue);
@@ -275,6 +272,16 @@ cmq_status cmq_queue_file_write(cmq_queue *queue, cmq_queuefolder folder, cmq_qu
         bytes -= chunk;
     }
     return CMQ_OK;
+}
+
+cmq_status cmq_queue_file_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset,
+                               const void *from, size_t bytes)
+{
+    CMQ_ASSERT(!queue->set->read_only);
+    const cmq_status status = write_across(queue, folder, files, offset, from, bytes);
+    /* What was written is written again, and the sum must not count it twice. */
+    if (status != CMQ_OK && folder != CMQ_FOLDER_EXT) files->sum_known = false;
+    return status;
 }
 
 /* ---- cutting and removing ---- */

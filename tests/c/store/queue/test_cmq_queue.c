@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cmq_bytes.h"
+#include "base/cmq_crc32.h"
 #include "base/cmq_hash.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_test.h"
@@ -529,9 +531,41 @@ static void a_damaged_last_unit_expires_before_a_short_file(void)
     cmq_queues_destroy(queues);
 }
 
+/* A file's last units are written, and then the next file cannot be made: they are written once more, and count once in
+ * their block's sum. */
+static void a_failed_flush_leaves_sums_right(void)
+{
+    const char *root = cmq_test_directory();
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    cmq_queues *queues = open_with(cmq_file_twin_fs(twin), root, FILE_BYTES);
+    int64_t covered;
+    put(require(queues, "T", 0), FILE_UNITS - 10);
+    flush(queues, phy_of(FILE_UNITS - 10), true);
+    put(require(queues, "T", 0), 20);
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_CREATE, .nth = 1, .times = 0, .sys_errno = EMFILE});
+    CHECK(cmq_queues_flush(queues, phy_of(FILE_UNITS + 10), true, &covered) != CMQ_OK);
+    cmq_file_twin_clear_faults(twin);
+    flush(queues, phy_of(FILE_UNITS + 10), true);
+    cmq_queues_destroy(queues);
+    cmq_file_twin_close(twin);
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    uint8_t units[FILE_BYTES], sum[4];
+    CHECK_OK(cmq_path_join(path, root, "consumequeue/T/0/00000000000000000000"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &file));
+    CHECK_OK(cmq_file_read(file, 0, units, sizeof units));
+    cmq_file_close(file);
+    CHECK_OK(cmq_path_join(path, root, "cometmq/sums/T/0-00000000000000000000"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &file));
+    CHECK_OK(cmq_file_read(file, 0, sum, sizeof sum));
+    cmq_file_close(file);
+    CHECK_INT(cmq_load_u32(sum), cmq_crc32(units, sizeof units));
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(starts_in_a_later_file),
               CMQ_TEST(reads_across_tail_and_files), CMQ_TEST(visible_ends_at_confirmed),
               CMQ_TEST(only_confirmed_units_reach_the_file), CMQ_TEST(scan_equals_a_read_and_a_test),
               CMQ_TEST(search_bisects), CMQ_TEST(reput_corrects), CMQ_TEST(full_disk_keeps_the_tail),
               CMQ_TEST(tail_has_a_limit), CMQ_TEST(hot_tail_asks_for_a_flush), CMQ_TEST(names_are_checked),
-              CMQ_TEST(damaged_units_expire_with_the_next), CMQ_TEST(a_damaged_last_unit_expires_before_a_short_file))
+              CMQ_TEST(damaged_units_expire_with_the_next), CMQ_TEST(a_failed_flush_leaves_sums_right),
+              CMQ_TEST(a_damaged_last_unit_expires_before_a_short_file))
