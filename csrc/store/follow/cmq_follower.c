@@ -415,22 +415,29 @@ static cmq_status apply_deletions(cmq_store *store, const cmq_follow_state *page
 
 /* ---- growing ---- */
 
-/* A new writer: it may have cut what we had seen of a crashed one's tail. */
-static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *page)
+/* After a writer that is not the one of before: is the last record still there? A cut removes files; later ones may
+ * have their names. */
+static cmq_status check_last_anew(cmq_store *store)
 {
-    store->generation = page->generation;
-    store->walked_ms = store->newest_ms = 0;
     bool reopened;
-    /* A cut removes files; later ones may have their names. */
     cmq_status status = CMQ_OK;
     if (store->stood_bytes > 0) status = cmq_log_reopen_replaced(store->log, store->stood_phy, &reopened);
-    if (status == CMQ_OK) status = check_last(store);
+    return status == CMQ_OK ? check_last(store) : status;
+}
+
+/* A new writer: it may have cut what we had seen of a crashed one's tail. The view is the new writer's once all was
+ * checked: a failure in between (no descriptor, say) leaves the checks to the next refresh. */
+static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *page)
+{
+    const cmq_status status = check_last_anew(store);
     if (status != CMQ_OK) return status;
-    return page->confirmed_end < store->walked
-               ? cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end,
-                             "the store was recovered by a new writer, which cut its log at %lld, before the end that "
-                             "was read here; open it again", (long long)page->confirmed_end)
-               : CMQ_OK;
+    if (page->confirmed_end < store->walked)
+        return cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end,
+                           "the store was recovered by a new writer, which cut its log at %lld, before the end that "
+                           "was read here; open it again", (long long)page->confirmed_end);
+    store->generation = page->generation;
+    store->walked_ms = store->newest_ms = 0;
+    return CMQ_OK;
 }
 
 /* Walk on where the walk stopped at a segment's start, if a new writer has replaced that segment's file. */
@@ -455,7 +462,9 @@ static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *
             CMQ_ERR_CLOSED, min,
             "the writer's retention deleted messages up to %lld, and this view had come to %lld only; open it again",
             (long long)min, (long long)store->walked);
-    cmq_status status = check_last(store);
+    /* A writer may have come and gone since the last look, which its page alone shows. */
+    const bool passed_by = page == NULL && cmq_store_page_generation(store) != store->generation;
+    cmq_status status = passed_by ? check_last_anew(store) : check_last(store);
     if (status != CMQ_OK) return status;
     if (page != NULL && page->files_end > 0) cmq_queues_follow_files(store->queues, page->files_end);
     if (page != NULL) status = apply_deletions(store, page, limit);

@@ -303,6 +303,75 @@ static void cut_and_written_again_below_the_view(void)
     }
 }
 
+static atomic_int stats_fail;   /* so many looks at files of the log fail */
+
+static cmq_status failing_stat(cmq_fs *self, const char *path, cmq_file_info *info_out)
+{
+    (void)self;
+    if (strstr(path, "/commitlog/") != NULL && atomic_load(&stats_fail) > 0) {
+        atomic_fetch_sub(&stats_fail, 1);
+        return cmq_fail(CMQ_ERR_IO, "out of descriptors");
+    }
+    return cmq_fs_stat(cmq_fs_posix(), path, info_out);
+}
+
+/* The checks that a new writer asks for fail at first: they are made at the next look. */
+static void a_failed_check_is_made_again(void)
+{
+    static const uint8_t zeros[8];
+    cmq_fs_ops ops = *cmq_fs_posix()->ops;
+    ops.stat = failing_stat;
+    cmq_fs fs = {.ops = &ops};
+    start();
+    cmq_store *writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "a", NULL, NULL);
+    const cmq_appended b = kit_append(writer, "T", 0, "b", NULL, NULL);
+    cmq_store_options options = kit_options(root);
+    options.read_only = true;
+    options.create = false;
+    options.fs = &fs;
+    cmq_store *follower = kit_open(&options);
+    check_sees(follower, "a b");
+    cmq_store_abandon(writer);
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), b.first_physical_offset, zeros, sizeof zeros);
+    CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));
+    writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "c", NULL, NULL);   /* as long as "b": it ends where the view stands */
+    atomic_store(&stats_fail, 1);
+    CHECK_STATUS(cmq_store_refresh(follower), CMQ_ERR_IO);
+    CHECK_INT(atomic_load(&stats_fail), 0);
+    CHECK_STATUS(cmq_store_refresh(follower), CMQ_ERR_CLOSED);
+    CHECK_INT(cmq_last_error()->offset, b.first_physical_offset);
+    kit_close(follower);
+    kit_close(writer);
+}
+
+/* Between two looks of a view without a writer one came, cut the log at a segment's start, wrote that segment anew, and
+ * closed. */
+static void a_writer_that_passed_by_replaced_a_segment(void)
+{
+    static char large[KIT_SEGMENT_BYTES / 2 + 1];
+    memset(large, 'x', sizeof large - 1);
+    start();
+    cmq_store *writer = kit_open_at(root);
+    kit_append(writer, "T", 0, large, NULL, NULL);
+    const cmq_appended b = kit_append(writer, "T", 0, large, NULL, NULL);
+    CHECK_INT(b.first_physical_offset, KIT_SEGMENT_BYTES);
+    cmq_store_abandon(writer);
+    cmq_store *follower = follow();
+    CHECK_OK(cmq_store_refresh(follower));
+    CHECK_OK(cmq_fs_remove(cmq_fs_posix(), kit_path(root, "commitlog/00000000000000016384")));
+    CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));
+    writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "c", NULL, NULL);
+    large[0] = 'y';
+    CHECK_INT(kit_append(writer, "T", 0, large, NULL, NULL).first_physical_offset, KIT_SEGMENT_BYTES);
+    kit_close(writer);
+    CHECK_STATUS(cmq_store_refresh(follower), CMQ_ERR_CLOSED);
+    CHECK_INT(cmq_last_error()->offset, b.first_physical_offset);
+    kit_close(follower);
+}
+
 /* ---- reading while a new writer recovers ---- */
 
 /* More messages than a view keeps units of in memory: it reads the files. */
@@ -863,7 +932,8 @@ CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one),
               CMQ_TEST(torn_record_is_not_shown_while_a_writer_opens), CMQ_TEST(a_topic_that_cannot_be),
               CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life),
               CMQ_TEST(from_writer_to_writer), CMQ_TEST(cut_below_the_view),
-              CMQ_TEST(cut_and_written_again_below_the_view),
+              CMQ_TEST(cut_and_written_again_below_the_view), CMQ_TEST(a_failed_check_is_made_again),
+              CMQ_TEST(a_writer_that_passed_by_replaced_a_segment),
               CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(a_view_finds_keys_while_a_writer_recovers),
               CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
