@@ -575,6 +575,9 @@ class Scan:
 
         Commit the sink first: a crash between the two repeats messages and loses none.
 
+        A view (``mode="r"``) hands the commit on: where another one comes first, the writer puts it aside with a
+        warning in its log, and the messages come again.
+
         Raises:
             InvalidArgument: the scan has no group, or no pass has read anything.
             GroupBusy: the group's progress was changed since the scan was made, by another scan or consumer. Nothing

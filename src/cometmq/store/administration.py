@@ -119,8 +119,13 @@ class Administration(Reading):
         if self._client is not None:
             if expected is not None:
                 self._group_book.check_progress(group, offsets, expected)
-            triples = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
-            self._client.leave_commit(CommitWork(work_id=new_work_id(), group=group, offsets=triples))
+            work = CommitWork(
+                work_id=new_work_id(),
+                group=group,
+                offsets=[(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()],
+                expected=None if expected is None else [expected.get(place) for place in offsets],
+            )
+            self._client.leave_commit(work)
             return
         with self._handle.hold():
             self._group_book.require(group)

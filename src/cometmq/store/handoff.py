@@ -22,6 +22,7 @@ from cometmq.errors import (
     CorruptRecord,
     DiskFull,
     Error,
+    GroupBusy,
     InvalidArgument,
     NotFound,
     StorageError,
@@ -272,14 +273,12 @@ class HandoffApplier:
     def _apply(self, name: str, work: Work, done: Counter[int], commit: Commit) -> bool:
         try:
             if isinstance(work, CommitWork):
-                self._groups.require(work.group)
-                for topic, queue_id, offset in work.offsets:
-                    commit.set(work.group, topic, queue_id, self._bounded(work.group, topic, queue_id, offset))
+                self._commit(work, commit)
             elif isinstance(work, MessagesWork):
                 self._append(work, done)
             elif isinstance(work, CallWork):
                 self._call(work)
-        except (InvalidArgument, NotFound) as error:
+        except (InvalidArgument, NotFound, GroupBusy) as error:
             # It can never be applied; nothing of it was appended.
             self._reject(name, str(error))
             return False
@@ -290,6 +289,27 @@ class HandoffApplier:
             self._reject(name, f"it has values that it cannot have: {error!r}")
             return False
         return True
+
+    def _commit(self, work: CommitWork, commit: Commit) -> None:
+        """Set a group's progress, unless another commit changed it since the process looked that left this one.
+
+        Raises:
+            GroupBusy: another one did.
+        """
+        self._groups.require(work.group)
+        places = [(topic, queue_id) for topic, queue_id, _ in work.offsets]
+        if work.expected is not None and not self._is_set(work):
+            before = dict(zip(places, work.expected, strict=True))
+            there = {place: offset for place, offset in before.items() if offset is not None}
+            self._groups.check_progress(work.group, places, there)
+        for topic, queue_id, offset in work.offsets:
+            commit.set(work.group, topic, queue_id, self._bounded(work.group, topic, queue_id, offset))
+
+    def _is_set(self, work: CommitWork) -> bool:
+        """Return whether a writer that died had set the progress already."""
+        return all(
+            self._groups.progress(work.group, topic).get(queue_id) == offset for topic, queue_id, offset in work.offsets
+        )
 
     def _call(self, work: CallWork) -> None:
         if work.call not in CALLS:

@@ -141,11 +141,14 @@ class CommitWork:
         work_id: 32 hexadecimal digits.
         group: consumer group.
         offsets: (topic, queue id, next offset to consume) of each queue.
+        expected: what the offsets must be until then, in the same order, None where there must be none; or None where
+            they may be any.
     """
 
     work_id: str
     group: str
     offsets: Sequence[tuple[str, int, int]]
+    expected: Sequence[int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +248,8 @@ def encode_work(work: Work) -> bytes:
             head |= {"version": _LATER_VERSION, "sought": work.sought_from}
     elif isinstance(work, CommitWork):
         head |= {"kind": "commit", "group": work.group, "offsets": work.offsets}
+        if work.expected is not None:
+            head |= {"expected": work.expected}
     elif isinstance(work, CallWork):
         head |= {"version": _LATER_VERSION, "kind": "call", "call": work.call, "arguments": dict(work.arguments)}
     else:
@@ -331,6 +336,9 @@ def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
             work_id=str(head["id"]),
             group=str(head["group"]),
             offsets=[(str(topic), int(queue), int(offset)) for topic, queue, offset in head["offsets"]],
+            expected=None
+            if head.get("expected") is None
+            else [None if before is None else int(before) for before in head["expected"]],
         )
     if head["kind"] != "messages":
         raise ValueError(f"kind {head['kind']!r}")

@@ -18,6 +18,7 @@ import cometmq.aio
 from cometmq import Cursor, GroupBusy, InvalidArgument, OffsetOutOfRange, StaleCursor, Store, TopicNotFound
 from cometmq.arrow import Scan
 from cometmq.arrow.cursor import Place, next_offsets
+from cometmq.store.group_book import GroupBook
 from support.small_store import SMALL, open_small, spoil
 
 QUEUES = 3
@@ -247,6 +248,32 @@ def test_two_scans_at_the_same_time_do_not_move_a_group_back(store: Store, tmp_p
         with pytest.raises(GroupBusy, match="changed from none to"):
             slow.commit()
     assert progress(store) == {0: 34, 1: 33, 2: 33}
+
+
+def test_commits_that_views_leave_at_the_same_time_do_not_move_a_group_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look at the group's progress before either leaves its commit: the writer looks again."""
+    path = tmp_path / "store"
+    with open_small(path, background=False) as store:
+        store.create_topic("orders", queues=QUEUES)
+        append(store, 0, 100)
+        with open_small(path, mode="r") as view:
+            fast, slow = view.scan("orders", group="etl"), view.scan("orders", group="etl", limit=10)
+            for scan in (fast, slow):
+                scan.to_table()
+            fast.commit()
+            with monkeypatch.context() as patched:
+                patched.setattr(GroupBook, "check_progress", lambda *_: None)
+                slow.commit()
+            store.apply_handoffs()
+            assert progress(store) == progress(view) == {0: 34, 1: 33, 2: 33}
+            append(store, 100, 3)
+            scan = view.scan("orders", group="etl", batch_rows=1)
+            for _ in scan:
+                scan.commit()
+            store.apply_handoffs()
+            assert progress(store) == {0: 35, 1: 34, 2: 34}
 
 
 def test_a_commit_is_there_after_reopening(tmp_path: Path) -> None:

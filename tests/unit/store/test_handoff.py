@@ -494,16 +494,17 @@ def works() -> list[Work]:
         messages,
         replace(messages, sought_from=1 << 40),
         CommitWork(work_id="b" * 32, group="g", offsets=[("t", 0, 5), ("u", 3, 1 << 40)]),
+        CommitWork(work_id="b" * 32, group="g", offsets=[("t", 0, 5), ("u", 3, 1 << 40)], expected=[4, None]),
         CallWork(work_id="c" * 32, call="create_topic", arguments={"name": "t", "attributes": {"a": "b"}}),
     ]
 
 
-@pytest.mark.parametrize("work", works(), ids=["messages", "sought", "commit", "call"])
+@pytest.mark.parametrize("work", works(), ids=["messages", "sought", "commit", "expecting commit", "call"])
 def test_work_survives_its_file(work: Work) -> None:
     assert decode_work(encode_work(work)) == work
 
 
-@pytest.mark.parametrize("work", works(), ids=["messages", "sought", "commit", "call"])
+@pytest.mark.parametrize("work", works(), ids=["messages", "sought", "commit", "expecting commit", "call"])
 def test_damage_is_noticed(work: Work) -> None:
     data = encode_work(work)
     for size in range(len(data)):

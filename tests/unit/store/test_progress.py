@@ -226,6 +226,19 @@ def test_a_left_commit_is_on_disk_when_its_file_goes(tmp_path: Path, flush: str)
             assert offsets(store) == {0: number}
 
 
+def test_a_left_commit_that_was_set_before_a_crash_is_applied_again(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store", background=False) as store:
+        store.append_many("t", bodies("m", 5))
+        folder = HandoffFolder(store.path)
+        for before, offset in ((None, 2), (None, 2), (2, 4)):
+            folder.leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, offset)], expected=[before]))
+        assert store.apply_handoffs() == 3
+        assert offsets(store) == {0: 4}
+        folder.leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, 3)], expected=[2]))
+        assert store.apply_handoffs() == 0
+        assert offsets(store) == {0: 4}
+
+
 # --- Queues that do not exist
 
 
