@@ -321,6 +321,8 @@ void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, 
     const bool retries_first = (int32_t)draw < o->retry_percent, both = o->retry_v2 && !o->retry_v1_off;
     const cmq_pop_retry retry = o->retry_v2 && !(both && draw % 2 == 0) ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
     a->confirmed = cmq_store_confirmed(l->broker->store);
+    /* Behind it: no message is younger than its pop. */
+    a->now_ms = cmq_pop_service_now_ms(a->pops);
     if (retries_first && !a->wait.order) visit_retries(l, a, popped, retry, visit);
     if (a->wait.queue_id < 0)
         visit_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, visit);

@@ -1,4 +1,5 @@
 /* Pops through a socket: messages delivered, acknowledged, changed, held and redelivered; injected time. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -605,6 +606,39 @@ static void a_stop_stores_all_though_the_clock_was_set_back(void)
     kit_broker_stop(&kit);
 }
 
+/* ---- times ---- */
+
+static int64_t time_goes_on(void *context)
+{
+    (void)context;
+    return atomic_fetch_add(&kit.now_ms, 1) + 1;
+}
+
+/* A message that arrives in one turn with its pop, and is stored after the pop was read: its ack must not look like one
+ * of before the message. */
+static void no_message_is_younger_than_its_pop(void)
+{
+    const cmq_store_options options = {.path = cmq_test_directory(),
+                                       .create = true,
+                                       .flush = CMQ_FLUSH_ASYNC,
+                                       .segment_bytes = 1 << 20,
+                                       .clock = {.now_ms = time_goes_on}};
+    cmq_store *store;
+    CHECK_OK(cmq_store_open(&store, &options));
+    kit_broker_serve_pops(&kit, store, KIT_BROKER_MS, NULL);
+    const int client = kit_client(&kit);
+    kit_send_message(client, 1, "T", "a", "hello");
+    pop(client, 2, all);
+    expect(client, 1, OK);
+    const kit_answer *answer = expect(client, 2, OK);
+    cmq_record_view view;
+    CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+    CHECK(view.store_timestamp_ms > KIT_BROKER_MS);
+    CHECK(kit_number(answer, "popTime") >= view.store_timestamp_ms);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- a disk that does not keep up ---- */
 
 /* The condition is transient, and the response code says so: clients retry. */
@@ -679,5 +713,5 @@ CMQ_TEST_MAIN(CMQ_TEST(acknowledged_messages_are_not_redelivered), CMQ_TEST(it_c
               CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
               CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
-              CMQ_TEST(waiting_for_the_disk_has_a_retriable_code),
+              CMQ_TEST(waiting_for_the_disk_has_a_retriable_code), CMQ_TEST(no_message_is_younger_than_its_pop),
               CMQ_TEST(a_stop_stores_all_though_the_clock_was_set_back), CMQ_TEST(a_reset_gives_messages_again))
