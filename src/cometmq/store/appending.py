@@ -202,19 +202,18 @@ class Appending(StoreCore):
                 appended before may be lost.
             HandoffWaiting: the writer is another process, and has not done it within 30 s.
         """
-        role = self._role
-        if role is not None:
-            role.check_flush()
-        writer = self._appender()
+        role, writer = self._role, self._appender()
+        flushed = False
         if writer is not None:
             try:
                 writer._handle.flush()
+                flushed = True
             except StoreClosed as error:
                 self._check_moved(error)
-                if role is not None:
-                    role.check_flush()
-            else:
-                return
+        if role is not None:
+            role.check_flush()  # it waits for a move under way
+        if flushed:
+            return
         client = self._client
         if client is not None and client.appended:
             # Other work was durable when it was left.

@@ -127,7 +127,6 @@ class HandoffClient:
             except DoorBroken as error:
                 answer = NOT_NOW, str(error).encode()
         if answer is None:
-            self.check_writer()
             return HandedOff(self, work, self._leave(work), log_end).wait(max(deadline - time.monotonic(), 0.0))
         if answer[0] == REJECTED:
             raise _rejected(answer[1].decode("utf-8", "replace"))
