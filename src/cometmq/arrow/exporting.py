@@ -61,6 +61,7 @@ _LOCK_NAME = "_cometmq_export.lock"
 
 _VERSION = 1
 _OF_PARTITION = "__cometmq_partition_"
+_NAME_BYTES_MAX = 255
 _OPEN_FILES = 64
 """Files of partitions that are written at the same time."""
 _BATCH_ROWS = 16_384
@@ -611,6 +612,12 @@ class Exporter:
                 column = column.cast(pa.date32())
             encoded = column.dictionary_encode()
             names = [f"{one.value}={quote(str(value), safe='')}" for value in encoded.dictionary.to_pylist()]
+            for name in names:
+                if len(name) > _NAME_BYTES_MAX:
+                    raise InvalidArgument(
+                        f"the folder {name[:40]}… would have a name of {len(name)} bytes, more than the "
+                        f"{_NAME_BYTES_MAX} that file systems take: leave {one.value} out of --partition-by"
+                    )
             codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
             values.append(names)
         for code in np.unique(codes):

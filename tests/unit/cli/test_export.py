@@ -748,6 +748,15 @@ def test_partitions_by_day_topic_and_queue(path: Path, tmp_path: Path) -> None:
     }
 
 
+def test_a_topic_whose_folder_would_have_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append("|" * 84, b"x")
+    outcome = run("export", tmp_path / "store", "-o", tmp_path / "out", "--partition-by", "topic")
+    assert outcome.code == 3
+    assert "would have a name of 258 bytes" in outcome.err
+    assert "leave topic out of --partition-by" in outcome.err
+
+
 @pytest.mark.parametrize("partition_by", ["", "topic,queue_id"])
 @pytest.mark.parametrize("option", ["--since-last", "--overwrite"])
 def test_a_run_leaves_other_exports_and_files_below_its_folder_alone(
