@@ -165,7 +165,10 @@ class ConsumerRegistry:
         self._groups_of.setdefault(client.conn, set()).add(name)
         group.consume_from_where = consume_from_where
         group.changed_ms = self._now_ms()
-        if found.differing and any(member.client_id != client.client_id for member in group.members.values()):
+        # Members that pull of their own accord may have been assigned queues by hand, which nobody shares out.
+        shares_queues = consume_type is ConsumeType.CONSUME_PASSIVELY
+        others = any(member.client_id != client.client_id for member in group.members.values())
+        if found.differing and shares_queues and others:
             _warn_of_differences(group, found.differing)
         if (is_new or found.topics) and notify and message_model is not MessageModel.BROADCASTING:
             self._listener.members_changed(group)
@@ -233,7 +236,7 @@ def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[Subscription
     for subscription in wanted:
         named.add(subscription.topic)
         before = table.get(subscription.topic)
-        if before is None or _filter_of(subscription) != _filter_of(before):
+        if before is None or _selection_of(subscription) != _selection_of(before):
             found.differing.append(subscription.topic)
         if before is None:
             found.topics = True
@@ -264,6 +267,13 @@ def _warn_of_differences(group: ConsumerGroup, topics: list[str]) -> None:
 
 def _filter_of(subscription: SubscriptionData) -> tuple[str | None, str, bool]:
     return subscription.expression_type or "TAG", subscription.sub_string, subscription.class_filter_mode
+
+
+def _selection_of(subscription: SubscriptionData) -> tuple[str, frozenset[str]]:
+    """Return a form of the expression that is equal for equal selections: the order of tags does not matter."""
+    kind, text = subscription.expression_type or "TAG", subscription.sub_string or ""
+    parts = text.split("||") if kind == "TAG" else [text]
+    return kind, frozenset(part.strip() for part in parts)
 
 
 class ProducerRegistry:

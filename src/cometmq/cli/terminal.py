@@ -209,8 +209,11 @@ class Interruption:
             self._waiting = False
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Take the signal; a second one interrupts wherever it comes, until :meth:`end`."""
-        if self._ended:
+        """Take the signal; a second one interrupts wherever it comes, until :meth:`end`.
+
+        A terminal that closes sends SIGHUP twice, by the shell and by the kernel: that is one wish.
+        """
+        if self._ended or (number == signal.SIGHUP and self._seen and not self._waiting):
             return
         is_second, self._seen = self._seen, True
         if is_second or self._waiting:

@@ -103,6 +103,7 @@ class NameServer:
         self._started_ms = now_ms()
         self._turns = Turns()
         self._arrivals: dict[int, list[_Arrival]] = {}  # by connection
+        self._displaced: dict[tuple[str, int], str] = {}  # by name and id: the address that lost its place last
         self._rivals_quiet_until: dict[str, int] = {}  # by broker name
         self.routes = RouteTable(
             delete_missing_topics=settings.delete_topic_with_broker_registration,
@@ -249,10 +250,20 @@ class NameServer:
         return learned
 
     def _warn_of_rival(self, registration: Registration) -> None:
-        """Warn, once in a while for each name, of two living brokers that take each other's place."""
+        """Warn, once in a while for each name, of two living brokers that take each other's place.
+
+        One that takes another's place for good, as a broker on a new address or a new master does, is not reported.
+        """
         rival = self.routes.rival_of(registration)
+        if rival is None:
+            return
+        place = (registration.broker_name, registration.broker_id)
+        takes_back = self._displaced.get(place) == registration.address
+        if place not in self._displaced and len(self._displaced) >= _RIVALS_MAX:
+            self._displaced.clear()
+        self._displaced[place] = rival
         now_ms = self._now_ms()
-        if rival is None or now_ms < self._rivals_quiet_until.get(registration.broker_name, now_ms):
+        if not takes_back or now_ms < self._rivals_quiet_until.get(registration.broker_name, now_ms):
             return
         if len(self._rivals_quiet_until) >= _RIVALS_MAX:
             self._rivals_quiet_until.clear()

@@ -135,6 +135,18 @@ def test_members_that_subscribe_differently_are_warned_of(rig: Rig, caplog: pyte
     assert warned() == ["t"], "also where the broker keeps the newer expression"
 
 
+def test_members_that_select_the_same_are_not_warned_of(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    one = consumer("g", "t", version=5)
+    tags = replace(one.subscriptions[0], sub_string="a || b", tags=("a", "b"), codes=(97, 98))
+    run(rig.heartbeat(FIRST, replace(one, subscriptions=(tags,))))
+    run(rig.heartbeat(SECOND, replace(one, subscriptions=(replace(tags, sub_string="b||a"),))))
+    by_hand = replace(consumer("h", "t"), consume_type=ConsumeType.CONSUME_ACTIVELY)
+    run(rig.heartbeat(FIRST, by_hand))
+    run(rig.heartbeat(SECOND, replace(by_hand, subscriptions=consumer("h", "u").subscriptions)))
+    assert caplog.records == []
+
+
 def test_a_changed_client_id_on_a_connection_is_no_new_member(rig: Rig) -> None:
     run(rig.heartbeat(FIRST, consumer("g", "t"), client_id="old"))
     rig.link.sent.clear()

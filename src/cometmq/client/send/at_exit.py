@@ -8,7 +8,7 @@ Threads: any; the wait is the main thread's, while the loop's thread and executo
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import concurrent.futures.thread  # its own wait at the exit is registered first, and so runs after ours
 import logging
 import threading
 import time
@@ -48,7 +48,9 @@ def flush_at_exit(engine: SendEngine) -> None:
 
 def _flush() -> None:
     end_s = time.monotonic() + _LIMIT_S
-    for engine in list(_open):
+    with _lock:
+        engines = list(_open)
+    for engine in engines:
         if engine.state is not ServiceState.RUNNING or not engine.may_have_sends:
             continue
         left_s = max(0.0, end_s - time.monotonic())
