@@ -44,6 +44,15 @@ def test_a_hangup_interrupts_a_job() -> None:
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
+def test_the_second_hangup_of_a_terminal_does_not_cut_a_job_short() -> None:
+    with interruptible() as interruption:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert interruption.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_a_hangup_stays_ignored_under_nohup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
