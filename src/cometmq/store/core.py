@@ -141,8 +141,10 @@ class StoreCore:
         self._applier: HandoffApplier | None = None
         self._client: HandoffClient | None = None
         if self._read_only:
-            become_writer = self._write_for_a_moment if self._role is None else self._take_role
-            self._client = HandoffClient(self._handle, self._folder, become_writer)
+            if self._role is None:
+                self._client = HandoffClient(self._handle, self._folder, self._write_for_a_moment, None)
+            else:
+                self._client = HandoffClient(self._handle, self._folder, self._take_role, self._keep_view)
             if self._role is not None and self._plan.background:
                 self._keeper = RoleKeeper(self._role, self._keep_view)
                 self._keeper.start()

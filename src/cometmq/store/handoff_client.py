@@ -92,14 +92,23 @@ class HandedOff:
 class HandoffClient:
     """Leaves work and waits for it. Threads: any."""
 
-    def __init__(self, handle: StoreHandle, folder: HandoffFolder, apply_directly: Callable[[], None]) -> None:
-        """``apply_directly`` opens the store for writing, which applies what waits, and closes it."""
+    def __init__(
+        self,
+        handle: StoreHandle,
+        folder: HandoffFolder,
+        apply_directly: Callable[[], None],
+        keep_view: Callable[[], None] | None,
+    ) -> None:
+        """``apply_directly`` opens the store for writing, which applies what waits, and closes it; ``keep_view``
+        refreshes the view and opens one that has ended anew, or None: such a view stays ended.
+        """
         self.folder = folder
         self.door = DoorClient(folder.root)
         self.appended = False
         """Whether the writer appended anything for this process: then there is something to flush."""
         self._handle = handle
         self._apply_directly = apply_directly
+        self._keep_view = keep_view
 
     def follow(self, handle: StoreHandle) -> None:
         """Go on with another view of the store."""
@@ -117,8 +126,8 @@ class HandoffClient:
         """
         deadline = time.monotonic() + timeout_s
         self.appended = True
+        self.check_writer()  # a view that has ended, or a Java broker, refuses before anything is sent
         with self._handle.hold():  # a close waits for the answer
-            self.check_writer()  # a view that has ended, or a Java broker, refuses before anything is sent
             log_end = self._handle.info()["log_end"]
             try:
                 answer = self.door.ask(encode_work(work))
@@ -201,11 +210,17 @@ class HandoffClient:
         self._apply_if_free()
         return name
 
+    def _refresh(self) -> None:
+        if self._keep_view is None:
+            self._handle.refresh()
+        else:
+            self._keep_view()
+
     def check_writer(self) -> None:
         """Refuse where a Java broker has the store: it does not look into our folder."""
         holder = 0
         for _ in range(_LOOKS_FOR_PAGE):
-            self._handle.refresh()
+            self._refresh()
             holder, is_ours = lock_writer(self._handle.path)
             if holder == 0 or is_ours or self._handle.info()["writer_is_ours"]:
                 return
@@ -253,6 +268,17 @@ class HandoffClient:
 
     def find_marked(self, work_id: str, count: int, log_end: int, deadline: float | None) -> list[Message]:
         """Return the messages of a piece of work in its order; they were appended behind ``log_end``."""
+        while True:
+            try:
+                return self._find_marked(work_id, count, log_end, deadline)
+            except StoreClosed:  # noqa: PERF203 - once, but for an ended view
+                if self._handle.closed or self._keep_view is None:
+                    raise
+                # The view has ended, as where a writer cut the tail of the one before it.
+                self._keep_view()
+                log_end = min(log_end, self._handle.info()["log_end"])
+
+    def _find_marked(self, work_id: str, count: int, log_end: int, deadline: float | None) -> list[Message]:
         found: dict[int, Message] = {}
         with Reader(self._handle, start_physical=log_end) as reader:
             while len(found) < count:

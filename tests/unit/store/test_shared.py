@@ -20,8 +20,9 @@ import pytest
 
 import cometmq.aio
 from cometmq import Store, errors
-from cometmq._engine import lock_holder
+from cometmq._engine import Message, lock_holder
 from cometmq.store import handoff
+from cometmq.store.handoff_client import HandoffClient
 from cometmq.store.handoff_files import CallWork, HandoffFolder, MessagesWork, new_work_id
 from cometmq.store.topic_calls import CALLS, Books
 from cometmq.store.writer_role import WriterRole
@@ -402,6 +403,24 @@ def test_view_that_retention_has_passed_is_opened_anew(path: Path, caplog: pytes
             store.close()
             assert other.append("t", b"next").queue_offset == last.queue_offset + 1
     assert store.closed
+
+
+def test_append_that_waits_goes_on_where_its_view_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer may cut the tail of the one before it, which the view has read."""
+    real = HandoffClient._find_marked
+    failures = [errors.StoreClosed("the view has ended")]
+
+    def ends_once(
+        client: HandoffClient, work_id: str, count: int, log_end: int, deadline: float | None
+    ) -> list[Message]:
+        if failures:
+            raise failures.pop()
+        return real(client, work_id, count, log_end, deadline)
+
+    monkeypatch.setattr(HandoffClient, "_find_marked", ends_once)
+    with open_shared(path), open_shared(path) as other:
+        assert other.hand_off("t", [b"1"]).wait(600).queue_offsets.tolist() == [0]
+    assert failures == []
 
 
 def test_keeper_follows_the_log(path: Path) -> None:
