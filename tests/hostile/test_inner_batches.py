@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq._engine import decode_pulled
+from cometmq._engine import crc31, decode_pulled
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -74,9 +74,8 @@ def test_no_way_in(tmp_path: Path) -> None:
 def record(queue_offset: int, body: bytes, sys_flag: int = INNER_BATCH) -> bytes:
     properties = b"INNER_NUM\x012\x02"
     topic = TOPIC.encode()
-    rest = struct.pack(
-        ">IIiiqqiqIIqIIiq", 0xDAA320A7, 0, 0, 0, queue_offset, 1000 + queue_offset, sys_flag, 1, 0, 0, 1, 0, 0, 0, 0
-    )
+    places = 0xDAA320A7, crc31(body), 0, 0, queue_offset, 1000 + queue_offset
+    rest = struct.pack(">IIiiqqiqIIqIIiq", *places, sys_flag, 1, 0, 0, 1, 0, 0, 0, 0)
     rest += struct.pack(">I", len(body)) + body + struct.pack(">B", len(topic)) + topic
     rest += struct.pack(">H", len(properties)) + properties
     return struct.pack(">I", len(rest) + 4) + rest
