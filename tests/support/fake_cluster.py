@@ -505,9 +505,14 @@ class FakeBroker:
             if asked.queue_offset == self.offsets.get(key):
                 self.resets.discard(key)
                 self.knowing[key] = client, self._loop.now_ms() + RESET_FENCE_MS
-            elif key in self.resets:
+            elif key in self.resets or self._is_fenced_from(client, key):
                 return self.offsets[key]
         return None
+
+    def _is_fenced_from(self, client: FakeNetwork, key: tuple[str, str, int]) -> bool:
+        """Whether another client took the reset a short while ago: this one pulls on from before it."""
+        knowing, until_ms = self.knowing[key]
+        return knowing is not client and self._loop.now_ms() < until_ms
 
     def _progress_key(self, command: Command) -> tuple[str, str, int]:
         members = Members(command.fields)

@@ -17,12 +17,12 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
 #include "broker/tables/cmq_number_places.h"
+#include "broker/tables/cmq_offset_fences.h"
 #include "broker/tables/cmq_offset_groups.h"
 #include "broker/tables/cmq_offset_makers.h"
 
 #define CHUNK_ENTRIES 4096u
 #define NO_NUMBER UINT32_MAX
-#define RESET_SENDS_MAX 3u            /* a client may miss an answer; one that got so many has chosen to be elsewhere */
 #define RESET_PENDING (-2)            /* as a pull offset: the next pull gets the committed one */
 
 /* Links of the chain: the number of an entry, or of a pair with this bit. */
@@ -51,15 +51,6 @@ typedef struct pair {
     uint8_t names[];                  /* the group's, then the topic's */
 } pair;
 
-/* A reset that was sent to a client, and the connection that knows of it. */
-typedef struct fence {
-    uint32_t number;                  /* of the entry */
-    uint8_t sends;                    /* to conn, while the reset was pending */
-    bool known;                       /* by conn; else the reset is pending */
-    uint64_t conn;
-    int64_t until_ns;                 /* known: until then other connections' commits are ignored */
-} fence;
-
 struct cmq_offsets {
     pthread_mutex_t mutex;            /* all that follows */
     entry **chunks;
@@ -76,9 +67,7 @@ struct cmq_offsets {
     bool shared_out;                  /* groups have shares */
     cmq_offset_groups groups;         /* of the pairs */
     cmq_offset_makers makers;
-    fence fences[CMQ_OFFSETS_FENCES_MAX];   /* oldest first */
-    uint32_t fence_count;
-    _Atomic uint32_t resets;          /* that are pending, and fences; changed under the mutex, asked without */
+    cmq_offset_fences fences;
 };
 
 /* ---- numbers ---- */
@@ -307,65 +296,21 @@ static cmq_status CMQ_MUST_CHECK require(cmq_offsets *offsets, const cmq_offset_
 
 static bool is_reset(const entry *of) { return of->pull_offset == RESET_PENDING; }
 
-static void count_reset(cmq_offsets *offsets, bool more)
-{
-    if (more) atomic_fetch_add_explicit(&offsets->resets, 1, memory_order_release);
-    else atomic_fetch_sub_explicit(&offsets->resets, 1, memory_order_relaxed);
-}
-
 static void set_reset(cmq_offsets *offsets, entry *of, bool pending)
 {
     if (is_reset(of) == pending) return;
     of->pull_offset = pending ? RESET_PENDING : CMQ_OFFSETS_NONE;
-    count_reset(offsets, pending);
+    cmq_offset_fences_count(&offsets->fences, pending);
 }
 
-static void drop_fence(cmq_offsets *offsets, uint32_t at)
+static cmq_offset_fence *make_fence(cmq_offsets *offsets, uint32_t number)
 {
-    memmove(&offsets->fences[at], &offsets->fences[at + 1],
-            (offsets->fence_count - at - 1) * sizeof offsets->fences[0]);
-    offsets->fence_count--;
-    count_reset(offsets, false);
-}
-
-/* NULL: there is none, or none any more. */
-static fence *find_fence(cmq_offsets *offsets, uint32_t number, int64_t now_ns)
-{
-    for (uint32_t i = 0; i < offsets->fence_count; i++) {
-        fence *found = &offsets->fences[i];
-        if (found->number != number) continue;
-        if (!found->known || now_ns < found->until_ns) return found;
-        drop_fence(offsets, i);
-        return NULL;
-    }
-    return NULL;
-}
-
-static void remove_fence(cmq_offsets *offsets, uint32_t number)
-{
-    uint32_t at = 0;
-    while (at < offsets->fence_count && offsets->fences[at].number != number) at++;
-    if (at < offsets->fence_count) drop_fence(offsets, at);
-}
-
-static fence *make_fence(cmq_offsets *offsets, uint32_t number)
-{
-    if (offsets->fence_count == CMQ_OFFSETS_FENCES_MAX) {
-        const fence oldest = offsets->fences[0];
+    if (offsets->fences.count == CMQ_OFFSETS_FENCES_MAX) {
+        const cmq_offset_fence oldest = offsets->fences.of[0];
         if (!oldest.known) set_reset(offsets, entry_at(offsets, oldest.number), false);
-        drop_fence(offsets, 0);
+        cmq_offset_fences_drop(&offsets->fences, 0);
     }
-    count_reset(offsets, true);
-    fence *made = &offsets->fences[offsets->fence_count++];
-    *made = (fence){.number = number};
-    return made;
-}
-
-static void set_known(fence *to, cmq_offset_asker asker)
-{
-    to->known = true;
-    to->conn = asker.conn;
-    to->until_ns = asker.now_ns + CMQ_OFFSETS_FENCE_NS;
+    return cmq_offset_fences_make(&offsets->fences, number);
 }
 
 /* ---- life ---- */
@@ -434,8 +379,8 @@ static cmq_status CMQ_MUST_CHECK commit(cmq_offsets *offsets, uint32_t number, i
 static cmq_status CMQ_MUST_CHECK commit_of(cmq_offsets *offsets, uint32_t number, int64_t offset,
                                            cmq_offset_asker asker)
 {
-    if (asker.conn != 0 && offsets->fence_count > 0) {
-        const fence *found = find_fence(offsets, number, asker.now_ns);
+    if (asker.conn != 0 && offsets->fences.count > 0) {
+        const cmq_offset_fence *found = cmq_offset_fences_find(&offsets->fences, number, asker.now_ns);
         if (found != NULL && found->conn != asker.conn) return CMQ_AGAIN;
     }
     return commit(offsets, number, offset);
@@ -532,7 +477,7 @@ int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key)
 
 static bool has_resets(cmq_offsets *offsets)
 {
-    return atomic_load_explicit(&offsets->resets, memory_order_acquire) != 0;
+    return atomic_load_explicit(&offsets->fences.resets, memory_order_acquire) != 0;
 }
 
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
@@ -546,7 +491,7 @@ int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
     if (of != NULL && is_reset(of)) {
         offset = of->offset;
         set_reset(offsets, of, false);
-        remove_fence(offsets, number);
+        cmq_offset_fences_remove(&offsets->fences, number);
     }
     pthread_mutex_unlock(&offsets->mutex);
     return offset;
@@ -556,18 +501,19 @@ int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
 static int64_t offer_reset(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_offset_asker asker)
 {
     entry *of = entry_at(offsets, number);
-    fence *found = find_fence(offsets, number, asker.now_ns);
+    cmq_offset_fence *found = cmq_offset_fences_find(&offsets->fences, number, asker.now_ns);
     if (!is_reset(of)) {
-        /* the new owner has begun at or after the reset */
-        if (found != NULL && from == of->offset) set_known(found, asker);
+        if (found == NULL) return CMQ_OFFSETS_NONE;
+        if (from != of->offset) return cmq_offset_fence_stops(found, asker) ? of->offset : CMQ_OFFSETS_NONE;
+        cmq_offset_fence_set_known(found, asker);   /* the next owner begins where the group is */
         return CMQ_OFFSETS_NONE;
     }
     if (found == NULL) found = make_fence(offsets, number);
     if (found->conn != asker.conn) found->sends = 0;
     found->conn = asker.conn;
-    if (from != of->offset && found->sends++ < RESET_SENDS_MAX) return of->offset;
+    if (from != of->offset && found->sends++ < CMQ_OFFSET_RESET_SENDS_MAX) return of->offset;
     set_reset(offsets, of, false);
-    set_known(found, asker);
+    cmq_offset_fence_set_known(found, asker);
     return CMQ_OFFSETS_NONE;
 }
 
@@ -595,7 +541,7 @@ cmq_status cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, in
     status = require(offsets, key, hash, asker, &number);
     if (status == CMQ_OK) {
         set_reset(offsets, entry_at(offsets, number), true);
-        remove_fence(offsets, number);
+        cmq_offset_fences_remove(&offsets->fences, number);
         entry_at(offsets, number)->offset = offset;
         note_change(offsets, number);
     }
@@ -613,7 +559,7 @@ static uint32_t remove_pair(cmq_offsets *offsets, uint32_t pair_number)
         next = gone->next_of_pair;
         committed += gone->offset != CMQ_OFFSETS_NONE;
         set_reset(offsets, gone, false);
-        remove_fence(offsets, number);
+        cmq_offset_fences_remove(&offsets->fences, number);
         cmq_number_places_drop(&offsets->entry_places, hash_of_entry, offsets, number);
         offsets->entries_live--;
         of->group->entries--;

@@ -85,8 +85,8 @@ int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
  * CMQ_OFFSETS_NONE. Costs a load while no reset is pending or fenced anywhere. */
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key);
 
-/* A pull of a client that begins at `from`, or CMQ_OFFSETS_NONE where that is not sure: the pending reset to answer it
- * with, or CMQ_OFFSETS_NONE. Costs as a pop. */
+/* A pull of a client that begins at `from`, or CMQ_OFFSETS_NONE where that is not sure: the reset to answer it with,
+ * which is pending or was taken by another client a short while ago, or CMQ_OFFSETS_NONE. Costs as a pop. */
 int64_t cmq_offsets_reset_for_pull(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from,
                                    cmq_offset_asker asker);
 

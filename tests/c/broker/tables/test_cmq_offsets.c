@@ -189,6 +189,27 @@ static void former_owner_does_not_undo_a_reset(void)
     cmq_offsets_destroy(offsets);
 }
 
+/* A member took the reset in a moment in which two owned the queue, and lost it again: the other one went on from
+ * before the reset, and committed behind it when the fence had gone. */
+static void owner_that_missed_a_reset_gets_it_though_another_took_it(void)
+{
+    cmq_offsets *offsets = make_offsets(0);
+    const cmq_offset_key of = key("g", "T", 0);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 67, asker(1, 0)));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 0, (cmq_offset_asker){0}));
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 0, asker(2, 1)), CMQ_OFFSETS_NONE);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 32, asker(2, 1)), CMQ_OFFSETS_NONE);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 1, asker(2, 2)));
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 67, asker(1, 3)), 1);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 1, asker(1, 14)), CMQ_OFFSETS_NONE);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 5, asker(1, 15)));
+    /* The former taker is elsewhere now: bounded, as it may have chosen to be. */
+    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(2, 16)), 5);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(2, 16)), CMQ_OFFSETS_NONE);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(3, 80)), CMQ_OFFSETS_NONE);
+    cmq_offsets_destroy(offsets);
+}
+
 static void reset_is_over_for_a_client_that_chose_to_be_elsewhere(void)
 {
     cmq_offsets *offsets = make_offsets(0);
@@ -530,6 +551,7 @@ CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(no_client_takes
               CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together),
               CMQ_TEST(wrong_keys_are_refused), CMQ_TEST(a_reset_waits_for_the_next_pull),
               CMQ_TEST(former_owner_does_not_undo_a_reset),
+              CMQ_TEST(owner_that_missed_a_reset_gets_it_though_another_took_it),
               CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere),
               CMQ_TEST(resets_beyond_the_fences_end_with_the_first_pull_that_gets_one),
               CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
