@@ -183,10 +183,11 @@ test-py-asan-corpora: ## the fuzzers' corpora through the package's decoders, wi
 	@$(MAKE) --no-print-directory test-py-asan PYTEST_ARGS='tests/hostile/test_corpora.py $(PYTEST_ARGS)'
 
 .PHONY: lint
-lint: $(BUILT) ## ruff, formatting, shellcheck
+lint: $(BUILT) ## ruff, formatting, shellcheck, the house rules (tools/tidy.py)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check . || { $(BIN)/ruff format --diff .; exit 1; }
 	@$(BIN)/shellcheck tools/*.sh .ci/run
+	@$(BIN)/python tools/tidy.py
 	@echo "lint: clean"
 
 .PHONY: typecheck

@@ -1,9 +1,10 @@
-/* cmq_offset_fences: which connection knows of a reset of the offset table, so that a former owner of the queue does not
- * undo it.
+/* cmq_offset_fences: the connections that know of resets in the offset table, so that a former owner of a queue does
+ * not undo a reset.
  *
- * A fence stands from the first pull that was answered with a reset: pending until a pull begins there, then known by
- * that pull's connection for CMQ_OFFSETS_FENCE_NS. In that time commits of others are ignored, and their pulls from
- * elsewhere are sent to where the group is: they missed the reset, though another took it. The oldest fence makes room.
+ * The first pull that is answered with a reset makes a fence. It is pending until a pull begins at the reset's offset,
+ * and then known by that pull's connection for CMQ_OFFSETS_FENCE_NS. In that time commits of other connections are
+ * ignored, and their pulls from other offsets are answered with the committed one: those clients missed the reset. A
+ * new fence displaces the oldest.
  *
  * Threads: one at a time, the owner's mutex; `resets` is read without.
  * Way:     cmq_offsets: a pull or a commit while any reset is pending or fenced -> [cmq_offset_fences_find]
@@ -90,8 +91,8 @@ static inline void cmq_offset_fence_set_known(cmq_offset_fence *to, cmq_offset_a
     to->until_ns = asker.now_ns + CMQ_OFFSETS_FENCE_NS;
 }
 
-/* The reset is known. Is this pull, from elsewhere than the group is, one of a connection that missed it? It owned the
- * queue until then, or still does, and its progress would pass the messages that are to come again. */
+/* The reset is known. Does this pull, from another offset than the committed one, come from a connection that missed
+ * the reset? Its client owned the queue before, and its progress would pass the messages to be redelivered. */
 static inline bool cmq_offset_fence_stops(cmq_offset_fence *known, cmq_offset_asker asker)
 {
     if (asker.conn == known->conn) return false;

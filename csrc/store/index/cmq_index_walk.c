@@ -12,8 +12,8 @@ static cmq_status CMQ_MUST_CHECK entry_at(const cmq_index *index, uint32_t file,
     return cmq_index_entry_at(index, file, entry, key_out);
 }
 
-/* Is the entry out of order: below the one before, or above the one behind, which itself goes on from the one
- * before? */
+/* Is the entry out of order? Its offset is below the previous entry's, or above the next one's while the next one is
+ * not below the previous. */
 static bool is_stray(const cmq_index_walk *walk)
 {
     cmq_index_key behind;

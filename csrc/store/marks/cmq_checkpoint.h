@@ -38,9 +38,9 @@ cmq_status CMQ_MUST_CHECK cmq_checkpoint_load(cmq_fs *fs, const char *root, cmq_
 /* Write <root>/checkpoint and make it durable; makes the file when there is none. Sets present and file_bytes. */
 cmq_status CMQ_MUST_CHECK cmq_checkpoint_store(cmq_fs *fs, const char *root, cmq_checkpoint *checkpoint);
 
-/* Since 5.5 a broker writes, behind what is known here, where the newest record begins whose queue unit is on disk: it
- * dispatches nothing in the log files before when it recovers. Where the file has such an offset it becomes `phy`, -1:
- * there is no record. An older one would be wrong once the log was cut below it. */
+/* RocketMQ 5.5 stores one more offset behind the fields of this struct: that of the newest record whose queue unit is
+ * on disk. Its recovery dispatches no log file before that record. Set the offset to `phy` if the file has one; -1 if
+ * the log has no record. A cut below the stored offset would make 5.5 skip units. */
 void cmq_checkpoint_set_dispatched(cmq_checkpoint *checkpoint, int64_t phy);
 
 /* The first 40 bytes as they stand in the file, so that a change by another program can be noticed. */

@@ -95,7 +95,7 @@ void cmq_queue_end_sums_store(cmq_queues *queues)
     for (uint32_t i = 0; i < count; i++) room += ENTRY_BYTES + cmq_queue_topic_bytes(cmq_queues_at(queues, i));
     uint8_t *table = room <= TABLE_BYTES_MAX ? malloc(room) : NULL;
     if (table == NULL) {
-        /* Larger than what is read back, or no memory: the next durable point tries again. */
+        /* The table is larger than the limit of a read, or there is no memory: the next durable point retries. */
         atomic_store_explicit(&queues->ends_changed, true, memory_order_release);
         return;
     }
@@ -148,9 +148,9 @@ static bool is_sound(const uint8_t *table, size_t bytes)
     return cmq_load_u32(table + at) == cmq_crc32(table, at);
 }
 
-/* writer: go on with the sum where the table left off. What recovery takes from the log behind it is in the file, or
- * is cut and put again, and then the sum is not known any more. */
-static void go_on(cmq_queue *queue, int64_t end, uint32_t crc)
+/* writer: continue the sum from the table. The units that recovery takes from the log behind it are in the file; where
+ * they are cut and put again, the sum becomes unknown. */
+static void continue_sum(cmq_queue *queue, int64_t end, uint32_t crc)
 {
     const int64_t flushed = cmq_queue_tail_flushed(&queue->tail) * cmq_queue_unit_bytes(queue);
     if (block_start(queue, flushed) != block_start(queue, end)) return;
@@ -171,7 +171,7 @@ static void take_entry(cmq_queues *queues, const uint8_t *entry)
     if (from < queue->files.first) return;
     queues->ends[queue->index] = (cmq_queue_end){
         .end = position, .crc = cmq_load_u32(entry + 8), .units = (uint16_t)(position - from / unit_bytes)};
-    if (!queues->read_only) go_on(queue, end, cmq_load_u32(entry + 8));
+    if (!queues->read_only) continue_sum(queue, end, cmq_load_u32(entry + 8));
 }
 
 void cmq_queues_load_end_sums(cmq_queues *queues)

@@ -185,13 +185,13 @@ static cmq_status CMQ_MUST_CHECK check_offset(const cmq_queue *queue, int64_t of
 
 /* The last unit of a queue of batches claims offsets of `unit`, whose record lies behind its own: offset or count of
  * that last one are damaged. Units follow each other without gaps, so it gets the offsets between its neighbours; its
- * readers compare them with its record. *mended_out: else the units contradict each other in another way. */
-static cmq_status CMQ_MUST_CHECK mend_last(cmq_queue *queue, const cmq_unit *unit, bool *mended_out)
+ * readers compare them with its record. *repaired_out: else the units contradict each other in another way. */
+static cmq_status CMQ_MUST_CHECK repair_last(cmq_queue *queue, const cmq_unit *unit, bool *repaired_out)
 {
     const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed),
                   last_position = cmq_queue_tail_next(&queue->tail) - 1;
     cmq_unit last, before = {0};
-    *mended_out = false;
+    *repaired_out = false;
     if (last_position < min) return CMQ_OK;
     cmq_status status = unit_at(queue, last_position, &last);
     if (status == CMQ_OK && last_position > min) status = unit_at(queue, last_position - 1, &before);
@@ -204,7 +204,7 @@ static cmq_status CMQ_MUST_CHECK mend_last(cmq_queue *queue, const cmq_unit *uni
     cmq_queue_batch(queue)->next_offset = from;
     if (last_position == min) atomic_store_explicit(&cmq_queue_batch(queue)->min_offset, from, memory_order_release);
     last.count = (int32_t)count;
-    *mended_out = true;
+    *repaired_out = true;
     return put_one(queue, &last);
 }
 
@@ -221,10 +221,10 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
     }
     if (unit->offset < next) {
         int64_t position = unit->offset;
-        bool mended = false;
-        if (batch) status = mend_last(queue, unit, &mended);
+        bool repaired = false;
+        if (batch) status = repair_last(queue, unit, &repaired);
         if (status != CMQ_OK) return status;
-        if (mended) return put_one(queue, unit);
+        if (repaired) return put_one(queue, unit);
         if (batch)
             status = cmq_batch_queue_position(queue, unit->offset, atomic_load(&queue->min),
                                              cmq_queue_tail_next(&queue->tail), &position);

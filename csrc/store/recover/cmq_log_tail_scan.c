@@ -20,7 +20,7 @@ static cmq_file *open_to_ask(const cmq_store *store, const cmq_segment *segment)
     return cmq_file_open(store->fs, cmq_segment_path(segment), CMQ_OPEN_READ, &file) == CMQ_OK ? file : NULL;
 }
 
-/* Data to look through: [at, end). The data goes on up to `hole`. */
+/* The bytes to search: [at, end). The file has data up to `hole`. */
 typedef struct window {
     size_t at, end, hole;
 } window;
@@ -46,7 +46,7 @@ static bool next_window(cmq_file *file, int64_t base, size_t available, window *
     return true;
 }
 
-/* The first whole record that starts in the window; its bytes may go on behind, up to `available`. */
+/* The first whole record that starts in the window; it may end behind it, at `available` at the latest. */
 static bool find_in_window(const uint8_t *data, const window *w, size_t available, int64_t from,
                            cmq_record_view *view_out)
 {

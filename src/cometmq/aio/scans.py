@@ -65,7 +65,7 @@ class AsyncScan:
             while not reading.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([reading])
-            reading.exception()  # the cancellation is what the caller is told
+            reading.exception()  # retrieved; the caller gets the cancellation
             raise
         run.count()
         return batch

@@ -66,7 +66,7 @@ class MoreWaiter:
     """Awaits new messages for any number of readers with one thread, which lives while somebody waits."""
 
     def __init__(self, store: Store) -> None:
-        """Nobody waits yet. Any event loop may. A shared store may open its view, the handle, anew."""
+        """Begin without waiters. Any event loop may wait. A shared store may replace its view's handle."""
         self._store = store
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Future[bool], tuple[asyncio.AbstractEventLoop, int]] = {}

@@ -178,8 +178,7 @@ def resume_offset(
     is_same: Callable[[], bool],
     offset_at: Callable[[int], int],
 ) -> int | None:
-    """Return where reading goes on in a queue that has other messages than those that were read up to a position; None
-    where it has the same.
+    """Return the offset to continue at in a queue whose messages are not those that were read; None if they are.
 
     The queue was deleted and made again: all its messages are younger than the last one read. Or it was cut: those that
     are younger, if any, came since.

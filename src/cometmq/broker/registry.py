@@ -255,7 +255,7 @@ def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[Subscription
 
 
 def _warn_of_differences(group: ConsumerGroup, topics: list[str]) -> None:
-    """Log that members of a group subscribe differently: once, and again while it goes on."""
+    """Log that members of a group subscribe differently, at most every ``_WARN_EVERY_MS``."""
     if group.warned_ms is None or group.changed_ms - group.warned_ms >= _WARN_EVERY_MS:
         group.warned_ms = group.changed_ms
         _log.warning(

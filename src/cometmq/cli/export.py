@@ -236,7 +236,7 @@ def _query(
     bounds: tuple[tuple[int | None, int | None], tuple[int | None, int | None]],
     **options: Any,
 ) -> tuple[Query, BodyDecoder | None]:
-    """Return what is asked for, in the form for files, and the decoder of bodies."""
+    """Return the columns in the form for files, and the decoder of bodies."""
     from dataclasses import replace
 
     from cometmq.arrow.columns import plain

@@ -262,7 +262,7 @@ class StoreCore:
             _log.error("upkeep of the store in %s failed: %s", self._plan.path, error)
 
     def _keep_view(self) -> None:
-        """Follow the log with the view of a shared store; one that has ended is opened anew. The keeper calls this.
+        """Refresh the view of a shared store, and reopen one that has ended. The keeper calls this.
 
         Raises:
             StoreClosed: the store is closed.
@@ -286,7 +286,7 @@ class StoreCore:
         _log.warning("the view of %s had ended and was opened anew; its readers and consumers end", self._plan.path)
 
     def _write_for_a_moment(self) -> None:
-        """Open the store for writing, which applies what was handed off, and close it."""
+        """Open the store for writing, which applies handed-off work, and close it."""
         because: StorageError | OSError | None
         try:
             with StoreCore(self._plan.without_background(), read_only=False) as writer:
@@ -296,7 +296,7 @@ class StoreCore:
         _raise_waiting(because)
 
     def _take_role(self) -> None:
-        """Become the writer, which applies what was handed off."""
+        """Become the writer and apply handed-off work."""
         because: StorageError | OSError | None
         try:
             because = cast(WriterRole, self._role).take()._waits_because
@@ -431,7 +431,7 @@ class StoreCore:
                 self._role.close()
             self._group_book.close()
         finally:
-            while not self.closed:  # the view may be opened anew meanwhile
+            while not self.closed:  # the keeper may replace the view meanwhile
                 self._handle.close()
 
     def __enter__(self: S) -> S:

@@ -213,7 +213,7 @@ class GroupBook:
     def check_progress(
         self, group: str, places: Iterable[tuple[str, int]], expected: Mapping[tuple[str, int], int]
     ) -> None:
-        """Refuse to go on where a group's progress is not the expected one.
+        """Check that a group's progress is the expected one.
 
         Raises:
             GroupBusy: another scan or consumer of the group committed.
