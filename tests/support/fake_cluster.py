@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ MEMBER_LIVES_MS = 120_000
 EXPIRY_SCAN_MS = 10_000
 LOCK_LIVES_MS = 60_000
 RESET_FENCE_MS = 60_000
+INFORMED_MAX = 4
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 TRIES = 16
 PROPERTIES_MAX = 32_767
@@ -366,6 +368,7 @@ class FakeBroker:
         self.resets: set[tuple[str, str, int]] = set()
         """Resets of which no pull has shown yet that its sender knows: progress stays where they put it."""
         self.knowing: dict[tuple[str, str, int], tuple[FakeNetwork, int]] = {}
+        self.informed: defaultdict[tuple[str, str, int], set[FakeNetwork]] = defaultdict(set)
         """After a reset: the one client whose commits count, as it started at the progress, and until when."""
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
@@ -492,6 +495,7 @@ class FakeBroker:
         dict.__setitem__(self.offsets, key, offset)
         self.resets.add(key)
         self.knowing.pop(key, None)
+        self.informed.pop(key, None)
         for held in self._held.pop((topic, queue_id), ()):
             held.set()
 
@@ -504,15 +508,19 @@ class FakeBroker:
         if key in self.resets or key in self.knowing:
             if asked.queue_offset == self.offsets.get(key):
                 self.resets.discard(key)
+                self.informed[key].add(client)
                 self.knowing[key] = client, self._loop.now_ms() + RESET_FENCE_MS
-            elif key in self.resets or self._is_fenced_from(client, key):
+            elif key in self.resets:
+                return self.offsets[key]
+            elif self._missed_reset(client, key):
+                self.informed[key].add(client)
                 return self.offsets[key]
         return None
 
-    def _is_fenced_from(self, client: FakeNetwork, key: tuple[str, str, int]) -> bool:
-        """Whether another client took the reset a short while ago: this one pulls on from before it."""
-        knowing, until_ms = self.knowing[key]
-        return knowing is not client and self._loop.now_ms() < until_ms
+    def _missed_reset(self, client: FakeNetwork, key: tuple[str, str, int]) -> bool:
+        """Whether another client took the reset a short while ago, and this one pulls on from before it."""
+        informed = self.informed[key]
+        return self._loop.now_ms() < self.knowing[key][1] and client not in informed and len(informed) < INFORMED_MAX
 
     def _progress_key(self, command: Command) -> tuple[str, str, int]:
         members = Members(command.fields)

@@ -149,7 +149,7 @@ static bool were_removed(cmq_broker_loop *l, const pull *p, pulled *got)
     if (queue != NULL) {
         int64_t log_min = cmq_log_min(l->broker->store->log);
         const int64_t confirmed = cmq_store_confirmed(l->broker->store);
-        if (phy < 0 || phy >= log_min || follows_live(queue, from, confirmed, log_min)) return false;
+        if (phy >= log_min || follows_live(queue, from, confirmed, log_min)) return false;
         if (cmq_queue_search(queue, from, got->max, confirmed, is_there, &log_min, &next) != CMQ_OK || next <= from)
             return false;
     }

@@ -3,8 +3,8 @@
  *
  * The first pull that is answered with a reset makes a fence. It is pending until a pull begins at the reset's offset,
  * and then known by that pull's connection for CMQ_OFFSETS_FENCE_NS. In that time commits of other connections are
- * ignored, and their pulls from other offsets are answered with the committed one: those clients missed the reset. A
- * new fence displaces the oldest.
+ * ignored. A connection that the fence has not informed and that pulls from another offset missed the reset: it is
+ * answered with the committed offset, once. A new fence displaces the oldest.
  *
  * Threads: one at a time, the owner's mutex; `resets` is read without.
  * Way:     cmq_offsets: a pull or a commit while any reset is pending or fenced -> [cmq_offset_fences_find]
@@ -20,6 +20,7 @@
 #include "base/cmq_assert.h"
 #include "broker/tables/cmq_offsets.h"
 
+#define CMQ_OFFSET_FENCE_INFORMED 4u  /* owners of a queue in the minute after a reset; further ones are not informed */
 #define CMQ_OFFSET_RESET_SENDS_MAX 3u /* a client may miss an answer; one that got so many has chosen to be elsewhere */
 
 /* A reset that was sent to a client, and the connection that knows of it. */
@@ -27,9 +28,9 @@ typedef struct cmq_offset_fence {
     uint32_t number;                  /* of the entry */
     uint8_t sends;                    /* to conn, while the reset was pending */
     bool known;                       /* by conn; else the reset is pending */
-    uint8_t strays;                   /* known: how often it was sent to `stray` */
+    uint8_t informed_count;
     uint64_t conn;
-    uint64_t stray;                   /* known: the other connection that pulled from elsewhere last */
+    uint64_t informed[CMQ_OFFSET_FENCE_INFORMED];   /* connections that began at it, or got it since */
     int64_t until_ns;                 /* known: until then other connections' commits are ignored */
 } cmq_offset_fence;
 
@@ -84,23 +85,22 @@ static inline cmq_offset_fence *cmq_offset_fences_make(cmq_offset_fences *fences
     return made;
 }
 
-static inline void cmq_offset_fence_set_known(cmq_offset_fence *to, cmq_offset_asker asker)
+/* Note that a connection knows of the reset. False: it did before, or no further one is noted. */
+static inline bool cmq_offset_fence_inform(cmq_offset_fence *fence, uint64_t conn)
 {
-    to->known = true;
-    to->conn = asker.conn;
-    to->until_ns = asker.now_ns + CMQ_OFFSETS_FENCE_NS;
+    for (uint32_t i = 0; i < fence->informed_count; i++)
+        if (fence->informed[i] == conn) return false;
+    if (fence->informed_count == CMQ_OFFSET_FENCE_INFORMED) return false;
+    fence->informed[fence->informed_count++] = conn;
+    return true;
 }
 
-/* The reset is known. Does this pull, from another offset than the committed one, come from a connection that missed
- * the reset? Its client owned the queue before, and its progress would pass the messages to be redelivered. */
-static inline bool cmq_offset_fence_stops(cmq_offset_fence *known, cmq_offset_asker asker)
+static inline void cmq_offset_fence_set_known(cmq_offset_fence *fence, cmq_offset_asker asker)
 {
-    if (asker.conn == known->conn) return false;
-    if (known->stray != asker.conn) known->strays = 0;
-    known->stray = asker.conn;
-    if (known->strays == CMQ_OFFSET_RESET_SENDS_MAX) return false;
-    known->strays++;
-    return true;
+    (void)cmq_offset_fence_inform(fence, asker.conn);
+    fence->known = true;
+    fence->conn = asker.conn;
+    fence->until_ns = asker.now_ns + CMQ_OFFSETS_FENCE_NS;
 }
 
 #endif

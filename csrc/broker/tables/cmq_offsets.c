@@ -504,7 +504,8 @@ static int64_t offer_reset(cmq_offsets *offsets, uint32_t number, int64_t from, 
     cmq_offset_fence *found = cmq_offset_fences_find(&offsets->fences, number, asker.now_ns);
     if (!is_reset(of)) {
         if (found == NULL) return CMQ_OFFSETS_NONE;
-        if (from != of->offset) return cmq_offset_fence_stops(found, asker) ? of->offset : CMQ_OFFSETS_NONE;
+        /* A former owner that missed the reset: its progress would pass the messages to be redelivered. */
+        if (from != of->offset) return cmq_offset_fence_inform(found, asker.conn) ? of->offset : CMQ_OFFSETS_NONE;
         cmq_offset_fence_set_known(found, asker);   /* the next owner begins where the group is */
         return CMQ_OFFSETS_NONE;
     }

@@ -203,10 +203,15 @@ static void owner_that_missed_a_reset_gets_it_though_another_took_it(void)
     CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 67, asker(1, 3)), 1);
     CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 1, asker(1, 14)), CMQ_OFFSETS_NONE);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 5, asker(1, 15)));
-    /* The former taker is elsewhere now: bounded, as it may have chosen to be. */
-    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(2, 16)), 5);
-    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(2, 16)), CMQ_OFFSETS_NONE);
-    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(3, 80)), CMQ_OFFSETS_NONE);
+    /* Both know now, wherever they read: neither sends the other back. */
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 64, asker(2, 16)), CMQ_OFFSETS_NONE);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 5, asker(2, 17)), CMQ_OFFSETS_NONE);
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 33, asker(1, 18)), CMQ_OFFSETS_NONE);
+    for (uint64_t conn = 3; conn <= 4; conn++) {
+        CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(conn, 19)), 5);
+        CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(conn, 19)), CMQ_OFFSETS_NONE);
+    }
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 40, asker(5, 20)), CMQ_OFFSETS_NONE);   /* too many */
     cmq_offsets_destroy(offsets);
 }
 
