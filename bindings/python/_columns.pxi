@@ -191,7 +191,7 @@ cdef class _Column:
             if self.buffers is NULL:
                 raise MemoryError
         cdef Py_buffer *buffer = &self.buffers[self.buffer_count]
-        _get_bytes(item, buffer, f"{self.name}[{at}]")
+        _get_bytes(item, buffer, self.name, at)
         self.buffer_count += 1
         self.slices[at].data = <const uint8_t *>buffer.buf
         self.slices[at].bytes = <size_t>buffer.len

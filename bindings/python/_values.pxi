@@ -35,11 +35,13 @@ cdef cmq_slice _slice_of_bytes(bytes data) noexcept:
     return slice
 
 
-cdef int _get_bytes(object item, Py_buffer *buffer, str name) except -1:
-    """Get the bytes of an object that has the buffer protocol; ``name`` names it in the error."""
+cdef int _get_bytes(object item, Py_buffer *buffer, str name, Py_ssize_t at=-1) except -1:
+    """Get the bytes of an object that has the buffer protocol; ``name``, or ``name[at]``, stands in the error."""
     try:
         PyObject_GetBuffer(item, buffer, PyBUF_SIMPLE)
     except BufferError as error:
+        if at >= 0:
+            name = f"{name}[{at}]"
         raise _errors.InvalidArgument(f"{name} cannot be read as bytes ({error}): copy it, bytes(body)") from None
     return 0
 

@@ -85,8 +85,11 @@ cmq_status cmq_batch_queue_set_min(cmq_queue *queue, int64_t min_position)
     cmq_status status = CMQ_OK;
     int64_t min_offset = -1;
     if (min_position < next) {
-        status = cmq_queue_fetch(queue, min_position, next, &unit, 1, &count);
-        if (count == 1) min_offset = unit.offset;
+        /* A damaged unit says nothing of its messages: the queue begins with those of the next one. */
+        int64_t at = min_position;
+        do status = cmq_queue_fetch(queue, at, next, &unit, 1, &count);
+        while (status == CMQ_OK && count == 1 && unit.phy < 0 && ++at < next);
+        if (count == 1 && unit.phy >= 0) min_offset = unit.offset;
     } else if (next > 0) {
         status = cmq_queue_fetch(queue, next - 1, next, &unit, 1, &count);   /* all too old: behind the last */
         if (count == 1) min_offset = unit.offset + unit.count;

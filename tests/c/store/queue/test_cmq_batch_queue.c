@@ -181,6 +181,27 @@ static void offsets_lead_to_units(void)
     cmq_queues_destroy(queues);
 }
 
+/* Retention keeps a damaged unit in front of live ones; the queue's min offset is not read from the damaged bytes. */
+static void min_offset_is_of_a_sound_unit(void)
+{
+    const char *root = cmq_test_directory();
+    cmq_queues *queues = open_queues(root, 46 * FILE_UNITS);
+    put(require(queues), 0, 70);
+    flush(queues, 70 * RECORD_BYTES);
+    cmq_queues_destroy(queues);
+    queues = open_queues(root, 46 * FILE_UNITS);
+    int64_t end;
+    CHECK_OK(cmq_queues_recover(queues, 0, 70 * RECORD_BYTES, 70 * RECORD_BYTES, &end));
+    uint8_t damaged[2 * 46];
+    memset(damaged, 0xff, sizeof damaged);
+    cmq_file *file = open_file(root, "batchconsumequeue/Bcq/1/00000000000000001840");
+    CHECK_OK(cmq_file_write(file, 3 * 46, damaged, sizeof damaged));   /* units 43 and 44 */
+    cmq_file_close(file);
+    CHECK_OK(cmq_queues_expire(queues, 45 * RECORD_BYTES, ALL));
+    CHECK_INT(cmq_queue_min(require(queues)), base_of(45));
+    cmq_queues_destroy(queues);
+}
+
 /* Recovery stops at the first unit that is invalid or out of order. */
 static void recovery_believes_whole_units_only(void)
 {
@@ -269,5 +290,6 @@ static void reput_follows_the_log(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(offsets_lead_to_units),
+              CMQ_TEST(min_offset_is_of_a_sound_unit),
               CMQ_TEST(recovery_believes_whole_units_only), CMQ_TEST(holes_are_behind_whole_units),
               CMQ_TEST(reput_follows_the_log))
