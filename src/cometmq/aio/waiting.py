@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cometmq._engine import StoreHandle
-from cometmq.errors import Error
+from cometmq.errors import Error, StoreClosed
 
 if TYPE_CHECKING:
     from cometmq.store import Store
@@ -69,7 +69,7 @@ class MoreWaiter:
         """Begin without waiters. Any event loop may wait. A shared store may replace its view's handle."""
         self._store = store
         self._lock = threading.Lock()
-        self._waiting: dict[asyncio.Future[bool], tuple[asyncio.AbstractEventLoop, int]] = {}
+        self._waiting: dict[asyncio.Future[bool], tuple[asyncio.AbstractEventLoop, int, StoreHandle]] = {}
         self._running = False
 
     async def wait(self, seen_end: int, timeout_s: float | None) -> bool:
@@ -78,12 +78,13 @@ class MoreWaiter:
         Raises:
             StoreClosed: the store was closed meanwhile.
         """
-        if self._store.handle.wait_more(seen_end, 0):
+        handle = self._store.handle
+        if handle.wait_more(seen_end, 0):
             return True
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         with self._lock:
-            self._waiting[future] = (loop, seen_end)
+            self._waiting[future] = (loop, seen_end, handle)
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._run, name="cometmq-aio", daemon=True).start()
@@ -102,27 +103,30 @@ class MoreWaiter:
                 if not self._waiting:
                     self._running = False
                     return
-                seen_end = min(seen for _, seen in self._waiting.values())
+                seen_end = min(seen for _, seen, _ in self._waiting.values())
             failure: Error | None = None
-            end = seen_end
+            end, handle = seen_end, self._store.handle
             try:
-                if self._store.handle.wait_more(seen_end, _SLICE_MS):
-                    end = max(self._store.handle.confirmed_end, seen_end + 1)
+                if handle.wait_more(seen_end, _SLICE_MS):
+                    end = max(handle.confirmed_end, seen_end + 1)
             except Error as error:
                 failure = error
-            self._wake(end, failure)
+            self._wake(end, failure, handle)
 
-    def _wake(self, end: int, failure: Error | None) -> None:
+    def _wake(self, end: int, failure: Error | None, handle: StoreHandle) -> None:
+        ready: list[tuple[asyncio.Future[bool], asyncio.AbstractEventLoop, Error | None]] = []
         with self._lock:
-            ready = [
-                (future, loop) for future, (loop, seen) in self._waiting.items() if seen < end or failure is not None
-            ]
-            for future, _ in ready:
+            for future, (loop, seen, view) in self._waiting.items():
+                if view is not handle:  # its offsets need not be those of the view of now
+                    ready.append((future, loop, StoreClosed("the view of the store has ended: read again")))
+                elif seen < end or failure is not None:
+                    ready.append((future, loop, failure))
+            for future, _, _ in ready:
                 del self._waiting[future]
-        for future, loop in ready:
+        for future, loop, error in ready:
             # A loop that was closed while one of its readers waited cannot be woken.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_resolve, future, failure)
+                loop.call_soon_threadsafe(_resolve, future, error)
 
 
 def _resolve(future: asyncio.Future[bool], failure: Error | None) -> None:

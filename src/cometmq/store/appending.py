@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from cometmq._engine import AppendManyResult, AppendResult, column_values, encode_properties, join_keys
 from cometmq._plural import counted
-from cometmq.errors import InvalidArgument, MessageTooLarge, StoreClosed, WrongType
+from cometmq.errors import InvalidArgument, MessageTooLarge, StoreClosed, StoreFenced, WrongType
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S, HandedOff, HandoffClient
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, CallWork, MessagesWork, new_work_id
@@ -18,6 +19,7 @@ from cometmq.store_config.names import may_send_to, validate_topic
 
 if TYPE_CHECKING:
     from cometmq._types import Bodies, Body, Keys, Numbers, Properties, Values
+    from cometmq.store.store import Store
 
 __all__ = ["Appending"]
 
@@ -210,6 +212,12 @@ class Appending(StoreCore):
                 flushed = True
             except StoreClosed as error:
                 self._check_moved(error)
+            except StoreFenced:
+                if role is not None:
+                    role.step_down(cast("Store", writer))
+                    with suppress(StoreFenced):  # raised here
+                        role.check_flush()
+                raise
         if role is not None:
             role.check_flush()  # it waits for a move under way
         if flushed:
@@ -217,7 +225,12 @@ class Appending(StoreCore):
         client = self._client
         if client is not None and client.appended:
             # Other work was durable when it was left.
-            client.call(CallWork(work_id=new_work_id(), call="flush", arguments={}), HANDOFF_TIMEOUT_S)
+            client.appended = False
+            try:
+                client.call(CallWork(work_id=new_work_id(), call="flush", arguments={}), HANDOFF_TIMEOUT_S)
+            except BaseException:
+                client.appended = True
+                raise
         elif role is None:
             self._handle.flush()
 

@@ -27,7 +27,6 @@ from cometmq.errors import (
     NotFound,
     ReadOnlyStore,
     StorageError,
-    StoreBusy,
     StoreClosed,
     StoreFenced,
     StoreLocked,
@@ -211,7 +210,7 @@ class StoreCore:
 
     def _open_books(self) -> None:
         handle, plan = self._handle, self._plan
-        self._topic_book = self._open_topic_book()
+        self._topic_book = self._open_topic_book(self._handle)
         self._group_book = GroupBook(
             plan.path,
             read_only=self._read_only,
@@ -226,8 +225,8 @@ class StoreCore:
                 _log.error("%s", text)
                 warnings.warn(text, RuntimeWarning, stacklevel=6)
 
-    def _open_topic_book(self) -> TopicBook:
-        handle, plan = self._handle, self._plan
+    def _open_topic_book(self, handle: StoreHandle) -> TopicBook:
+        plan = self._plan
         return TopicBook(
             plan.config_folder,
             read_only=self._read_only,
@@ -269,20 +268,28 @@ class StoreCore:
         """
         ended = self._handle
         with ended.hold():  # a close waits
-            with suppress(StoreClosed):
+            try:
                 ended.refresh()
+            except StoreClosed:
+                if ended.closed:
+                    raise
+            else:
                 return
             handle = self._plan.open_handle(read_only=True)
+            try:
+                topics = self._open_topic_book(handle)
+            except BaseException:
+                handle.close()
+                raise
             with self._viewing:
                 if self._handle is not ended:  # another thread was faster
                     handle.close()
                     return
-                self._handle = handle
-                self._topic_book = self._open_topic_book()
                 if self._client is not None:
                     self._client.follow(handle)
-        with suppress(StoreBusy):  # the caller is inside a call of the old view: it goes with its last reader
-            ended.close()
+                self._topic_book, self._handle = topics, handle
+        # A close waits for calls under way, such as a verify(), which must hold up neither the keeper nor an append.
+        threading.Thread(target=ended.close, name="cometmq-ended-view", daemon=True).start()
         _log.warning("the view of %s had ended and was opened anew; its readers and consumers end", self._plan.path)
 
     def _write_for_a_moment(self) -> None:

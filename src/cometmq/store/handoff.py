@@ -278,7 +278,12 @@ class HandoffApplier:
                 self._append(work, done)
             elif isinstance(work, CallWork):
                 self._call(work)
-        except (InvalidArgument, NotFound, GroupBusy) as error:
+        except GroupBusy as error:
+            if self._begun is None or name not in self._begun.names:
+                self._reject(name, str(error))
+                return False
+            # A writer that died had begun it, and commits behind it changed the progress: it was applied.
+        except (InvalidArgument, NotFound) as error:
             # It can never be applied; nothing of it was appended.
             self._reject(name, str(error))
             return False
@@ -314,7 +319,6 @@ class HandoffApplier:
     def _call(self, work: CallWork) -> None:
         if work.call not in CALLS:
             raise InvalidArgument(f"this CometMQ knows no call {work.call!r:.60}")
-        self._handle.flush()  # messages of this round come before it
         try:
             CALLS[work.call](Books(self._handle, self._topics, self._groups), **work.arguments)
         except Error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from cometmq._engine import (
@@ -53,14 +54,14 @@ class HandedOff:
         count: number of messages.
     """
 
-    def __init__(self, client: HandoffClient, work: MessagesWork, name: str, log_end: int) -> None:
-        """``log_end``: where the log ended before the work was left."""
+    def __init__(self, client: HandoffClient, work: MessagesWork, name: str, view: StoreHandle, log_end: int) -> None:
+        """``log_end``: where ``view`` ended before the work was left."""
         self.work_id = work.work_id
         self.count = len(work.bodies)
         self._client = client
         self._topic = work.topic
         self._name = name
-        self._log_end = log_end
+        self._view, self._log_end = view, log_end
 
     @property
     def applied(self) -> bool:
@@ -80,7 +81,7 @@ class HandedOff:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._client.wait_applied(self._name, deadline)
-        messages = self._client.find_marked(self.work_id, self.count, self._log_end, deadline)
+        messages = self._client.find_marked(self.work_id, self.count, (self._view, self._log_end), deadline)
         return append_many_result_of(self._topic, messages)
 
     def __repr__(self) -> str:
@@ -125,24 +126,27 @@ class HandoffClient:
                 door gave no answer and the folder takes no work: the text says that the messages may be stored.
         """
         deadline = time.monotonic() + timeout_s
-        self.appended = True
-        self.check_writer()  # a view that has ended, or a Java broker, refuses before anything is sent
-        with self._handle.hold():  # a close waits for the answer
-            log_end = self._handle.info()["log_end"]
+        self._refresh()  # a view that has ended refuses before anything is sent
+        view = self._handle
+        with view.hold():  # a close waits for the answer
+            log_end = view.info()["log_end"]
             try:
                 answer = self.door.ask(encode_work(work))
                 if answer is not None and answer[0] == STORED:
+                    self.appended = True
                     return append_many_result_of(work.topic, self._read_stored(work, answer[1]))
             except DoorBroken as error:
+                self.appended = True
                 answer = NOT_NOW, str(error).encode()
         if answer is None:
-            return HandedOff(self, work, self._leave(work), log_end).wait(max(deadline - time.monotonic(), 0.0))
+            self.check_writer()  # a Java broker has no door, and takes no work
+            return HandedOff(self, work, self._leave(work), view, log_end).wait(max(deadline - time.monotonic(), 0.0))
         if answer[0] == REJECTED:
             raise _rejected(answer[1].decode("utf-8", "replace"))
         work = replace(work, sought_from=log_end)  # the writer, or one before it, may have appended some
         try:
             self.check_writer()
-            return HandedOff(self, work, self._leave(work), log_end).wait(max(deadline - time.monotonic(), 0.0))
+            return HandedOff(self, work, self._leave(work), view, log_end).wait(max(deadline - time.monotonic(), 0.0))
         except (HandoffWaiting, HandoffRejected):
             raise
         except Error as error:
@@ -179,8 +183,9 @@ class HandoffClient:
             LimitReached, MessageTooLarge, StorageError: as :meth:`HandoffFolder.leave`.
         """
         self.check_writer()
-        log_end = self._handle.info()["log_end"]
-        return HandedOff(self, work, self._leave(work), log_end)
+        view = self._handle
+        log_end = view.info()["log_end"]
+        return HandedOff(self, work, self._leave(work), view, log_end)
 
     def leave_commit(self, work: CommitWork) -> None:
         """Leave a group's progress, durably; applied at once where nobody writes. Raises as :meth:`leave_messages`."""
@@ -266,17 +271,36 @@ class HandoffClient:
         if reason is not None:
             raise _rejected(reason)
 
-    def find_marked(self, work_id: str, count: int, log_end: int, deadline: float | None) -> list[Message]:
-        """Return the messages of a piece of work in its order; they were appended behind ``log_end``."""
+    def find_marked(
+        self, work_id: str, count: int, begun: tuple[StoreHandle, int], deadline: float | None
+    ) -> list[Message]:
+        """Return the messages of a piece of work in its order; ``begun``: a view, and its end before the work."""
         while True:
             try:
-                return self._find_marked(work_id, count, log_end, deadline)
+                *earlier, last = self._starts(*begun)
+                for start in earlier:
+                    with suppress(HandoffWaiting):
+                        return self._find_marked(work_id, count, start, time.monotonic())
+                return self._find_marked(work_id, count, last, deadline)
             except StoreClosed:  # noqa: PERF203 - once, but for an ended view
                 if self._handle.closed or self._keep_view is None:
                     raise
-                # The view has ended, as where a writer cut the tail of the one before it.
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise HandoffWaiting("the work was applied, but the view of it has ended") from None
                 self._keep_view()
-                log_end = min(log_end, self._handle.info()["log_end"])
+
+    def _starts(self, view: StoreHandle, log_end: int) -> list[int]:
+        """Return where to begin the search for messages that were appended when a view ended at ``log_end``.
+
+        A writer may have cut the tail that an ended view had read, and appended the messages where it was cut: near
+        the view's end most often. Segments begin with a record.
+        """
+        if view is self._handle:
+            return [log_end]
+        info = self._handle.info()
+        near = min(log_end, info["log_end"])
+        near -= near % info["segment_bytes"]
+        return [max(near, info["log_min"]), info["log_min"]]
 
     def _find_marked(self, work_id: str, count: int, log_end: int, deadline: float | None) -> list[Message]:
         found: dict[int, Message] = {}

@@ -286,7 +286,7 @@ def test_answers_without_a_status_are_no_answers(path: Path) -> None:
 def test_view_that_has_ended_sends_nothing(reader: Store, writer: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     client = reader._client
     assert client is not None
-    monkeypatch.setattr(client, "check_writer", ends)
+    monkeypatch.setattr(client, "_refresh", ends)
     with pytest.raises(errors.StoreClosed):
         reader.append("t", b"1")
     assert writer.topics() == []

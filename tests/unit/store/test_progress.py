@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import pytest
 
 from cometmq import Store, errors
 from cometmq.store import core
+from cometmq.store.handoff import HandoffApplier
 from cometmq.store.handoff_files import CommitWork, HandoffFolder, StagedWork, new_work_id
 from cometmq.store.repairing import repair
 from cometmq.store.staged_files import StagedFolder
@@ -237,6 +238,31 @@ def test_a_left_commit_that_was_set_before_a_crash_is_applied_again(tmp_path: Pa
         folder.leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, 3)], expected=[2]))
         assert store.apply_handoffs() == 0
         assert offsets(store) == {0: 4}
+
+
+def test_commits_of_a_loop_that_a_crash_has_applied_are_not_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one changed the progress that the first one expected."""
+    with open_small(tmp_path / "store", background=False) as store:
+        store.append_many("t", bodies("m", 5))
+        folder = HandoffFolder(store.path)
+        left = [
+            folder.leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, offset)], expected=[before]))
+            for before, offset in ((None, 2), (2, 4))
+        ]
+        with monkeypatch.context() as crash:
+            crash.setattr(HandoffApplier, "_end_round", ends)
+            with pytest.raises(OSError, match="ended"):
+                store.apply_handoffs()
+    with open_small(store.path, background=False) as store:
+        assert offsets(store) == {0: 4}
+        assert not any(map(folder.is_waiting, left))
+        assert [folder.rejection(name) for name in left] == [None, None]
+
+
+def ends(applier: HandoffApplier, finished: Sequence[str]) -> None:
+    raise OSError("the process ended")
 
 
 # --- Queues that do not exist

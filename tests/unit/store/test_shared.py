@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import cometmq.aio
 from cometmq import Store, errors
-from cometmq._engine import Message, lock_holder
+from cometmq._engine import Message, StoreHandle, lock_holder
 from cometmq.store import handoff
 from cometmq.store.handoff_client import HandoffClient
 from cometmq.store.handoff_files import CallWork, HandoffFolder, MessagesWork, new_work_id
@@ -372,20 +373,10 @@ def test_killed_writers_lose_nothing_and_the_role_moves(path: Path) -> None:
 
 def test_view_that_retention_has_passed_is_opened_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
-        store.append("t", b"0")
-        assert bodies(store) == [b"0"]
+        store.append("t", b"first")
         with store.read("t", follow=True, timeout_s=0) as reader:
             next(reader)
-            store.append_many("t", [b"x" * 100_000] * 100)
-            role = store._role
-            assert role is not None
-            assert role.writer is not None
-            role.step_down(role.writer)  # the close makes a durable point: only what is before it expires
-            old = time.time() - 100 * 3600
-            for segment in (path / "commitlog").iterdir():
-                os.utime(segment, (old, old))
-            role.take()
-            assert store.expire() > 5
+            expire_what_was_read(store, path)
             with pytest.raises(errors.StoreClosed):
                 store._handle.refresh()
             with caplog.at_level(logging.WARNING):
@@ -421,6 +412,73 @@ def test_append_that_waits_goes_on_where_its_view_ends(path: Path, monkeypatch: 
     with open_shared(path), open_shared(path) as other:
         assert other.hand_off("t", [b"1"]).wait(600).queue_offsets.tolist() == [0]
     assert failures == []
+
+
+def test_appended_messages_are_found_before_the_end_of_a_view_that_has_ended(path: Path) -> None:
+    """A writer cuts the tail that the view had read, and appends the messages where it cut: before the view's end."""
+    with open_shared(path) as writer, open_shared(path) as other:
+        handed = other.hand_off("t", [b"1", b"2"])
+        handed.wait(600)
+        client, ended = other._client, writer._handle
+        assert client is not None
+        for end in (handed._log_end, writer.info().log_end, writer.info().log_end - 1, 1 << 40):
+            found = client.find_marked(handed.work_id, 2, (ended, end), time.monotonic() + 600)
+            assert [bytes(message.body) for message in found] == [b"1", b"2"]
+
+
+def test_view_that_cannot_be_opened_anew_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
+        expire_what_was_read(store, path)
+        with monkeypatch.context() as full:
+            full.setattr(store, "_open_topic_book", no_descriptor)
+            with pytest.raises(errors.StorageError):
+                store.maintain()
+        store.maintain()
+        assert store._client is not None
+        assert store._client._handle is store._handle
+        store.append("t", b"last")
+        assert bodies(store)[-1] == b"last"
+
+
+def test_calls_on_a_view_that_has_ended_hold_up_nobody(path: Path) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def verify(view: StoreHandle) -> None:
+        with view.hold():
+            began.set()
+            may_end.wait()
+
+    with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
+        call = threading.Thread(target=verify, args=(store._handle,))
+        call.start()
+        began.wait()
+        try:
+            expire_what_was_read(store, path)
+            store.maintain()
+            store.append("t", b"last")
+            store.close()
+        finally:
+            may_end.set()
+            call.join()
+
+
+def no_descriptor(handle: StoreHandle) -> NoReturn:
+    raise errors.StorageError("no descriptor")
+
+
+def expire_what_was_read(store: Store, path: Path) -> None:
+    store.append("t", b"0")
+    assert bodies(store)[-1] == b"0"
+    store.append_many("t", [b"x" * 100_000] * 100)
+    role = store._role
+    assert role is not None
+    assert role.writer is not None
+    role.step_down(role.writer)  # the close makes a durable point: only what is before it expires
+    old = time.time() - 100 * 3600
+    for segment in (path / "commitlog").iterdir():
+        os.utime(segment, (old, old))
+    role.take()
+    assert store.expire() > 5
 
 
 def test_keeper_follows_the_log(path: Path) -> None:
