@@ -192,7 +192,7 @@ def resume_offset(
         offset_at: returns the offset of the first message that was stored at a time or later.
     """
     if position <= low:
-        return None  # nothing was read, or what was has expired
+        return None  # nothing was read, or the messages read have expired
     if position > high:
         if stored_ms is None:
             return high  # nothing distinguishes them

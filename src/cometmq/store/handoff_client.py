@@ -100,7 +100,7 @@ class HandoffClient:
         apply_directly: Callable[[], None],
         keep_view: Callable[[], None] | None,
     ) -> None:
-        """``apply_directly`` opens the store for writing, which applies what waits, and closes it; ``keep_view``
+        """``apply_directly`` opens the store for writing, which applies waiting work, and closes it; ``keep_view``
         refreshes the view and opens one that has ended anew, or None: such a view stays ended.
         """
         self.folder = folder
