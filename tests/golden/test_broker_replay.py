@@ -293,7 +293,20 @@ def an_empty_remark(one: Replayed) -> bool:
     )
 
 
-EXCEPTIONS: tuple[Callable[[Replayed], bool], ...] = (not_yet, due_before_the_replay, an_empty_remark)
+def a_reply_to_no_queue(one: Replayed) -> bool:
+    """Its remark begins as upstream's, which goes on with the topic's configuration and the replier's address."""
+    codes = {one.ours.code, one.theirs.code}
+    starts = [(answer.remark or "").partition(" is illegal")[:2] for answer in (one.ours, one.theirs)]
+    is_reply = one.request.code == RequestCode.SEND_REPLY_MESSAGE_V2
+    return is_reply and codes == {ResponseCode.INVALID_PARAMETER} and starts[0] == starts[1] and all(starts[0])
+
+
+EXCEPTIONS: tuple[Callable[[Replayed], bool], ...] = (
+    not_yet,
+    due_before_the_replay,
+    an_empty_remark,
+    a_reply_to_no_queue,
+)
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import client_forwarding, clients, groups, locks, offsets, queries, staged_writes, topics
+from cometmq.broker import client_forwarding, clients, groups, locks, offsets, queries, replies, staged_writes, topics
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.cli import logs
@@ -32,6 +32,7 @@ from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.java_properties import CONFIG_BYTES_MAX
 from cometmq.store_config.json_types import REQUEST_LIMITS
 from cometmq.store_config.setting_names import OPTIONS
+from support.broker_twins import send_fields
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_MS = 60_000
@@ -70,6 +71,8 @@ VALUES: dict[str, object] = {
     "requests forwarded for one connection": client_forwarding.FORWARDED_OF_CALLER_MAX,
     "requests forwarded to one client": client_forwarding.FORWARDED_TO_CLIENT_MAX,
     "requests forwarded for all": client_forwarding.FORWARDED_MAX,
+    "replies that wait for one requester": replies.PUSHED_TO_CLIENT_MAX,
+    "replies that wait for all requesters": replies.PUSHED_MAX,
     "topics of a registration, at a name server": registration.REGISTERED_TOPICS_MAX,
     "keys and namespaces of a name server": KVLimits().entries,
     "characters of all of them": KVLimits().total_chars,
@@ -271,6 +274,21 @@ def forwarded_requests(path: Path) -> None:
         assert (answer.code, answer.opaque) == (BUSY, most)
 
 
+def waiting_replies(path: Path) -> None:
+    """A requester that never acknowledges, and one more reply than may wait for it."""
+    with served(path) as broker, Channel(broker.address) as requester, connect(broker) as replier:
+        data = HeartbeatData(client_id="silent", producers=(ProducerData(group_name="p"),))
+        beaten = requester.invoke(Command(code=RequestCode.HEART_BEAT, body=data.to_json()), timeout_ms=TIMEOUT_MS)
+        assert beaten.code == ResponseCode.SUCCESS
+        most = replies.PUSHED_TO_CLIENT_MAX
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
+        names = {"topic": "DefaultCluster_REPLY_TOPIC", "properties": "REPLY_TO_CLIENT\x01silent\x02"}
+        reply = Command(code=code, fields=send_fields(code, **names), body=b"x")
+        replier.sendall(b"".join(reply.with_opaque(number).encode() for number in range(most + 1)))
+        answer = first_answer(replier)
+        assert (answer.code, answer.opaque) == (BUSY, most)
+
+
 TRIED: dict[str, Callable[[Path], None]] = {
     "bytes of a frame": frame_bytes,
     "fields of a header": header_fields,
@@ -289,6 +307,7 @@ TRIED: dict[str, Callable[[Path], None]] = {
     "characters of a group's expressions": expressions,
     "queues locked by a request": locks_of_a_request,
     "requests forwarded for one connection": forwarded_requests,
+    "replies that wait for one requester": waiting_replies,
 }
 
 NET = "tests/c/net/test_cmq_net_limits.c"
@@ -315,6 +334,7 @@ TRIED_ELSEWHERE = {
     "topics that a group must not read": (f"{UNIT}/test_groups.py", "test_a_group_must_not_read_so_many_topics"),
     "requests forwarded to one client": (f"{UNIT}/test_client_forwarding.py", "test_forwarded_requests_are_bounded"),
     "requests forwarded for all": (f"{UNIT}/test_client_forwarding.py", "test_forwarded_requests_are_bounded"),
+    "replies that wait for all requesters": (f"{UNIT}/test_replies.py", "test_waiting_replies_are_bounded"),
     "entries of a list of acks": ("tests/c/broker/pop/test_cmq_pop_ack.c", "long_lists_are_taken"),
     "lists of over 32 acks that one connection has waiting": (
         "tests/c/broker/pop/test_cmq_pop_ack.c",

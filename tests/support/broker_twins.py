@@ -42,6 +42,40 @@ T = TypeVar("T")
 
 NOW_MS = 1_800_000_000_000
 
+SEND_NAMES = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+}
+"""Members of sends and replies: the name in codes 10 and 324, and the letter in 310, 320 and 325."""
+
+
+def send_fields(code: int, **changes: str) -> dict[str, str]:
+    """Return the fields of a send or a reply, to topic ``orders`` where nothing else is said."""
+    fields = {
+        "producerGroup": "p",
+        "topic": "orders",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "1700000000000",
+        "flag": "3",
+        **changes,
+    }
+    if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
+        return fields
+    return {SEND_NAMES[name]: value for name, value in fields.items()}
+
 
 class Clock:
     """A wall clock that is frozen until time passes, or it is set."""

@@ -31,6 +31,7 @@ from cometmq.broker.ordered import OrderedBatches
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.queries import Queries
 from cometmq.broker.queues import Queues
+from cometmq.broker.replies import Replies
 from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
 from cometmq.broker.sends import Sends
@@ -185,6 +186,7 @@ class ControlPlane:
                 self.staged_writes,
                 InFlight(plane=plane, topics=self.topics, offsets=self.offsets, queues=self.queues, now_ms=now_ms),
                 self._make_sends(),
+                self._make_replies(link),
                 self._make_send_back(),
                 self._make_queries(),
                 self._make_forwarding(link),
@@ -272,6 +274,19 @@ class ControlPlane:
             properties={**answer_fields, "CLUSTER": self._settings.broker_cluster_name},
             body_bytes_max=self._settings.max_message_size_bytes,
             broker_ip=self._config.advertised_ip,
+        )
+
+    def _make_replies(self, link: ClientLink) -> Replies:
+        return Replies(
+            topics=self.topics,
+            producers=self.clients.producers,
+            plane=self._plane,
+            link=link,
+            settings=lambda: self._settings,
+            answer_fields=self._answer_fields(),
+            broker_ip=self._config.advertised_ip,
+            broker_address=self._address,
+            now_ms=self._now_ms,
         )
 
     def _make_send_back(self) -> SendBack:

@@ -284,6 +284,13 @@ class ProducerRegistry:
         self._now_ms = now_ms
         self._groups: dict[str, dict[int, ClientConnection]] = {}
         self._groups_of: dict[int, set[str]] = {}
+        self._conns_of: dict[str, dict[int, int]] = {}
+        """Client id to its connections in the order of their first heartbeat, each with how many groups it is in."""
+
+    def conn_of(self, client_id: str) -> int | None:
+        """Return a client's newest connection, or None where the client is in no producer group."""
+        conns = self._conns_of.get(client_id)
+        return next(reversed(conns)) if conns else None
 
     def get(self, group: str) -> Mapping[int, ClientConnection] | None:
         """Return a group's members by connection, or None."""
@@ -299,14 +306,32 @@ class ProducerRegistry:
 
     def register(self, group: str, client: ClientConnection) -> None:
         """Note a heartbeat."""
-        self._groups.setdefault(group, {})[client.conn] = client
+        members = self._groups.setdefault(group, {})
+        before = members.get(client.conn)
+        if before is None or before.client_id != client.client_id:
+            if before is not None:
+                self._uncount(before)
+            conns = self._conns_of.setdefault(client.client_id, {})
+            conns[client.conn] = conns.get(client.conn, 0) + 1
+        members[client.conn] = client
         self._groups_of.setdefault(client.conn, set()).add(group)
+
+    def _uncount(self, client: ClientConnection) -> None:
+        """Forget that a client's connection is in one of its groups."""
+        conns = self._conns_of[client.client_id]
+        conns[client.conn] -= 1
+        if not conns[client.conn]:
+            del conns[client.conn]
+        if not conns:
+            del self._conns_of[client.client_id]
 
     def unregister(self, group: str, conn: int) -> None:
         """Take a connection out of a group."""
         members = self._groups.get(group)
-        if members is None or members.pop(conn, None) is None:
+        left = None if members is None else members.pop(conn, None)
+        if left is None:
             return
+        self._uncount(left)
         if not members:
             del self._groups[group]
         names = self._groups_of[conn]

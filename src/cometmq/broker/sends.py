@@ -25,24 +25,51 @@ from cometmq.remoting.members import Members
 from cometmq.remoting.server import AGAIN
 from cometmq.store_config.names import RETRY_PREFIX
 
-__all__ = ["Sends"]
+__all__ = ["Sends", "check_size", "members_of_send", "not_stored"]
 
 _log = logging.getLogger("cometmq.broker.sends")
 
-# Short name of each member in codes 310 and 320, by its long name in code 10.
+# Short name of each member in codes 310, 320 and 325, by its long name in codes 10 and 324.
 _SHORT = {
+    "producerGroup": "a",
     "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
     "queueId": "e",
     "sysFlag": "f",
     "bornTimestamp": "g",
     "flag": "h",
     "properties": "i",
     "reconsumeTimes": "j",
+    "unitMode": "k",
     "maxReconsumeTimes": "l",
 }
+_LONG_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
 _TRANSACTION_MASK = 0xC
 _PROPERTIES_BYTES_MAX = 32_767
+
+
+def members_of_send(request: Command) -> Members:
+    """Return the members of a send or a reply under their long names."""
+    if request.code in _LONG_CODES:
+        return Members(request.fields)
+    fields = request.fields
+    return Members({name: fields[short] for name, short in _SHORT.items() if short in fields})
+
+
+def check_size(*, body_bytes: int, properties_bytes: int, body_bytes_max: int) -> None:
+    """Refuse a message that no record can hold, as the loops do.
+
+    Raises:
+        Refusal: body or properties are too long.
+    """
+    if body_bytes > body_bytes_max or properties_bytes > _PROPERTIES_BYTES_MAX:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {body_bytes_max}B, msg properties length limit 32KB.",
+        )
 
 
 class Sends:
@@ -98,17 +125,10 @@ class Sends:
             # A client reads these fields of a failed send, too.
             return request.response(refusal.code, remark=refusal.remark, fields=self._answer_fields)
 
-    def _members(self, request: Command) -> Members:
-        """Return the members under their long names."""
-        if request.code == RequestCode.SEND_MESSAGE:
-            return Members(request.fields)
-        fields = request.fields
-        return Members({name: fields[short] for name, short in _SHORT.items() if short in fields})
-
     async def _route(self, request: Command, topic: str) -> Route:
         name = topic.removeprefix(RETRY_PREFIX)
         group = await self._groups.require(name)
-        members = self._members(request)
+        members = members_of_send(request)
         return route_retry_send(
             topic,
             reconsume_times=members.int32("reconsumeTimes", 0),
@@ -117,7 +137,7 @@ class Sends:
         )
 
     async def _give_up(self, request: Command, caller: Caller, route: Route) -> Command:
-        members = self._members(request)
+        members = members_of_send(request)
         sent, sys_flag = members.text("properties", "").encode("utf-8"), members.required_int32("sysFlag")
         properties = decode_properties(sent)
         self._check(len(request.body), len(sent), sys_flag, properties)
@@ -141,7 +161,7 @@ class Sends:
         try:
             place = await caller.store_apart(lambda: self._plane.put(message))
         except Error as error:
-            raise _not_stored(error) from error
+            raise not_stored(error) from error
         _log.info("message given up", extra={"group": route.topic, "id": place.message_id})
         fields = self._answer_fields | {
             "msgId": place.message_id,
@@ -155,18 +175,18 @@ class Sends:
 
     def _check(self, body_bytes: int, properties_bytes: int, sys_flag: int, properties: Mapping[str, str]) -> None:
         """Refuse what the loops refuse of any send (``may_carry`` in ``cmq_send.c``): nobody would ever see it."""
-        if body_bytes > self._body_bytes_max or properties_bytes + 1 + self._added_bytes > _PROPERTIES_BYTES_MAX:
-            raise Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "the message is illegal, maybe msg body or properties length not matched. "
-                f"msg body length limit {self._body_bytes_max}B, msg properties length limit 32KB.",
-            )
+        check_size(
+            body_bytes=body_bytes,
+            properties_bytes=properties_bytes + 1 + self._added_bytes,
+            body_bytes_max=self._body_bytes_max,
+        )
         if properties.get("TRAN_MSG", "").lower() == "true" or sys_flag & _TRANSACTION_MASK:
             text = f"the broker[{self._broker_ip}] sending transaction message is forbidden"
             raise Refusal(ResponseCode.NO_PERMISSION, text)
 
 
-def _not_stored(error: Error) -> Refusal:
+def not_stored(error: Error) -> Refusal:
+    """Return the refusal of a message that the store did not take."""
     if isinstance(error, MessageTooLarge | InvalidArgument):
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, error.message)
     if isinstance(error, DiskFull | StoreFenced):

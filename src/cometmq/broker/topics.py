@@ -295,14 +295,14 @@ class BrokerTopics:
         )
 
     async def make_for_request(self, request: Command) -> TopicConfig:
-        """Return the topic of a send, made where it may be.
+        """Return the topic of a send or a reply, made where it may be.
 
         Raises:
             Refusal: it may not, or no client may make such a send.
             MalformedCommand: a member is missing.
         """
         members = Members(request.fields)
-        is_long = request.code == RequestCode.SEND_MESSAGE
+        is_long = request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
         name = members.required("topic" if is_long else "b")
         template = members.required("defaultTopic" if is_long else "c")
         queues = members.required_int32("defaultTopicQueueNums" if is_long else "d")

@@ -89,6 +89,9 @@ class BrokerSettings(StoreSettings):
     # --- Sending and pulling
     region_id: str = text_option("regionId", "DefaultRegion", "region in answers and messages")
     trace_on: bool = option("traceOn", True, "ask clients to trace messages")
+    store_reply_message_enable: bool = option(
+        "storeReplyMessageEnable", True, "store replies to requests, besides pushing them to their requesters"
+    )
     long_polling_enable: bool = option("longPollingEnable", True, "hold a pull until a message arrives")
     short_polling_time_ms: int = long_option(
         "shortPollingTimeMills", _SECOND, "how long a pull is held without longPollingEnable, ms", minimum=1

@@ -16,31 +16,8 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.server import AGAIN
 from cometmq.store_config.topic_config import TopicConfig
 from support.broker_twins import Caller, Rig, consumer, run
+from support.broker_twins import send_fields as members
 
-LONG = {
-    "producerGroup": "p",
-    "topic": "orders",
-    "defaultTopic": "TBW102",
-    "defaultTopicQueueNums": "4",
-    "queueId": "0",
-    "sysFlag": "0",
-    "bornTimestamp": "1700000000000",
-    "flag": "3",
-}
-SHORT_NAMES = {
-    "producerGroup": "a",
-    "topic": "b",
-    "defaultTopic": "c",
-    "defaultTopicQueueNums": "d",
-    "queueId": "e",
-    "sysFlag": "f",
-    "bornTimestamp": "g",
-    "flag": "h",
-    "properties": "i",
-    "reconsumeTimes": "j",
-    "unitMode": "k",
-    "maxReconsumeTimes": "l",
-}
 ANSWER = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
@@ -48,11 +25,6 @@ ANSWER = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 def rig(tmp_path: Path) -> Iterator[Rig]:
     with Rig(tmp_path) as rig:
         yield rig
-
-
-def members(code: int, **changes: str) -> dict[str, str]:
-    fields = {**LONG, **changes}
-    return fields if code == RequestCode.SEND_MESSAGE else {SHORT_NAMES[name]: value for name, value in fields.items()}
 
 
 @pytest.mark.parametrize(
