@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["missing", "new_session", "stop_session"]
 
+# A JVM of a test lives for seconds: with the first compiler alone and a collector without threads it does the same work
+# in a quarter to half of the time. Programs that a test starts inherit it.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def new_session(folder: Path) -> SparkSession:
     """Start a session that keeps everything under ``folder`` and listens on loopback only."""
