@@ -45,6 +45,7 @@ __all__ = [
     "OutOfMemory",
     "PermissionDenied",
     "ReadOnlyStore",
+    "ReplyTimeout",
     "RequestTimeout",
     "RouteNotFound",
     "SendFailed",
@@ -462,6 +463,25 @@ class RequestTimeout(Error, TimeoutError):
     """No answer came in time: the request's outcome is unknown. Allow more time, or check the server."""
 
     retriable = True
+
+
+class ReplyTimeout(RequestTimeout):
+    """No reply to a request came in time. Allow more time, or check that a consumer of its topic replies.
+
+    Attributes:
+        topic: the request's topic.
+        correlation_id: the id that the reply would have had.
+        is_stored: True where a broker has stored the request, False where it had not been acknowledged.
+    """
+
+    def __init__(
+        self, message: str, *, topic: str | None = None, correlation_id: str | None = None, is_stored: bool = False
+    ) -> None:
+        """Keep the request."""
+        super().__init__(message)
+        self.topic = topic
+        self.correlation_id = correlation_id
+        self.is_stored = is_stored
 
 
 class SendFailed(Error):

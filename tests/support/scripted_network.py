@@ -62,6 +62,7 @@ class ScriptedNetwork:
     def factory(self, settings: Any, **callbacks: Any) -> ScriptedNetwork:
         """Be the network of the instance that asks."""
         self.loop = asyncio.get_running_loop()
+        self.on_request, self.on_lost = callbacks["on_request"], callbacks["on_lost"]
         return self
 
     async def invoke(self, address: str, request: Command, *, timeout_ms: int) -> Command:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cometmq.client.arguments import elements, several
+from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
@@ -32,6 +33,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from cometmq._engine import ReceivedMessage
     from cometmq.client.send.producer_settings import ProducerOptions
 
 __all__ = ["Producer"]
@@ -208,6 +210,59 @@ class Producer:
             await asyncio.gather(*window.begun, return_exceptions=True)
             raise
         return results
+
+    # --- Request and reply --------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReceivedMessage:
+        """Send a message, and wait for the reply of a consumer."""
+        message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
+        engine = self._running()
+        return await engine.request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+
+    def request_async(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReplyFuture:
+        """Send a message; its reply can be awaited, now, later or never."""
+        message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
+        return self._running().request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+
+    async def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send the reply to a request, and wait until the requester has it."""
+        engine = self._running()
+        return await engine.reply(request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms)
 
     async def flush(self) -> None:
         """Wait until everything that was sent before has ended, well or not."""

@@ -12,7 +12,8 @@ room            holds
                 options with their defaults, and the checks of what methods are given
 ``instance/``   everything that the clients of one id share: ``instance`` with its routes, timers and connections;
                 ``background``, the loop's thread; ``loop_tasks``; ``heartbeats`` and ``heartbeat_sender``;
-                ``registrants``, the interfaces of the producers and consumers that register; ``server_requests``;
+                ``registrants``, the interfaces of the producers and consumers that register; ``server_requests``,
+                ``awaited_replies``;
                 ``routes``, ``route_updates``, ``name_servers``, ``namespaces``, ``unique_ids``; ``service_state``,
                 ``closing``; ``hooks``, the interceptors; ``outages``, transient failures and their rate-limited
                 logging
@@ -20,8 +21,8 @@ room            holds
                 ``send_routes``, ``queue_selection``, ``faults`` and ``fault_detector``: queues, and failed brokers;
                 ``request_making``, ``outgoing``, ``compressing``: from a message to a request; ``accumulating``,
                 batches of single sends; ``pressure``, limits on requests in flight; ``sending``, ``sending_many``;
-                ``inner_producer``, for messages that consumers send back; ``producer_settings``. The fast path of plain
-                messages is compiled: ``bindings/python/_producing.pxi``
+                ``requesting``, request and reply; ``inner_producer``, for messages that consumers send back;
+                ``producer_settings``. The fast path of plain messages is compiled: ``bindings/python/_producing.pxi``
 ``push/``       a push consumer's engine: ``push_engine``, ``push_pulls``, ``push_pops`` with ``push_popping`` and
                 ``pop_service``; ``tasks``, ``thread_workers``, ``workers``: the listener's callers;
                 ``consume_service``, ``concurrent_service``, ``orderly_service``, ``outcome_policy``: from a listener's
@@ -47,6 +48,7 @@ from cometmq._lazy import lazy_names
 
 if TYPE_CHECKING:
     from cometmq._engine import OutgoingMessage, ReceivedMessage, SendFuture
+    from cometmq.client.instance.awaited_replies import ReplyFuture
     from cometmq.client.instance.hooks import Interceptor
     from cometmq.client.producer import Producer
     from cometmq.client.pull_consumer import PullConsumer
@@ -68,6 +70,7 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "ReceivedMessage",
+    "ReplyFuture",
     "SendFuture",
     "SendResult",
     "SimpleConsumer",
@@ -84,6 +87,7 @@ _PLACES = {
     "PullConsumer": "cometmq.client.pull_consumer",
     "PushConsumer": "cometmq.client.push_consumer",
     "ReceivedMessage": "cometmq._engine",
+    "ReplyFuture": "cometmq.client.instance.awaited_replies",
     "SendFuture": "cometmq._engine",
     "SendResult": "cometmq.client.send.sending",
     "SimpleConsumer": "cometmq.client.simple_consumer",

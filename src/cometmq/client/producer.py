@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cometmq.client.arguments import elements, several
+from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.instance.background import ClientLoop
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
@@ -33,6 +34,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from cometmq._engine import ReceivedMessage
     from cometmq.client.send.producer_settings import ProducerOptions
 
 __all__ = ["Producer"]
@@ -96,7 +98,7 @@ class Producer:
         return self
 
     def close(self) -> None:
-        """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
+        """Send what waits, wait until all sends and requests have ended, and leave; nothing where it does not run."""
         if self._engine is not None:
             self._loop.run(self._engine.close())
 
@@ -296,6 +298,90 @@ class Producer:
             raise
         return results
 
+    # --- Request and reply --------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReceivedMessage:
+        """Send a message, and wait for the reply of a consumer (:meth:`reply_to`).
+
+        The request is an ordinary message: each group of the topic gets it, and the first reply is returned.
+
+        Args:
+            topic, body, tags, keys, properties, sharding_key, queue, selector, arg: as :meth:`send`.
+            timeout_ms: longest wait for the reply, sending included; None for the setting ``send_msg_timeout_ms``.
+
+        Returns:
+            The reply.
+
+        Raises:
+            ReplyTimeout: no reply came in time; ``is_stored`` says whether the request is stored.
+            SendFailed, RouteNotFound: the request could not be sent.
+            InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
+        """
+        message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
+        return self._running().request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms).result()
+
+    def request_async(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReplyFuture:
+        """Send a message and return at once; the future brings what :meth:`request` returns or raises.
+
+        The arguments are those of :meth:`request`.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`; all else is the future's.
+        """
+        message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
+        return self._running().request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+
+    def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send the reply to a request, as a listener that got it does, and wait until the requester has it.
+
+        Args:
+            request: a message that a producer sent with :meth:`request`, or Java's ``request``.
+            body, tags, keys, properties: the reply's.
+            timeout_ms: as :meth:`send`.
+
+        Raises:
+            InvalidArgument: the message is no request.
+            SendFailed: no broker could push the reply: the requester is gone, or does not acknowledge it.
+            MessageTooLarge, RouteNotFound, ClientStateError: as :meth:`send`.
+        """
+        engine = self._running()
+        return engine.reply(request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms).result()
+
     def flush(self) -> None:
-        """Wait until everything that was sent before has ended, well or not."""
+        """Wait until everything that was sent before has ended, well or not; of a request, until its reply came."""
         self._loop.run(self._running().drain())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.instance.heartbeats import HeartbeatMemory, heartbeat_data, heartbeat_fingerprint
@@ -76,6 +76,8 @@ class HeartbeatSender:
         self._locks: dict[str, asyncio.Lock] = {}
         self._taken: dict[str, int] = {}
         """How many heartbeats each broker has taken."""
+        self._introduced: set[str] = set()
+        """The brokers that have taken one over their present connection."""
         self._unknown: dict[tuple[str, str], tuple[float, float]] = {}
         """By broker and group that it did not know: when that was seen first, and when the next heartbeat is due."""
         self._is_beating = False
@@ -92,6 +94,7 @@ class HeartbeatSender:
             self._memory.forget(address)
             self.versions.pop(address, None)
             self._taken.pop(address, None)
+            self._introduced.discard(address)
             self._forget_unknown(address)
             if (lock := self._locks.get(address)) is not None and not lock.locked():
                 del self._locks[address]
@@ -119,6 +122,15 @@ class HeartbeatSender:
             if self._taken.get(address, 0) != taken:
                 return False
             return await self._beat_one(address)
+
+    async def introduce(self, addresses: Iterable[str]) -> None:
+        """Send a heartbeat to each broker that has taken none over its present connection."""
+        await asyncio.gather(*(self._introduce(address) for address in addresses if address not in self._introduced))
+
+    async def _introduce(self, address: str) -> None:
+        async with self._lock_of(address):
+            if address not in self._introduced:
+                await self._beat_one(address)
 
     async def greet_again(self, address: str, group: str) -> float | None:
         """Send one broker that does not know a group a heartbeat that leaves nothing out.
@@ -149,6 +161,7 @@ class HeartbeatSender:
         """Take note that the connection with a broker has ended."""
         # The next to answer there may be another process, which knows nothing of us.
         self._memory.forget(address)
+        self._introduced.discard(address)
         self._forget_unknown(address)
 
     def _forget_unknown(self, address: str) -> None:
@@ -202,6 +215,7 @@ class HeartbeatSender:
             return False
         self.versions[address] = answer.version
         self._taken[address] = self._taken.get(address, 0) + 1
+        self._introduced.add(address)
         if fingerprint:
             self._memory.answered(address, data, answer)
         return True

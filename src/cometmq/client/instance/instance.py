@@ -18,10 +18,11 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Protocol, TypeVar
 
+from cometmq.client.instance.awaited_replies import AwaitedReplies
 from cometmq.client.instance.heartbeat_sender import INNER_PRODUCER_GROUP, HeartbeatSender
 from cometmq.client.instance.loop_tasks import LoopTasks
 from cometmq.client.instance.name_servers import NameServers, look_up, look_up_url
@@ -145,6 +146,7 @@ class ClientInstance:
         loop: the loop that it belongs to.
         now_ms: the wall clock, milliseconds since 1970.
         routes: which topics are where.
+        replies: the requests that wait for replies.
         network: the way to the servers.
         name_servers: the choice among them.
         broker_versions: broker address to the version in its last answer to a heartbeat.
@@ -175,6 +177,9 @@ class ClientInstance:
         self.client_id = build_client_id(settings)
         self.now_ms = wall_clock_ms if now_ms is None else now_ms
         self.routes = RouteTable(random=random)
+        self.replies = AwaitedReplies(
+            self.loop, client_id=self.client_id, namespace=settings.namespace, now_ms=self.now_ms
+        )
         self.requests = ServerRequests(self)
         self.network = network_factory(
             settings,
@@ -478,6 +483,11 @@ class ClientInstance:
         """Send a broker a heartbeat as soon as it is connected: it counts members by their connections."""
         if await self._heartbeats.greet(address):
             self.wake_rebalance()
+
+    async def introduce(self, broker_names: Iterable[str]) -> None:
+        """Send a heartbeat to the masters that have taken none over their present connection."""
+        addresses = [address for name in broker_names if (address := self.master_address(name)) is not None]
+        await self._heartbeats.introduce(addresses)
 
     async def greet_again(self, address: str, group: str) -> bool:
         """Send a heartbeat to a broker that knows no member of a group: it may have created the group just now.

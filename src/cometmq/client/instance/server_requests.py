@@ -1,7 +1,7 @@
 """Servers' requests to a client: to share out queues again, to reset offsets, to report on itself.
 
-Requests of transactions (39) and of request-reply (326) go to their handlers, if set; without one, as for every other
-code, the answer is that it is not supported.
+Replies to requests (326) go to those who wait for them. Requests of transactions (39) go to their handler, if set;
+without one, as for every other code, the answer is that it is not supported.
 
 Threads: the loop's. Source: consumption specification 1.15, 1.16; remoting specification 2.3.
 """
@@ -54,6 +54,7 @@ class ServerRequests:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._offsets,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: lambda address, command: instance.replies.take(address, command),
         }
 
     def set_handler(self, code: int, handler: RequestHandler) -> None:

@@ -23,6 +23,7 @@ from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_CHARS_MAX
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
     "BODY_BYTES_MAX",
+    "REPLY_PROPERTIES",
     "SPECIAL_PROPERTIES",
     "STATUS_OF",
     "TEMPLATE_QUEUES",
@@ -59,7 +60,11 @@ _DELAY_LEVEL_MAX = 18  # upstream's default; a broker takes a higher level for i
 _DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
+REPLY_PROPERTIES: Mapping[str, str] = {"MSG_TYPE": "reply"}
+"""The mark of a reply to a request, which goes out under a code of its own."""
+
 SPECIAL_PROPERTIES = _DELAYS | {
+    *REPLY_PROPERTIES,
     *("TAGS", "KEYS", "WAIT", "UNIQ_KEY", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
     _LIGHT_QUEUES,
 }

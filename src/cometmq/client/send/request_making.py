@@ -16,6 +16,7 @@ from cometmq.client.instance.unique_ids import UniqueIds
 from cometmq.client.send.compressing import compress, compression_flag
 from cometmq.client.send.outgoing import (
     BATCH_OVERHEAD_BYTES,
+    REPLY_PROPERTIES,
     OutgoingMessage,
     batch_body,
     can_be_batched,
@@ -33,6 +34,8 @@ from cometmq.store_config.names import RETRY_PREFIX
 __all__ = ["RequestMaker"]
 
 _PREPARED_FLAG = 0x4
+_ALONE = frozenset({"TRAN_MSG", "UNIQ_KEY", *REPLY_PROPERTIES})
+"""Properties of messages that are no part of a batch."""
 
 
 class RequestMaker:
@@ -102,6 +105,8 @@ class RequestMaker:
         given: dict[str, Any] = {"flag": message.flag, "sys_flag": sys_flag}
         if named.get("TRAN_MSG") == "true":
             given["sys_flag"] |= _PREPARED_FLAG
+        if REPLY_PROPERTIES.items() <= named.items():
+            given["code"] = RequestCode.SEND_REPLY_MESSAGE_V2
         if topic.startswith(RETRY_PREFIX):
             for member, name in (("reconsume_times", "RECONSUME_TIME"), ("max_reconsume_times", "MAX_RECONSUME_TIMES")):
                 if name in named:
@@ -151,7 +156,7 @@ class RequestMaker:
             InvalidArgument, MessageTooLarge: it cannot be sent at all.
         """
         named = message.properties
-        if named and ("TRAN_MSG" in named or "UNIQ_KEY" in named):
+        if named and not _ALONE.isdisjoint(named):
             return None
         stored, is_delayed = stored_properties(message)
         if is_delayed:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import FastPath
+from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.instance.closing import Closing, to_the_end
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
@@ -32,6 +33,7 @@ from cometmq.client.send.outgoing import SPECIAL_PROPERTIES, OutgoingMessage, is
 from cometmq.client.send.producer_settings import ProducerSettings
 from cometmq.client.send.queue_selection import QueueSelector, queue_by_hash
 from cometmq.client.send.request_making import RequestMaker
+from cometmq.client.send.requesting import Requests, reply_message
 from cometmq.client.send.send_attempts import SendAttempts
 from cometmq.client.send.sending import arrival
 from cometmq.client.trace.trace import send_tracer
@@ -107,6 +109,7 @@ class SendEngine:
             else None
         )
         self._lanes: dict[str, FastPath | BatchFastPath] = {}
+        self._requests = Requests(instance, self.attempts, self._maker)
         self._closing = Closing()
         _engines.add(self)
 
@@ -236,10 +239,11 @@ class SendEngine:
             self.attempts.ship(pending)
 
     async def drain(self) -> None:
-        """Wait until all that is under way now has ended, well or not."""
+        """Wait until all that is under way now has ended, well or not: sends, and requests without a reply."""
         self._ship_accumulated()
         for send in list(self.attempts.under_way):
             await asyncio.shield(arrival(send, self.instance.loop))
+        await asyncio.gather(*self._requests.waiting, return_exceptions=True)
 
     @property
     def may_have_sends(self) -> bool:
@@ -475,3 +479,48 @@ class SendEngine:
         if attempts.is_observed:
             attempts.observe(send, (message,), (unique_id,))
         attempts.begin(send, is_awaited=True)
+
+    # --- Requests and replies, any thread -----------------------------------------------------------------------------
+
+    def request(
+        self,
+        message: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReplyFuture:
+        """Send a message that waits for a reply; the future brings it. Any thread.
+
+        Args:
+            message, queue, selector, arg: as :meth:`send`.
+            timeout_ms: longest wait for the reply, sending included; None for the setting.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
+        """
+        self.require_running()
+        topic = self._maker.topic_of((message,), None)
+        wait_ms = self.settings.send_msg_timeout_ms if timeout_ms is None else timeout_ms
+        return self._requests.begin(message, topic, queue=queue, selector=selector, arg=arg, timeout_ms=wait_ms)
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None,
+        keys: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int | None,
+    ) -> SendFuture:
+        """Send the reply to a request that a consumer received. Any thread.
+
+        Raises:
+            InvalidArgument: the message is no request.
+            MessageTooLarge, ClientStateError: as :meth:`send`.
+        """
+        self.require_running()
+        message = reply_message(request, body, tags=tags, keys=keys, properties=properties)
+        return self._requests.reply(message, request, timeout_ms=timeout_ms)

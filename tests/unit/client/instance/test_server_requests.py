@@ -126,13 +126,11 @@ async def test_one_message_directly(cluster: FakeCluster, instance: ClientInstan
 
 @with_consumer
 async def test_unknown_requests_are_refused(cluster: FakeCluster, instance: ClientInstance, part: FakeConsumer) -> None:
-    for code in (RequestCode.CHECK_TRANSACTION_STATE, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, 9_999):
+    for code in (RequestCode.CHECK_TRANSACTION_STATE, 9_999):
         answer = await answer_of(cluster, request(code))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    instance.requests.set_handler(
-        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, lambda address, command: command.response(0, remark=address)
-    )
-    answer = await answer_of(cluster, request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT))
+    instance.requests.set_handler(9_999, lambda address, command: command.response(0, remark=address))
+    answer = await answer_of(cluster, request(9_999))
     assert (answer.code, answer.remark) == (0, "b0:10911")
 
 
