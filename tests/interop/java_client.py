@@ -134,6 +134,14 @@ class Client:
             max_message_bytes=max_message_bytes,
         )
 
+    def request(self, topic: str, bodies: Sequence[str], *, timeout_ms: int = 30_000) -> list[Row]:
+        """Sends requests one after the other; a row for each reply."""
+        return list(self.ask("request", topic=topic, bodies=list(bodies), timeout_ms=timeout_ms))
+
+    def answer(self, group: str, topic: str, *, count: int, prefix: str) -> Iterator[Row]:
+        """Answers so many requests with the prefix and their bodies; the first row comes when the listener runs."""
+        return self.ask("answer", group=group, topic=topic, count=count, prefix=prefix)
+
     def pull_all(self, topic: str, *, tags: str | None = None, with_body: bool = False) -> list[Row]:
         """Every message of the topic, by queue and offset."""
         return list(self.ask("pull_all", topic=topic, tags=tags, with_body=with_body))

@@ -82,6 +82,8 @@ public final class Peer {
         Map.entry("pop_ack", (request, rows) -> Popper.ack(request, rows)),
         Map.entry("pop_change", (request, rows) -> Popper.change(request, rows)),
         Map.entry("assignment", (request, rows) -> Popper.assignment(request, rows)),
+        Map.entry("request", Requests::request),
+        Map.entry("answer", Requests::answer),
         Map.entry("mqadmin", Commands::run),
         Map.entry("bench_produce", Bench::produce),
         Map.entry("bench_consume", Bench::consume),
