@@ -56,6 +56,19 @@ cdef extern from "base/cmq_bytes.h" nogil:
     int64_t cmq_load_i64(const uint8_t *at)
 
 
+cdef extern from "filter/cmq_selector.h" nogil:
+    ctypedef struct cmq_selector
+    ctypedef enum cmq_selector_answer:
+        CMQ_SELECTOR_FALSE
+        CMQ_SELECTOR_TRUE
+        CMQ_SELECTOR_NULL
+        CMQ_SELECTOR_ERROR
+
+    cmq_status cmq_selector_compile(cmq_slice text, cmq_selector **selector_out, size_t *tail_out)
+    void cmq_selector_free(cmq_selector *selector)
+    cmq_selector_answer cmq_selector_evaluate(const cmq_selector *selector, cmq_slice properties)
+
+
 cdef extern from "base/cmq_hash.h" nogil:
     uint32_t cmq_jhash_extend(uint32_t hash, const uint8_t *utf8, size_t bytes)
 

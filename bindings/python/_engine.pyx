@@ -6,6 +6,7 @@ cmq_core is linked statically and must be in the process once.
 
     _values.pxi    strings, hosts, properties and message ids between Python and C
     _columns.pxi   lists, numpy and Arrow arrays as the engine's columns
+    _selector.pxi  Selector: an SQL92 expression
     _messages.pxi  Message: one stored message, over the mapped log
     _store.pxi     StoreHandle: life, append, look-ups
     _reader.pxi    Reader: iteration
@@ -160,6 +161,7 @@ cdef int64_t _monotonic_ms() noexcept nogil:
 
 include "_values.pxi"
 include "_columns.pxi"
+include "_selector.pxi"
 include "_messages.pxi"
 include "_store.pxi"
 include "_reader.pxi"

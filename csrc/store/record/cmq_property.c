@@ -10,86 +10,16 @@
 
 #include <string.h>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "base/cmq_assert.h"
+#include "store/record/cmq_property_places.h"
 
 #define TRANSIENT_PREFIX "__RMQ.TRANSIENT."
-#define BLOCK_BYTES 64
-
-/* Places of the two separators in a block: bit i is byte i. */
-typedef struct places {
-    uint64_t name_ends;   /* 0x01 */
-    uint64_t pair_ends;   /* 0x02 */
-    bool zero;            /* there is a 0x00 */
-} places;
-
-/* Bit i of the result is set exactly when byte i of `word` is 0. */
-static inline uint64_t zero_bytes(uint64_t word)
-{
-    const uint64_t low_7 = UINT64_C(0x7F7F7F7F7F7F7F7F);
-    const uint64_t found = ~(((word & low_7) + low_7) | word | low_7);
-    return (found >> 7) * UINT64_C(0x0102040810204080) >> 56;
-}
-
-static inline void find_in_8(const uint8_t *at, unsigned shift, places *found)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    found->name_ends |= zero_bytes(word ^ UINT64_C(0x0101010101010101)) << shift;
-    found->pair_ends |= zero_bytes(word ^ UINT64_C(0x0202020202020202)) << shift;
-    found->zero |= zero_bytes(word) != 0;
-}
-
-static inline void find_in_16(const uint8_t *at, unsigned shift, places *found)
-{
-#if defined(__SSE2__)
-    const __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-    const int name_ends = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(CMQ_PROPERTY_NAME_END)));
-    const int pair_ends = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(CMQ_PROPERTY_PAIR_END)));
-    found->name_ends |= (uint64_t)(uint32_t)name_ends << shift;
-    found->pair_ends |= (uint64_t)(uint32_t)pair_ends << shift;
-    found->zero |= _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128())) != 0;
-#else
-    find_in_8(at, shift, found);
-    find_in_8(at + 8, shift + 8, found);
-#endif
-}
-
-/* The separators in at[0, bytes), bytes 1 to 64. The last load overlaps the one before, so that none leaves the
- * block. */
-static inline places find_places(const uint8_t *at, size_t bytes)
-{
-    places found = {0, 0, false};
-    if (bytes >= 16) {
-        const unsigned last = (unsigned)bytes - 16;
-        find_in_16(at, 0, &found);
-        if (last > 16) find_in_16(at + 16, 16, &found);
-        if (last > 32) find_in_16(at + 32, 32, &found);
-        find_in_16(at + last, last, &found);
-    } else if (bytes >= 8) {
-        find_in_8(at, 0, &found);
-        find_in_8(at + bytes - 8, (unsigned)bytes - 8, &found);
-    } else {
-        for (size_t i = 0; i < bytes; i++) {
-            found.name_ends |= (uint64_t)(at[i] == CMQ_PROPERTY_NAME_END) << i;
-            found.pair_ends |= (uint64_t)(at[i] == CMQ_PROPERTY_PAIR_END) << i;
-            found.zero |= at[i] == 0;
-        }
-    }
-    return found;
-}
-
-static inline size_t block_bytes(size_t left) { return left < BLOCK_BYTES ? left : BLOCK_BYTES; }
-
 /* Where the value that begins at `from` ends: the next 0x02, or the end of the string. */
 static size_t find_pair_end(cmq_slice properties, size_t from)
 {
     while (from < properties.bytes) {
-        const size_t bytes = block_bytes(properties.bytes - from);
-        const places found = find_places(properties.data + from, bytes);
+        const size_t bytes = cmq_property_block_bytes(properties.bytes - from);
+        const cmq_property_places found = cmq_property_find_places(properties.data + from, bytes);
         if (found.pair_ends != 0) return from + (size_t)__builtin_ctzll(found.pair_ends);
         from += bytes;
     }
@@ -169,9 +99,9 @@ bool cmq_property_find(cmq_slice properties, cmq_slice name, cmq_slice *value_ou
     CMQ_ASSERT(name.bytes > 0);
     const uint32_t wanted_end = load_end(name.data + name.bytes, name.bytes);
     for (size_t end = properties.bytes, block; end > 0; end = block) {
-        const size_t bytes = block_bytes(end);
+        const size_t bytes = cmq_property_block_bytes(end);
         block = end - bytes;
-        const places found = find_places(properties.data + block, bytes);
+        const cmq_property_places found = cmq_property_find_places(properties.data + block, bytes);
         for (uint64_t ends = found.name_ends; ends != 0;) {
             const unsigned bit = 63 - (unsigned)__builtin_clzll(ends);
             ends ^= UINT64_C(1) << bit;
@@ -257,9 +187,9 @@ void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out
 {
     clear_known(known_out);
     bool zero = false;
-    for (size_t block = 0; block < properties.bytes; block += BLOCK_BYTES) {
-        const size_t bytes = block_bytes(properties.bytes - block);
-        const places found = find_places(properties.data + block, bytes);
+    for (size_t block = 0; block < properties.bytes; block += CMQ_PROPERTY_BLOCK_BYTES) {
+        const size_t bytes = cmq_property_block_bytes(properties.bytes - block);
+        const cmq_property_places found = cmq_property_find_places(properties.data + block, bytes);
         zero |= found.zero;
         for (uint64_t ends = found.name_ends; ends != 0; ends &= ends - 1) {
             const unsigned bit = (unsigned)__builtin_ctzll(ends);
@@ -274,8 +204,9 @@ void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out
 
 bool cmq_property_has_separator(cmq_slice text)
 {
-    for (size_t done = 0; done < text.bytes; done += BLOCK_BYTES) {
-        const places found = find_places(text.data + done, block_bytes(text.bytes - done));
+    for (size_t done = 0; done < text.bytes; done += CMQ_PROPERTY_BLOCK_BYTES) {
+        const cmq_property_places found =
+            cmq_property_find_places(text.data + done, cmq_property_block_bytes(text.bytes - done));
         if ((found.name_ends | found.pair_ends) != 0) return true;
     }
     return false;

@@ -1,0 +1,352 @@
+/* cmq_selector_run: a program evaluated over a property string.
+ *
+ * An error is Java's exception: it ends the evaluation wherever it comes up.
+ */
+#include "filter/cmq_selector_internal.h"
+
+#include "base/cmq_assert.h"
+#include "filter/cmq_java_number.h"
+#include "store/record/cmq_property_places.h"
+
+#define STACK_SMALL 16u
+
+/* ---- names ---- */
+
+typedef cmq_slice name_values[CMQ_SELECTOR_NAMES_MAX];
+
+static inline uint16_t find_name(const cmq_selector *selector, const uint8_t *name, size_t bytes)
+{
+    uint16_t number = selector->buckets[cmq_selector_bucket(name, bytes)];
+    while (number != CMQ_SELECTOR_NO_NAME &&
+           (selector->names[number].text.bytes != bytes || memcmp(selector->names[number].text.data, name, bytes) != 0))
+        number = selector->names[number].next;
+    return number;
+}
+
+/* The piece of the string that a block begins in. */
+typedef struct open_piece {
+    size_t begin;
+    bool has_name;        /* its 0x01 was in an earlier block */
+    uint16_t name;        /* … and ends this name; CMQ_SELECTOR_NO_NAME: none of the program's */
+    size_t value;
+} open_piece;
+
+static inline void set_value(cmq_slice *values, uint16_t name, const uint8_t *data, size_t begin, size_t end)
+{
+    if (end > begin) values[name] = (cmq_slice){.data = data + begin, .bytes = end - begin};
+}
+
+/* The name that ends at the 0x01 at block + bit, if it is one of the program's: most are told apart by their last
+ * byte. */
+static inline uint16_t name_before(const cmq_selector *selector, const uint8_t *data, const open_piece *open,
+                                   size_t block, unsigned bit, const cmq_property_places *found)
+{
+    const size_t at = block + bit;
+    if (at == 0 || (selector->last_bytes >> (data[at - 1] & 63u) & 1) == 0) return CMQ_SELECTOR_NO_NAME;
+    const uint64_t before = (UINT64_C(1) << bit) - 1, pairs = found->pair_ends & before;
+    size_t begin = open->begin;
+    uint64_t in_piece = found->name_ends & before;
+    bool is_first = !open->has_name;
+    if (pairs != 0) {
+        const unsigned last = 63u - (unsigned)__builtin_clzll(pairs);
+        begin = block + last + 1;
+        in_piece &= ~(((UINT64_C(1) << last) << 1) - 1);
+        is_first = true;
+    }
+    if (!is_first || in_piece != 0 || at == begin) return CMQ_SELECTOR_NO_NAME;
+    return find_name(selector, data + begin, at - begin);
+}
+
+/* The values of the program's names; an empty one is absent, as upstream's decoder has it. One pass: the last duplicate
+ * that has a value wins. */
+static void find_values(const cmq_selector *selector, cmq_slice properties, cmq_slice *values)
+{
+    const uint8_t *data = properties.data;
+    open_piece open = {.name = CMQ_SELECTOR_NO_NAME};
+    for (uint32_t i = 0; i < selector->name_count; i++) values[i] = CMQ_SLICE_NONE;
+    for (size_t block = 0; block < properties.bytes; block += CMQ_PROPERTY_BLOCK_BYTES) {
+        const cmq_property_places found =
+            cmq_property_find_places(data + block, cmq_property_block_bytes(properties.bytes - block));
+        if (open.name != CMQ_SELECTOR_NO_NAME && found.pair_ends != 0) {
+            set_value(values, open.name, data, open.value, block + (size_t)__builtin_ctzll(found.pair_ends));
+            open.name = CMQ_SELECTOR_NO_NAME;
+        }
+        for (uint64_t left = found.name_ends; left != 0; left &= left - 1) {
+            const unsigned bit = (unsigned)__builtin_ctzll(left);
+            const uint16_t name = name_before(selector, data, &open, block, bit, &found);
+            if (name == CMQ_SELECTOR_NO_NAME) continue;
+            const uint64_t behind = found.pair_ends & (UINT64_MAX << bit);
+            open.value = block + bit + 1;
+            if (behind != 0)
+                set_value(values, name, data, open.value, block + (size_t)__builtin_ctzll(behind));
+            else
+                open.name = name;
+        }
+        if (found.pair_ends != 0) {
+            const unsigned last = 63u - (unsigned)__builtin_clzll(found.pair_ends);
+            open.begin = block + last + 1;
+            open.has_name = (found.name_ends >> last) != 0;
+        } else {
+            open.has_name |= found.name_ends != 0;
+        }
+    }
+    if (open.name != CMQ_SELECTOR_NO_NAME) set_value(values, open.name, data, open.value, properties.bytes);
+}
+
+/* ---- comparing ---- */
+
+static inline int order_of(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+/* A text as the kind of the other side. False: it is none. */
+static inline bool read_as(cmq_selector_kind kind, cmq_slice text, cmq_selector_value *value_out)
+{
+    value_out->kind = kind;
+    switch (kind) {
+    case CMQ_SELECTOR_INT32: return cmq_java_integer(text, INT32_MIN, INT32_MAX, &value_out->as.whole);
+    case CMQ_SELECTOR_INT64: return cmq_java_integer(text, INT64_MIN, INT64_MAX, &value_out->as.whole);
+    case CMQ_SELECTOR_DOUBLE: return cmq_java_double(text, &value_out->as.real);
+    default: value_out->as.whole = cmq_java_boolean(text); return true;
+    }
+}
+
+static inline double real_of(const cmq_selector_value *value)
+{
+    return value->kind == CMQ_SELECTOR_DOUBLE ? value->as.real : (double)value->as.whole;
+}
+
+static int compare_numbers(const cmq_selector_value *a, const cmq_selector_value *b)
+{
+    if (a->kind == CMQ_SELECTOR_DOUBLE || b->kind == CMQ_SELECTOR_DOUBLE)
+        return cmq_java_compare_doubles(real_of(a), real_of(b));
+    return order_of(a->as.whole, b->as.whole);
+}
+
+bool cmq_selector_compare(const cmq_selector_value *a, const cmq_selector_value *b, int *order_out)
+{
+    cmq_selector_value read;
+    *order_out = -1;
+    if (a->kind == CMQ_SELECTOR_TEXT && b->kind == CMQ_SELECTOR_TEXT) {
+        *order_out = cmq_selector_compare_texts(a->as.text, b->as.text);
+        return true;
+    }
+    if (a->kind == CMQ_SELECTOR_TEXT) {
+        if (!read_as(b->kind, a->as.text, &read)) return false;
+        *order_out = compare_numbers(&read, b);
+        return true;
+    }
+    if (b->kind == CMQ_SELECTOR_TEXT) {
+        if (a->kind == CMQ_SELECTOR_BOOLEAN || !read_as(a->kind, b->as.text, &read)) return false;
+        *order_out = compare_numbers(a, &read);
+        return true;
+    }
+    /* a condition and a number: "less", whatever they are */
+    if ((a->kind == CMQ_SELECTOR_BOOLEAN) != (b->kind == CMQ_SELECTOR_BOOLEAN)) return true;
+    *order_out = compare_numbers(a, b);
+    return true;
+}
+
+/* Two texts have an order as numbers only. */
+static bool compare_ordered(const cmq_selector_value *a, const cmq_selector_value *b, int *order_out)
+{
+    if (a->kind != CMQ_SELECTOR_TEXT || b->kind != CMQ_SELECTOR_TEXT) return cmq_selector_compare(a, b, order_out);
+    double left, right;
+    if (!cmq_java_double(a->as.text, &left) || !cmq_java_double(b->as.text, &right)) return false;
+    *order_out = cmq_java_compare_doubles(left, right);
+    return true;
+}
+
+static inline bool holds(cmq_selector_relation relation, int order)
+{
+    switch (relation) {
+    case CMQ_SELECTOR_EQUAL: return order == 0;
+    case CMQ_SELECTOR_LESS: return order < 0;
+    case CMQ_SELECTOR_LESS_EQUAL: return order <= 0;
+    case CMQ_SELECTOR_GREATER: return order > 0;
+    default: return order >= 0;
+    }
+}
+
+static inline cmq_selector_answer truth(bool is_true) { return is_true ? CMQ_SELECTOR_TRUE : CMQ_SELECTOR_FALSE; }
+
+static cmq_selector_answer relate(cmq_selector_relation relation, const cmq_selector_value *a,
+                                  const cmq_selector_value *b)
+{
+    int order;
+    const bool is_equality = relation == CMQ_SELECTOR_EQUAL;
+    if (a->kind == CMQ_SELECTOR_NOTHING)
+        return is_equality && b->kind == CMQ_SELECTOR_NOTHING ? CMQ_SELECTOR_TRUE : CMQ_SELECTOR_NULL;
+    if (b->kind == CMQ_SELECTOR_NOTHING) return is_equality ? CMQ_SELECTOR_FALSE : CMQ_SELECTOR_NULL;
+    if (!(is_equality ? cmq_selector_compare : compare_ordered)(a, b, &order)) return CMQ_SELECTOR_ERROR;
+    return truth(holds(relation, order));
+}
+
+/* ---- three-valued logic ---- */
+
+static inline cmq_selector_answer answer_of(const cmq_selector_value *value)
+{
+    if (value->kind == CMQ_SELECTOR_NOTHING) return CMQ_SELECTOR_NULL;
+    return truth(value->as.whole != 0);
+}
+
+static inline void set_answer(cmq_selector_value *value, cmq_selector_answer answer)
+{
+    value->kind = answer == CMQ_SELECTOR_NULL ? CMQ_SELECTOR_NOTHING : CMQ_SELECTOR_BOOLEAN;
+    value->as.whole = answer == CMQ_SELECTOR_TRUE;
+}
+
+static cmq_selector_answer both(cmq_selector_answer a, cmq_selector_answer b)
+{
+    if (a == CMQ_SELECTOR_FALSE || b == CMQ_SELECTOR_FALSE) return CMQ_SELECTOR_FALSE;
+    return a == CMQ_SELECTOR_NULL || b == CMQ_SELECTOR_NULL ? CMQ_SELECTOR_NULL : CMQ_SELECTOR_TRUE;
+}
+
+static cmq_selector_answer either(cmq_selector_answer a, cmq_selector_answer b)
+{
+    if (a == CMQ_SELECTOR_TRUE || b == CMQ_SELECTOR_TRUE) return CMQ_SELECTOR_TRUE;
+    return a == CMQ_SELECTOR_NULL || b == CMQ_SELECTOR_NULL ? CMQ_SELECTOR_NULL : CMQ_SELECTOR_FALSE;
+}
+
+/* ---- steps ---- */
+
+static cmq_selector_value property_value(cmq_slice text)
+{
+    if (text.bytes == 0) return (cmq_selector_value){.kind = CMQ_SELECTOR_NOTHING};
+    return (cmq_selector_value){.kind = CMQ_SELECTOR_TEXT, .as.text = text};
+}
+
+static bool is_member(const cmq_selector *selector, const cmq_selector_list *list, cmq_slice text)
+{
+    uint32_t low = list->first, high = list->first + list->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const int order = cmq_selector_compare_texts(text, selector->members[middle]);
+        if (order == 0) return true;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return false;
+}
+
+static bool finds(uint8_t op, cmq_slice text, cmq_slice pattern)
+{
+    if (pattern.bytes > text.bytes) return false;
+    if (op == CMQ_SELECTOR_CONTAINS) return memmem(text.data, text.bytes, pattern.data, pattern.bytes) != NULL;
+    const size_t at = op == CMQ_SELECTOR_STARTS_WITH ? 0 : text.bytes - pattern.bytes;
+    return memcmp(text.data + at, pattern.data, pattern.bytes) == 0;
+}
+
+/* FALSE in the NOT forms too: without a text or a pattern nothing is searched. */
+static cmq_selector_answer search(const cmq_selector_step *step, const cmq_selector_value *value, cmq_slice pattern)
+{
+    if (value->kind != CMQ_SELECTOR_TEXT || pattern.bytes == 0) return CMQ_SELECTOR_FALSE;
+    return truth(finds(step->op, value->as.text, pattern) != (step->other != 0));
+}
+
+static void negate(cmq_selector_value *value)
+{
+    if (value->kind == CMQ_SELECTOR_DOUBLE)
+        value->as.real = -value->as.real;
+    else if (value->kind == CMQ_SELECTOR_INT32 || value->kind == CMQ_SELECTOR_INT64)
+        value->as.whole = -value->as.whole;
+    else
+        value->kind = CMQ_SELECTOR_NOTHING;
+}
+
+static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *values, cmq_selector_value *stack)
+{
+    cmq_selector_value *top = stack - 1;
+    cmq_selector_answer answer;
+    const cmq_selector_step *steps = selector->steps, *end = steps + selector->step_count;
+    for (const cmq_selector_step *step = steps; step < end; step++) {
+        switch ((cmq_selector_op)step->op) {
+        case CMQ_SELECTOR_PUSH_PROPERTY: *++top = property_value(values[step->argument]); break;
+        case CMQ_SELECTOR_PUSH_CONSTANT: *++top = selector->constants[step->argument]; break;
+        case CMQ_SELECTOR_COMPARE_PROPERTY:
+            *++top = property_value(values[step->other]);
+            answer = relate((cmq_selector_relation)step->relation, top, &selector->constants[step->argument]);
+            if (answer == CMQ_SELECTOR_ERROR) return answer;
+            set_answer(top, answer);
+            break;
+        case CMQ_SELECTOR_COMPARE:
+            top--;
+            answer = relate((cmq_selector_relation)step->relation, top, top + 1);
+            if (answer == CMQ_SELECTOR_ERROR) return answer;
+            set_answer(top, answer);
+            break;
+        case CMQ_SELECTOR_CAST:   /* a property is a text, which is no condition */
+            if (top->kind != CMQ_SELECTOR_NOTHING) set_answer(top, CMQ_SELECTOR_FALSE);
+            break;
+        case CMQ_SELECTOR_NEGATE: negate(top); break;
+        case CMQ_SELECTOR_NOT:
+            if (top->kind != CMQ_SELECTOR_NOTHING) top->as.whole = !top->as.whole;
+            break;
+        case CMQ_SELECTOR_IS_NULL: set_answer(top, truth(top->kind == CMQ_SELECTOR_NOTHING)); break;
+        case CMQ_SELECTOR_AND_THEN:
+            if (answer_of(top) == CMQ_SELECTOR_FALSE) step = steps + step->argument - 1;
+            break;
+        case CMQ_SELECTOR_OR_ELSE:
+            if (answer_of(top) == CMQ_SELECTOR_TRUE) step = steps + step->argument - 1;
+            break;
+        case CMQ_SELECTOR_AND:
+            top--;
+            set_answer(top, both(answer_of(top), answer_of(top + 1)));
+            break;
+        case CMQ_SELECTOR_OR:
+            top--;
+            set_answer(top, either(answer_of(top), answer_of(top + 1)));
+            break;
+        case CMQ_SELECTOR_UNLESS_NULL:
+            if (top->kind == CMQ_SELECTOR_NOTHING) step = steps + step->argument - 1;
+            break;
+        case CMQ_SELECTOR_RANGE_BEGIN: {
+            const bool negated = step->relation == CMQ_SELECTOR_LESS;
+            answer = relate(negated ? CMQ_SELECTOR_LESS : CMQ_SELECTOR_GREATER_EQUAL, top - 1, top);
+            if (answer == CMQ_SELECTOR_ERROR) return answer;
+            set_answer(top, answer);
+            if (answer != truth(negated)) break;
+            top--;
+            *top = top[1];
+            step = steps + step->argument - 1;
+            break;
+        }
+        case CMQ_SELECTOR_RANGE_END: {
+            const bool negated = step->relation == CMQ_SELECTOR_LESS;
+            top -= 2;
+            answer = relate(negated ? CMQ_SELECTOR_GREATER : CMQ_SELECTOR_LESS_EQUAL, top, top + 2);
+            if (answer == CMQ_SELECTOR_ERROR) return answer;
+            set_answer(top, negated ? either(answer_of(top + 1), answer) : both(answer_of(top + 1), answer));
+            break;
+        }
+        case CMQ_SELECTOR_IN: {
+            const cmq_selector_list *list = &selector->lists[step->argument];
+            if (top->kind != CMQ_SELECTOR_NOTHING)
+                set_answer(top, truth(is_member(selector, list, top->as.text) != (step->other != 0)));
+            break;
+        }
+        case CMQ_SELECTOR_CONTAINS:
+        case CMQ_SELECTOR_STARTS_WITH:
+        case CMQ_SELECTOR_ENDS_WITH:
+            set_answer(top, search(step, top, selector->constants[step->argument].as.text));
+            break;
+        }
+    }
+    CMQ_ASSERT(top == stack);
+    return answer_of(top);
+}
+
+/* Its own stack frame: few programs need as much. */
+static __attribute__((noinline)) cmq_selector_answer run_deep(const cmq_selector *selector, const cmq_slice *values)
+{
+    cmq_selector_value stack[CMQ_SELECTOR_STACK_MAX];
+    return run(selector, values, stack);
+}
+
+cmq_selector_answer cmq_selector_evaluate(const cmq_selector *selector, cmq_slice properties)
+{
+    name_values values;
+    cmq_selector_value stack[STACK_SMALL];
+    find_values(selector, properties, values);
+    return selector->stack <= STACK_SMALL ? run(selector, values, stack) : run_deep(selector, values);
+}
