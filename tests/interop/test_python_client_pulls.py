@@ -14,7 +14,7 @@ import cometmq.admin
 import cometmq.aio
 from cometmq.client import PullConsumer, ReceivedMessage
 from cometmq.client.pull.pull_kernel import PullStatus
-from cometmq.client.trace.trace import PubTrace, SubAfterTrace, SubBeforeTrace, decode_trace
+from cometmq.client.trace.trace_records import PubTrace, SubAfterTrace, SubBeforeTrace, decode_trace
 from cometmq.errors import OffsetOutOfRange
 from interop.landscapes import beside_java, on_each_server
 from interop.members import (

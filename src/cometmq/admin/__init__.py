@@ -57,6 +57,14 @@ from cometmq.admin.results import (
 )
 from cometmq.admin.sending import SendLimits
 from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.trace.trace_records import (
+    EndTransactionTrace,
+    PubTrace,
+    RecallTrace,
+    SubAfterTrace,
+    SubBeforeTrace,
+    TraceRecord,
+)
 from cometmq.store_config.request_modes import MessageRequestMode
 
 __all__ = [
@@ -65,6 +73,7 @@ __all__ = [
     "BrokerStatus",
     "ConsumeMode",
     "EARLIEST_MS",
+    "EndTransactionTrace",
     "GroupDescription",
     "GroupInFlight",
     "GroupLag",
@@ -75,17 +84,22 @@ __all__ = [
     "NAMESRV_DEFAULT",
     "NAMESRV_VARIABLES",
     "OutgoingMessage",
+    "PubTrace",
     "QueueEnds",
     "QueueInFlight",
     "QueueOffset",
     "QueueProgress",
     "QueueRange",
+    "RecallTrace",
     "ReviveState",
     "SendLimits",
     "SendReport",
     "SendResult",
     "SendStatus",
     "Sender",
+    "SubAfterTrace",
+    "SubBeforeTrace",
     "TopicDescription",
+    "TraceRecord",
     "connect",
 ]

@@ -157,6 +157,7 @@ class AsyncMessages(AsyncPart[MessageOperations]):
     by_id = _awaited(MessageOperations.by_id)
     by_unique_id = _awaited(MessageOperations.by_unique_id)
     by_key = _awaited(MessageOperations.by_key)
+    trace = _awaited(MessageOperations.trace)
     at = _awaited(MessageOperations.at)
     peek = _awaited(MessageOperations.peek)
     consume_directly = _awaited(MessageOperations.consume_directly)

@@ -168,6 +168,7 @@ class Messages(_Part[MessageOperations]):
     by_id = _blocking(MessageOperations.by_id)
     by_unique_id = _blocking(MessageOperations.by_unique_id)
     by_key = _blocking(MessageOperations.by_key)
+    trace = _blocking(MessageOperations.trace)
     at = _blocking(MessageOperations.at)
     peek = _blocking(MessageOperations.peek)
     consume_directly = _blocking(MessageOperations.consume_directly)

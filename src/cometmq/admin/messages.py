@@ -14,6 +14,7 @@ from cometmq.admin.results import SendResult
 from cometmq.admin.sending import SendLimits, SendState, targets_of
 from cometmq.admin.servers import Route, Servers, TopicQueues, request
 from cometmq.client.send.outgoing import OutgoingMessage
+from cometmq.client.trace.trace_records import TRACE_TOPIC, TraceRecord, records_of
 from cometmq.errors import CorruptRecord, InvalidArgument, NotFound
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -143,6 +144,33 @@ class MessageOperations:
             reply = accepted(call, answer, ResponseCode.QUERY_NOT_FOUND)
             found += decode_messages(reply.body, damaged)
         return sorted(found, key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+
+    def trace(
+        self,
+        unique_id: str,
+        *,
+        topic: str = TRACE_TOPIC,
+        limit: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = INT64_MAX,
+        damaged: list[CorruptRecord] | None = None,
+    ) -> Operation[tuple[TraceRecord, ...]]:
+        """Return the records that tracing clients, ours and Java's, wrote of a message, in order of time.
+
+        Args:
+            unique_id: the id that the message's sender gave it.
+            topic: the topic of trace messages.
+            limit: at most so many trace messages from each broker; the newest.
+            begin_ms, end_ms: trace messages stored in this time, milliseconds since 1970.
+            damaged: as for :meth:`by_unique_id`.
+
+        Raises:
+            BrokerError: there is no trace topic (code 17).
+        """
+        found = yield from self._query(
+            topic, unique_id, is_unique=False, limit=limit, damaged=damaged, begin_ms=begin_ms, end_ms=end_ms
+        )
+        return records_of(unique_id, found)
 
     def at(self, topic: str, queue_id: int, queue_offset: int, *, broker_name: str | None = None) -> Operation[Message]:
         """Return the message at a place in a queue.

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,11 +49,11 @@ from cometmq.errors import ConnectionLost, CorruptRecord, InvalidArgument, NotFo
 
 if TYPE_CHECKING:
     import cometmq
-    from cometmq.admin import OutgoingMessage, Sender, SendReport
+    from cometmq.admin import OutgoingMessage, Sender, SendReport, TraceRecord
 
 __all__ = ["message_commands"]
 
-message_commands = group_of("message", "Messages of a cluster: send, get, find, peek.")
+message_commands = group_of("message", "Messages of a cluster: send, get, find, trace, peek.")
 
 _Topic = Annotated[str, typer.Argument(help="Topic.", show_default=False)]
 
@@ -323,6 +324,16 @@ def _print_found(
         raise typer.Exit(ExitCode.FAILED)
 
 
+def _span_of(from_time: str | None, to_time: str | None) -> tuple[int, int]:
+    """Return the first and the last millisecond of a span of store times."""
+    from cometmq.store_config.fields import INT64_MAX
+
+    return (
+        0 if from_time is None else parse_time(from_time),
+        INT64_MAX if to_time is None else parse_time(to_time) - 1,
+    )
+
+
 @message_commands.command("find")
 @reported()
 def find(
@@ -345,13 +356,85 @@ def find(
       cometmq message find flights N14228
       cometmq message find orders o-17 --from-time 1d --json
     """
-    from cometmq.store_config.fields import INT64_MAX
-
-    begin_ms = 0 if from_time is None else parse_time(from_time)
-    end_ms = INT64_MAX if to_time is None else parse_time(to_time) - 1
+    begin_ms, end_ms = _span_of(from_time, to_time)
     with connected(namesrv, broker) as admin, _naming_damage() as damaged:
         found = admin.messages.by_key(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms, damaged=damaged)
         _print_found(found, damaged, json=json, raw=raw, what=f"key {key}")
+
+
+_CONTEXT_CODES = ("ok", "over the time", "exception", "no answer", "failed")
+_STATES = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolled back", "UNKNOW": "unknown"}
+
+
+def _trace_line(record: TraceRecord) -> str:
+    """One line for a record, as ``2026-11-28 10:00:00.000 sent to orders by shop ...``."""
+    from cometmq.admin import EndTransactionTrace, PubTrace, RecallTrace, SubBeforeTrace
+
+    when = "" if record.timestamp_ms is None else f"{time_text(record.timestamp_ms)} "
+    outcome = "" if isinstance(record, SubBeforeTrace | EndTransactionTrace) or record.is_success else ", failed"
+    if isinstance(record, PubTrace):
+        host = f" from {record.client_host}" if record.client_host else ""
+        size = bytes_text(record.body_bytes)
+        what = f"sent to {record.topic} by {record.group}{host}: {record.store_host}, {size}, {record.cost_ms} ms"
+    elif isinstance(record, SubBeforeTrace):
+        what = f"given to {record.group}, retry {record.retry_times}"
+    elif isinstance(record, EndTransactionTrace):
+        why = " after a check" if record.is_from_check else ""
+        what = f"transaction {_STATES.get(record.state, record.state)} by {record.group}{why}: {record.store_host}"
+    elif isinstance(record, RecallTrace):
+        what = f"recalled by {record.group}"
+    else:
+        known = 0 <= record.context_code < len(_CONTEXT_CODES)
+        how = _CONTEXT_CODES[record.context_code] if known else str(record.context_code)
+        what, outcome = f"consumed by {record.group or 'a group'}: {how}, {record.cost_ms} ms", ""
+    return safe_text(f"{when}{what}{outcome}")
+
+
+@message_commands.command("trace")
+@reported()
+def trace(
+    unique_id: Annotated[str, typer.Argument(help="Unique id of the message.", show_default=False)],
+    trace_topic: Annotated[
+        str | None, typer.Option("--trace-topic", metavar="NAME", help="Topic of trace messages.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum trace messages per broker.")] = 64,
+    from_time: FromTime = None,
+    to_time: ToTime = None,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+) -> None:
+    """Print the trace of a message: its send, each delivery, its transaction and its recall.
+
+    Clients write traces where they are asked to: `enable_trace=True` here, `enableMsgTrace` in Java. The default topic
+    is RMQ_SYS_TRACE_TOPIC.
+
+    Exit codes: 0 found, 2 usage error, 3 no trace, or the look-up failed, 4 damaged messages were passed over.
+
+    \b
+    Example:
+      cometmq message trace 7F0000011A2B18B4AAC24E1F3C9D0000
+    """
+    from cometmq.client.trace.trace_records import TRACE_TOPIC
+
+    begin_ms, end_ms = _span_of(from_time, to_time)
+    with connected(namesrv, broker) as admin, _naming_damage() as damaged:
+        found = admin.messages.trace(
+            unique_id,
+            topic=trace_topic or TRACE_TOPIC,
+            limit=limit,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            damaged=damaged,
+        )
+        if json:
+            print_json([{"kind": type(one).__name__.removesuffix("Trace"), **asdict(one)} for one in found])
+        else:
+            for record in found:
+                typer.echo(_trace_line(record))
+        if not found and not damaged:
+            fail(f"no trace of the message {safe_text(unique_id)}: did its clients run with traces enabled?")
+            raise typer.Exit(ExitCode.FAILED)
 
 
 @message_commands.command("peek")

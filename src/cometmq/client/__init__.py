@@ -36,7 +36,7 @@ room            holds
 ``group/``      a member's part in its group: ``rebalance``, ``queue_diff``, ``allocation``; ``process_queue``;
                 ``offset_stores``, ``offset_file``, ``start_offsets``; ``retry_policy``, ``send_backs``;
                 ``subscriptions``, ``consumer_facts``
-``trace/``      upstream's message trace: ``trace``, ``tracing``
+``trace/``      upstream's message trace: ``trace_records``, ``trace``, ``tracing``
 ==============  ========================================================================================================
 """
 

@@ -12,10 +12,20 @@ import pytest
 
 import cometmq.admin
 import cometmq.admin.aio
-from cometmq.admin import Admin, MessageRequestMode, OutgoingMessage, Sender, SendLimits, SendStatus
+from cometmq.admin import (
+    Admin,
+    MessageRequestMode,
+    OutgoingMessage,
+    PubTrace,
+    Sender,
+    SendLimits,
+    SendStatus,
+    SubAfterTrace,
+    SubBeforeTrace,
+)
 from cometmq.admin.aio import AsyncPart
 from cometmq.admin.blocking import Cluster, Groups, Messages, Offsets, Topics
-from cometmq.client import ConsumeFromWhere, SimpleConsumer
+from cometmq.client import ConsumeFromWhere, Producer, PullConsumer, SimpleConsumer
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MessageTooLarge, NotFound, RequestTimeout
 from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -137,6 +147,32 @@ def test_messages_in_flight_are_returned(admin: Admin, running: RunningCluster) 
     assert (done.waiting, done.in_flight, done.oldest_unacked_ms) == (2, 0, None)
     with pytest.raises(NotFound, match="no broker has a group g-none"):
         admin.groups.in_flight("g-none")
+
+
+def test_trace_of_a_message(running: RunningCluster, admin: Admin) -> None:
+    admin.topics.create("t-traced")
+    traced = {"name_servers": running.name_server_address, "enable_trace": True, "trace_topic": "t-traces"}
+    with Producer("p-traced", **traced) as producer:  # type: ignore[arg-type]
+        sent = producer.send("t-traced", b"x")
+        producer.send("t-traced", b"another", keys=sent.unique_id)
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with PullConsumer("g-traced", consume_from_where=first, **traced) as consumer:  # type: ignore[arg-type]
+        consumer.subscribe("t-traced")
+        taken = consumer.poll(60_000)
+        while len(taken) < 2:
+            taken += consumer.poll(60_000)
+    records = admin.messages.trace(sent.unique_id, topic="t-traces")
+    assert [type(one) for one in records] == [PubTrace, SubBeforeTrace, SubAfterTrace]
+    pub, before, after = records
+    assert isinstance(pub, PubTrace)
+    assert isinstance(before, SubBeforeTrace)
+    assert isinstance(after, SubAfterTrace)
+    assert (pub.topic, pub.group, pub.keys, pub.is_success) == ("t-traced", "p-traced", "", True)
+    assert pub.client_host == "127.0.0.1"
+    assert (before.group, before.request_id) == ("g-traced", after.request_id)
+    assert admin.messages.trace("unknown", topic="t-traces") == ()
+    with pytest.raises(BrokerError):
+        admin.messages.trace("unknown", topic="t-none")
 
 
 def test_one_message(admin: Admin) -> None:

@@ -16,8 +16,10 @@ import pytest
 
 import cometmq
 import cometmq.admin
+from cometmq.admin import EndTransactionTrace, PubTrace, RecallTrace, SubAfterTrace, SubBeforeTrace, TraceRecord
 from cometmq.cli.failures import ExitCode
-from cometmq.client import ConsumeFromWhere, SimpleConsumer
+from cometmq.client import ConsumeFromWhere, Producer, SimpleConsumer
+from cometmq.client.trace.trace_records import encode_trace
 from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -124,6 +126,63 @@ def test_invalid_options_are_rejected(arguments: list[str]) -> None:
 
 
 # --- Messages
+
+
+def test_trace_prints_the_way_of_a_message(running: Cluster) -> None:
+    records: list[TraceRecord] = [
+        PubTrace(
+            timestamp_ms=1_000,
+            region_id="r",
+            group="shop",
+            topic="orders",
+            message_id="AB",
+            tags="",
+            keys="",
+            store_host="10.0.0.3:10911",
+            body_bytes=7,
+            cost_ms=3,
+            message_type=1,
+            offset_message_id=None,
+            is_success=True,
+        ),
+        EndTransactionTrace(
+            timestamp_ms=2_000,
+            region_id="r",
+            group="shop",
+            topic="orders",
+            message_id="AB",
+            tags="",
+            keys="",
+            store_host="10.0.0.3:10911",
+            message_type=2,
+            transaction_id="AB",
+            state="COMMIT_MESSAGE",
+            is_from_check=True,
+        ),
+        SubBeforeTrace(
+            timestamp_ms=3_000, region_id="r", group="billing", request_id="Q", message_id="AB", retry_times=1, keys=""
+        ),
+        # As clients of 4.9 write it: its time is that of the beginning and what it took.
+        SubAfterTrace(request_id="Q", message_id="AB", cost_ms=5, is_success=False, keys="", context_code=4),
+        RecallTrace(timestamp_ms=4_000, region_id="r", group="shop", topic="orders", message_id="AB", is_success=False),
+        RecallTrace(timestamp_ms=5_000, region_id="r", group="shop", topic="orders", message_id="CD", is_success=True),
+    ]
+    with Producer("traces", name_servers=running.name_server_address) as producer:
+        for record in reversed(records):
+            producer.send("t-traces", encode_trace(record).encode(), keys=record.message_id)
+    lines = ok("message", "trace", "AB", "--trace-topic", "t-traces").lines
+    assert [line[24:] if line[0].isdigit() else line for line in lines] == [
+        "sent to orders by shop from 127.0.0.1: 10.0.0.3:10911, 7 B, 3 ms",
+        "transaction committed by shop after a check: 10.0.0.3:10911",
+        "given to billing, retry 1",
+        "consumed by a group: failed, 5 ms",
+        "recalled by shop, failed",
+    ]
+    kinds = [one["kind"] for one in ok_json("message", "trace", "AB", "--trace-topic", "t-traces")]
+    assert kinds == ["Pub", "EndTransaction", "SubBefore", "SubAfter", "Recall"]
+    missing = run("message", "trace", "EF", "--trace-topic", "t-traces")
+    assert missing.code == ExitCode.FAILED
+    assert "no trace of the message EF" in missing.err
 
 
 def test_a_delayed_message_has_no_place_yet() -> None:

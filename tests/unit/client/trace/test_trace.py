@@ -18,16 +18,16 @@ from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.client.send.producer_settings import ProducerSettings
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.client.send.sending import SendFuture
-from cometmq.client.trace.trace import (
+from cometmq.client.trace.trace import TraceDispatcher, consume_tracer, trace_messages
+from cometmq.client.trace.trace_records import (
+    EndTransactionTrace,
     PubTrace,
+    RecallTrace,
     SubAfterTrace,
     SubBeforeTrace,
-    TraceDispatcher,
     TraceRecord,
-    consume_tracer,
     decode_trace,
     encode_trace,
-    trace_messages,
 )
 from cometmq.errors import ConnectionLost
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -57,6 +57,22 @@ AFTER = SubAfterTrace(
     request_id="Q", message_id="AB", cost_ms=3, is_success=False, keys="k", context_code=4, timestamp_ms=9, group="g"
 )
 
+END = EndTransactionTrace(
+    timestamp_ms=5,
+    region_id="r",
+    group="g",
+    topic="t",
+    message_id="AB",
+    tags="T",
+    keys="k1 k2",
+    store_host="h:1",
+    message_type=2,
+    transaction_id="AB",
+    state="COMMIT_MESSAGE",
+    is_from_check=False,
+)
+RECALL = RecallTrace(timestamp_ms=5, region_id="r", group="g", topic="t", message_id="AB", is_success=True)
+
 
 @pytest.mark.parametrize(
     ("record", "text"),
@@ -64,11 +80,31 @@ AFTER = SubAfterTrace(
         (PUB, "Pub|5|r|g|t|AB|T|k1 k2|h:1|7|3|0|7F|true"),
         (BEFORE, "SubBefore|5|r|g|Q|AB|2|k"),
         (AFTER, "SubAfter|Q|AB|3|false|k|4|9|g"),
+        (replace(AFTER, timestamp_ms=None, group=None), "SubAfter|Q|AB|3|false|k|4"),
+        (END, "EndTransaction|5|r|g|t|AB|T|k1 k2|h:1|2|AB|COMMIT_MESSAGE|false"),
+        (RECALL, "Recall|5|r|g|t|AB|true"),
+        # Absent texts are the word that Java's client writes: upstream's reader fails at an empty last field.
+        (replace(PUB, tags="", keys="", offset_message_id=None), "Pub|5|r|g|t|AB|null|null|h:1|7|3|0|null|true"),
+        (replace(BEFORE, keys=""), "SubBefore|5|r|g|Q|AB|2|null"),
+        (replace(AFTER, keys=""), "SubAfter|Q|AB|3|false|null|4|9|g"),
+        (replace(END, tags="", keys=""), "EndTransaction|5|r|g|t|AB|null|null|h:1|2|AB|COMMIT_MESSAGE|false"),
     ],
 )
 def test_the_form(record: TraceRecord, text: str) -> None:
     assert encode_trace(record) == text.replace("|", "\x01") + "\x02"
     assert decode_trace(encode_trace(record)) == [record]
+
+
+def test_marks_within_a_text_divide_nothing() -> None:
+    (read,) = decode_trace(encode_trace(replace(PUB, tags="a\x01b", keys="c\x02d")))
+    assert read == replace(PUB, tags="a b", keys="c d")
+
+
+def test_no_record_ends_with_an_empty_field() -> None:
+    """Java's reader drops such fields, and then fails for the whole trace message."""
+    for record in (PUB, BEFORE, AFTER, END, RECALL):
+        changes: dict[str, Any] = {name: "" for name in ("tags", "keys", "group") if hasattr(record, name)}
+        assert not encode_trace(replace(record, **changes)).endswith("\x01\x02")
 
 
 def test_forms_of_other_versions() -> None:
@@ -84,7 +120,7 @@ def test_forms_of_other_versions() -> None:
 
 
 def test_invalid_trace_records_are_skipped() -> None:
-    odd = "Recall\x01x\x02" + "Pub\x01five\x02" + "SubBefore\x01\x02" + "\x02"
+    odd = "Recall\x01x\x02" + "Unknown\x01x\x02" + "Pub\x01five\x02" + "SubBefore\x01\x02" + "\x02"
     assert decode_trace(encode_trace(BEFORE) + odd + encode_trace(AFTER)) == [BEFORE, AFTER]
     assert decode_trace("") == []
 
