@@ -428,6 +428,7 @@ cdef extern from "store/cmq_store.h" nogil:
         uint32_t deletion_count
         uint32_t unlisted
         cmq_deletion *deletions
+    cmq_status cmq_store_set_retention(cmq_store *store, const cmq_retention *retention)
     void cmq_store_take_retention_report(cmq_store *store, cmq_retention_report *report_out)
     cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
     const cmq_queues *cmq_store_queues(const cmq_store *store)

@@ -645,6 +645,18 @@ cdef class StoreHandle:
         self.leave()
         return text.decode("utf-8", "replace") if failed else None
 
+    def set_retention(self, retention):
+        """Change the limits of a store that was opened with a retention: an object as cometmq.Retention."""
+        cdef cmq_retention limits
+        cdef cmq_status status
+        memset(&limits, 0, sizeof(limits))
+        _set_retention(&limits, retention)
+        self.enter()
+        with nogil:
+            status = cmq_store_set_retention(self._store, &limits)
+        self.leave()
+        _check(status)
+
     def take_retention_report(self):
         """``(used ratio, level, disk full, deletions, number of unlisted deletions)`` since the last report."""
         cdef cmq_retention_report report

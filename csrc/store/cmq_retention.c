@@ -163,6 +163,26 @@ cmq_status cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out
     return status;
 }
 
+cmq_status cmq_store_set_retention(cmq_store *store, const cmq_retention *retention)
+{
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    cmq_retention *limits = &store->options.retention;
+    /* The background thread reads `enabled` without a lock, so it stays as it was at the opening. */
+    if (!limits->enabled || !retention->enabled)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "retention cannot be switched on or off while the store is open");
+    pthread_mutex_lock(&store->maintain_mutex);
+    limits->reserved_ms = retention->reserved_ms;
+    limits->delete_hours = retention->delete_hours;
+    limits->max_used_ratio = retention->max_used_ratio;
+    limits->force_ratio = retention->force_ratio;
+    limits->warning_ratio = retention->warning_ratio;
+    limits->files_per_round = retention->files_per_round;
+    store->expired_at_ms = 0;
+    pthread_mutex_unlock(&store->maintain_mutex);
+    cmq_store_wake_thread(store);
+    return CMQ_OK;
+}
+
 bool cmq_store_is_system_topic(void *context, cmq_slice topic)
 {
     static const char *const names[] = {"SELF_TEST_TOPIC",       "TBW102",

@@ -433,4 +433,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_maintain(cmq_store *store, bool force_durabl
  * segment is due: the caller asks for exactly that (the Python surface refuses). */
 cmq_status CMQ_MUST_CHECK cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out);
 
+/* Change the limits of a store that was opened with retention; a round by the new ones follows at the next upkeep,
+ * which the background thread begins now. Any thread. */
+cmq_status CMQ_MUST_CHECK cmq_store_set_retention(cmq_store *store, const cmq_retention *retention);
+
 #endif

@@ -144,7 +144,7 @@ struct cmq_store {
     int64_t durable_end;                /* log end of the last durable point. maintain_mutex */
     int64_t durable_at_ms;
     int64_t flushed_at_ms;
-    int64_t expired_at_ms;
+    int64_t expired_at_ms;              /* 0: a round is due. maintain_mutex */
     int64_t trimmed_at_ms;
     int64_t opened_end;                 /* log end when the store was opened; prewarming waits for growth */
 

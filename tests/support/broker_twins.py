@@ -368,6 +368,7 @@ class MemoryNameServers:
         routes: their routes of topics; None: there are no name servers.
         up: they can be asked.
         asked: the topics that they were asked for.
+        pace: the period and force of registrations, once changed.
     """
 
     plane: MemoryPlane
@@ -376,6 +377,7 @@ class MemoryNameServers:
     routes: dict[str, TopicRouteData] | None = None
     up: bool = True
     asked: list[str] = field(default_factory=list)
+    pace: tuple[int, bool] | None = None
 
     @property
     def has_name_servers(self) -> bool:
@@ -396,6 +398,9 @@ class MemoryNameServers:
 
     async def announce_all(self) -> None:
         self.everything += 1
+
+    def change_pace(self, *, period_ms: int, force: bool) -> None:
+        self.pace = (period_ms, force)
 
 
 class Rig:

@@ -32,7 +32,7 @@ def advice_for(code: int, *, request_code: int) -> str | None:
         request_code: the request's code.
     """
     if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
-        return "this setting cannot be changed over the network: change it in the broker's configuration file"
+        return "change it in the broker's configuration file and restart the broker"
     if code == ResponseCode.SYSTEM_ERROR and request_code in _ASKS_A_MEMBER:
         return "`cometmq group describe GROUP` lists the connected members with their client ids"
     return _ADVICE.get(code)

@@ -148,15 +148,17 @@ class ClusterOperations:
 
     def set_broker_config(
         self, settings: Mapping[str, str], *, broker_name: str | None = None
-    ) -> Operation[tuple[BrokerRef, ...]]:
+    ) -> Operation[Mapping[str, str | None]]:
         """Change settings of all masters, or of one, while they run. Java brokers pass over names they do not know.
+
+        A broker writes them into its settings file, so that they survive a restart.
 
         Args:
             settings: upstream's names, and texts.
             broker_name: only this broker.
 
         Returns:
-            The brokers that took the change.
+            By broker name: None, or why the change is lost at the broker's next start, such as a read-only file.
 
         Raises:
             InvalidArgument: nothing to change, or a text that no settings file can hold.
@@ -164,8 +166,8 @@ class ClusterOperations:
         """
         body = _properties(settings)
         brokers = yield from self._servers.brokers(broker_name=broker_name)
-        yield from self._servers.invoke_brokers(brokers, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
-        return brokers
+        answers = yield from self._servers.invoke_brokers(brokers, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+        return {broker.broker_name: answer.remark or None for broker, answer in answers}
 
     def namesrv_config(self) -> Operation[Mapping[str, str]]:
         """Return the settings of the name server that answers."""

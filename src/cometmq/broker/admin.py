@@ -6,6 +6,7 @@ upstream's AdminBrokerProcessor.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -19,6 +20,7 @@ from cometmq.broker.config import SETTABLE
 from cometmq.broker.offsets import BrokerOffsets
 from cometmq.broker.queues import Queues
 from cometmq.broker.registry import ClientConnection
+from cometmq.broker.settings_file import SettingsFile
 from cometmq.broker.stats import Statistics
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import Error, InvalidArgument
@@ -45,7 +47,7 @@ from cometmq.store_config.errors import SettingError
 from cometmq.store_config.java_properties import check_config_body, parse_properties
 from cometmq.store_config.names import is_light_queue, is_system_topic
 from cometmq.store_config.setting_names import OPTIONS, find_setting
-from cometmq.store_config.setting_options import setting_text
+from cometmq.store_config.setting_options import SettingValue, setting_text
 from cometmq.store_config.setting_sources import from_mapping
 
 __all__ = ["Admin", "LiveSettings"]
@@ -79,6 +81,8 @@ class Admin:
         self,
         *,
         live: LiveSettings,
+        settings_file: SettingsFile,
+        stronger: Mapping[str, str],
         store: Store,
         topics: BrokerTopics,
         clients: Clients,
@@ -96,6 +100,8 @@ class Admin:
 
         Args:
             live: the settings.
+            settings_file: where changed settings last.
+            stronger: settings whose value at the next start is not the file's, and the name of its source.
             store, topics, clients, offsets, queues, stats: the broker's.
             counters: totals by name.
             delay_progress: next offset of each delay level.
@@ -105,6 +111,9 @@ class Admin:
             now_ms: the clock.
         """
         self._live = live
+        self._settings_file = settings_file
+        self._stronger = stronger
+        self._changing = asyncio.Lock()
         self._store = store
         self._topics = topics
         self._clients = clients
@@ -160,18 +169,39 @@ class Admin:
             found = find_setting(key)
             if found is not None and found not in SETTABLE:
                 raise Refusal(
-                    ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key} cannot be changed"
+                    ResponseCode.NO_PERMISSION,
+                    f"Can not update config in black list: {key} cannot be changed while the broker runs",
                 )
         try:
             given = from_mapping(wanted, source="the request")
         except SettingError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
         changes: dict[str, Any] = {name: value.value for name, value in given.items()}
-        if changes:
-            await self._live.change(dataclasses.replace(self._live.settings, **changes))
-            shown = ", ".join(f"{OPTIONS[name].upstream_name}={setting_text(value)}" for name, value in changes.items())
-            _log.info("settings changed", extra={"peer": caller.peer, "settings": shown})
-        return ok(request)
+        if not changes:
+            return ok(request)
+        async with self._changing:
+            try:
+                await self._live.change(dataclasses.replace(self._live.settings, **changes))
+            except Error as error:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+            lost = await caller.apart(lambda: self._save(changes))
+        shown = ", ".join(f"{OPTIONS[name].upstream_name}={setting_text(value)}" for name, value in changes.items())
+        _log.info("settings changed", extra={"peer": caller.peer, "settings": shown})
+        if lost:
+            _log.warning("changed settings are lost at the next start", extra={"reason": lost})
+        return request.response(ResponseCode.SUCCESS, remark=f"changed until the next start: {lost}" if lost else None)
+
+    def _save(self, changes: Mapping[str, SettingValue]) -> str:
+        """Make changed settings last; return why some do not, or an empty text."""
+        stronger = {name: source for name, source in self._stronger.items() if name in changes}
+        problems = [f"{source} gives {OPTIONS[name].upstream_name}, too" for name, source in stronger.items()]
+        lasting = {name: value for name, value in changes.items() if name not in stronger}
+        if lasting:
+            try:
+                self._settings_file.save(lasting)
+            except Error as error:
+                problems.append(str(error))
+        return "; ".join(problems)
 
     # --- 28: the broker's state
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.setting_effects import refuse_settings, settings_without_effect
 from cometmq.store_config.setting_names import OPTIONS
-from cometmq.store_config.setting_sources import load_settings
+from cometmq.store_config.setting_sources import LoadedSettings, load_settings
 from cometmq.store_config.settings import FlushDiskType
 
 __all__ = ["SETTABLE", "BrokerConfig", "load_broker_config"]
@@ -45,9 +45,16 @@ SETTABLE: frozenset[str] = frozenset(
         "auto_create_topic_enable",
         "broker_permission",
         "channel_expired_timeout_ms",
+        "clean_file_forcibly_enable",
         "clear_retry_topic_when_delete_topic",
         "default_message_request_mode",
         "default_pop_share_queue_num",
+        "delete_file_batch_max",
+        "delete_when_hours_of_day",
+        "disk_max_used_space_ratio_percent",
+        "disk_space_clean_forcibly_ratio_percent",
+        "disk_space_warning_level_ratio_percent",
+        "file_reserved_time_hours",
         "flush_consumer_offset_interval_ms",
         "flush_delay_offset_interval_ms",
         "force_register",
@@ -62,8 +69,13 @@ SETTABLE: frozenset[str] = frozenset(
         "validate_system_topic_when_update_topic",
     }
 )
-"""Settings that administration may change while the broker runs. No path, no address, no command, nothing that the
-files' form depends on."""
+"""Settings that administration may change while the broker runs, and that have their effect without a restart. No path,
+no address, no command, nothing that the files' form depends on. ``docs/settings.md`` shows them."""
+
+_OWN_FILE = Path("cometmq", "broker.properties")
+"""In the store: where settings that were changed at run time last, of a broker that was started without a file."""
+_STRONGER = {"environment": "the environment", "keyword arguments": "--set or another option of the command"}
+"""The sources that replace a file's settings at the start, and their names in texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +85,12 @@ class BrokerConfig:
     Attributes:
         path: the store's directory.
         settings: every setting, as it holds: with what was decided here where nobody gave it.
+        settings_file: where settings that are changed at run time last, and where the next start finds them.
         given: names of the settings that somebody gave.
         unknown: names in a ``broker.properties`` that no broker knows, for a warning.
         repeated: names that it has more than once, for a warning; the last value is in force.
+        unused_file: such a file of the store that was not read, since another was given; for a warning.
+        stronger: the settings that something gave which replaces a file's, and the name of that source.
         without_effect: one line with the settings that somebody gave and that do nothing here; None without any.
         host: numeric address to listen on.
         port: port to listen on; 0 takes a free one.
@@ -86,9 +101,12 @@ class BrokerConfig:
 
     path: Path
     settings: BrokerSettings
+    settings_file: Path
     given: frozenset[str]
     unknown: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
+    unused_file: Path | None = None
+    stronger: Mapping[str, str] = field(default_factory=dict)
     without_effect: str | None = None
     host: str = _LOOPBACK
     port: int = 10911
@@ -144,7 +162,8 @@ def load_broker_config(
 
     Args:
         path: the store; without, ``storePathRootDir`` of the settings.
-        config: a ``broker.properties``, or a ``cometmq.toml``.
+        config: a ``broker.properties``, or a ``cometmq.toml``. Without, ``cometmq/broker.properties`` of the store if
+            it is there: settings that were changed at run time last in it.
         listen: ``host:port`` or ``:port``; goes before ``bindAddress`` and ``listenPort``.
         insecure_listen: listen on other addresses than the loopback, where anybody who reaches the port may send,
             read and delete.
@@ -157,19 +176,17 @@ def load_broker_config(
             CometMQ broker does not do (:mod:`cometmq.store_config.setting_effects`).
     """
     file = None if config is None else Path(config)
-    is_toml = file is not None and file.suffix == ".toml"
-    loaded = load_settings(
-        properties=None if is_toml else file,
-        toml=file if is_toml else None,
-        environ=environ,
-        overrides=settings,
-    )
+    loaded = _load(file, environ, settings)
+    root = os.fspath(path) if path is not None else loaded.settings.store_path_root_dir
+    if root is None:
+        raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
+    own_file = Path(root) / _OWN_FILE
+    has_own = own_file.exists()
+    if file is None and has_own:
+        loaded = _load(own_file, environ, settings)
     values = loaded.settings
     given = {OPTIONS[name].upstream_name: getattr(values, name) for name in loaded.given} | dict(loaded.unused)
     refuse_settings(given)
-    root = os.fspath(path) if path is not None else values.store_path_root_dir
-    if root is None:
-        raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
     host, port = _listen_on(listen, values)
     check_listen_host(host, insecure_listen=insecure_listen, danger="send, read and delete")
     advertised_ip = _advertised_ip(values.broker_ip1, host)
@@ -188,12 +205,22 @@ def load_broker_config(
         given=frozenset(loaded.given),
         unknown=loaded.unknown,
         repeated=loaded.repeated,
+        settings_file=own_file if file is None else file,
+        unused_file=own_file if file is not None and has_own else None,
+        stronger={name: _STRONGER[source] for name, source in loaded.given.items() if source in _STRONGER},
         without_effect=settings_without_effect(given),
         host=host,
         port=port,
         advertised_ip=advertised_ip,
         broker_name=name,
         name_servers=parse_addresses(values.namesrv_addr) if values.namesrv_addr else (),
+    )
+
+
+def _load(file: Path | None, environ: Mapping[str, str] | None, given: Mapping[str, object] | None) -> LoadedSettings:
+    is_toml = file is not None and file.suffix == ".toml"
+    return load_settings(
+        properties=None if is_toml else file, toml=file if is_toml else None, environ=environ, overrides=given
     )
 
 

@@ -35,6 +35,7 @@ from cometmq.broker.replies import Replies
 from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
 from cometmq.broker.sends import Sends
+from cometmq.broker.settings_file import SettingsFile
 from cometmq.broker.staged_writes import StagedWrites
 from cometmq.broker.stats import Statistics
 from cometmq.broker.timers import BrokerTimers
@@ -43,6 +44,7 @@ from cometmq.errors import Error, NotFound
 from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.store.options import Retention
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
@@ -89,6 +91,9 @@ class NameServers(RouteSource, Protocol):
 
     async def announce_all(self) -> None:
         """Announce a change that concerns all topics."""
+
+    def change_pace(self, *, period_ms: int, force: bool) -> None:
+        """Register at another pace from the next registration on, as :class:`Timing` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +327,10 @@ class ControlPlane:
     def _make_admin(self, waiting_requests: Callable[[], int]) -> Admin:
         return Admin(
             live=self,
+            settings_file=SettingsFile(
+                self._config.settings_file, may_create=self._config.settings_file.is_relative_to(self._config.path)
+            ),
+            stronger=self._config.stronger,
             store=self._store,
             topics=self.topics,
             clients=self.clients,
@@ -349,14 +358,23 @@ class ControlPlane:
         return self._version
 
     async def change(self, changed: BrokerSettings) -> None:
-        """Let other settings hold from now on; until the next start, whose sources say again what holds."""
-        before, self._settings = self._settings, changed
+        """Apply new settings. The next start takes them from its own sources again.
+
+        Raises:
+            StorageError, StoreClosed: the store does not take them. Nothing has changed.
+        """
+        before = self._settings
+        retention = Retention.from_settings(changed)
+        if retention != Retention.from_settings(before):
+            await self._in_executor(lambda: self._parts.change_retention(retention))
+        self._settings = changed
         self._version = self._version.next(self._now_ms())
         self.topics.rules = self._topic_rules()
         self.clients.rules = self._client_rules()
         self.assignments.rules = self._assignment_rules()
         self.groups.auto_create = changed.auto_create_subscription_group
         self.offsets.reset_on_server = changed.use_server_side_reset_offset
+        self._name_servers.change_pace(period_ms=changed.register_name_server_period_ms, force=changed.force_register)
         if changed.broker_permission != before.broker_permission:
             self._plane.set_broker_perm(changed.broker_permission)
             self.topics.touch()

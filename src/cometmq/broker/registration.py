@@ -33,12 +33,22 @@ from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.topic_config import Perm, TopicConfig
 
-__all__ = ["BrokerIdentity", "NameServerChannel", "Registrar", "RegistrationSource", "Registrations", "Timing"]
+__all__ = [
+    "BrokerIdentity",
+    "NameServerChannel",
+    "Registrar",
+    "RegistrationSource",
+    "Registrations",
+    "Timing",
+    "bounded_period_ms",
+]
 
 _log = logging.getLogger("cometmq.broker.registration")
 
 _HURRY_MS = 50
 """Least pause between two registrations, also where a name server ends every connection as soon as it has answered."""
+
+_PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
 
 _READ_WRITE = Perm.READ | Perm.WRITE
 _TROUBLE = (ConnectionLost, RequestTimeout, BrokerError, LimitReached, MalformedBody)
@@ -176,6 +186,11 @@ class Timing:
     force: bool = True
 
 
+def bounded_period_ms(wanted_ms: int) -> int:
+    """Return a period of registrations that name servers accept: they drop a broker that is silent for two minutes."""
+    return min(max(wanted_ms, _PERIOD_MS_MIN), _PERIOD_MS_MAX)
+
+
 class Registrar:
     """Keeps a broker registered with its name servers."""
 
@@ -207,6 +222,10 @@ class Registrar:
         self._pause = pause
         self._stopping = False
 
+    def change_pace(self, *, period_ms: int, force: bool) -> None:
+        """Register at another pace from the next registration on, as :class:`Timing` has it."""
+        self._timing = replace(self._timing, period_ms=bounded_period_ms(period_ms), force=force)
+
     async def start(self) -> None:
         """Register with all; returns when each has answered, or failed once, or took too long. Goes on in tasks."""
         for server in self._servers:
@@ -231,6 +250,9 @@ class Registrar:
             return
         tasks = [asyncio.ensure_future(server.send(self._registrations.of())) for server in self._servers]
         await asyncio.wait(tasks, timeout=self._timing.announce_ms / 1000)
+
+    def _pause_ms(self, rounds: int) -> int:
+        return self._timing.second_ms if rounds == 1 else self._timing.period_ms
 
     # --- Asking
 
@@ -283,21 +305,20 @@ class _NameServer:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        timing = self._owner._timing
         rounds = 0
         while True:
             is_old = self._is_connected()
             if await self._round(first=rounds == 0):
                 rounds += 1
                 self.first_try.set()
-                await self._wait(timing.second_ms if rounds == 1 else timing.period_ms)
+                await self._wait(self._owner._pause_ms(rounds))
             elif is_old and not self._is_connected():
                 # The name server was started anew, which ended the connection: a new one may do at once.
                 continue
             else:
                 self.first_try.set()
                 self._hurry.clear()
-                await self._owner._pause(timing.retry_ms / 1000)
+                await self._owner._pause(self._owner._timing.retry_ms / 1000)
 
     def _is_connected(self) -> bool:
         return self._channel is not None and self._channel.is_connected

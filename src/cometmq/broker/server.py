@@ -29,7 +29,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.control import ControlPlane, Job
 from cometmq.broker.native_plane import NativePlane
 from cometmq.broker.plane_options import PlaneOptions, PopOptions, PullOptions, TimerOptions
-from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing
+from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing, bounded_period_ms
 from cometmq.broker.routes import Unanswered
 from cometmq.errors import Error, MalformedBody
 from cometmq.remoting.bodies.config_tables import KVTable
@@ -48,7 +48,6 @@ _log = logging.getLogger("cometmq.broker")
 
 T = TypeVar("T")
 
-_PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
 """Upstream holds ``registerNameServerPeriod`` between these."""
 
 _OWN_ROUTE_MS = 7_000
@@ -251,7 +250,7 @@ class Broker:
             ha_address=f"{settings.broker_ip2 or config.advertised_ip}:{settings.ha_listen_port or self._port + 1}",
         )
         timing = Timing(
-            period_ms=min(max(settings.register_name_server_period_ms, _PERIOD_MS_MIN), _PERIOD_MS_MAX),
+            period_ms=bounded_period_ms(settings.register_name_server_period_ms),
             timeout_ms=settings.register_broker_timeout_ms,
             force=settings.force_register,
         )

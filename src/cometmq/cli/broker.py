@@ -92,10 +92,13 @@ def _loaded(
         if path is not None or config is not None:
             raise
         raise typer.BadParameter(str(error)) from None
+    source = loaded.settings_file
     for name in loaded.unknown:
-        fail(f"warning: {config}: unknown RocketMQ broker setting {name}{suggestion(similar_names(name))}")
+        fail(f"warning: {source}: unknown RocketMQ broker setting {name}{suggestion(similar_names(name))}")
     for name in loaded.repeated:
-        fail(f"warning: {config}: {name} is given more than once; the last value is in force")
+        fail(f"warning: {source}: {name} is given more than once; the last value is in force")
+    if loaded.unused_file is not None:
+        fail(f"warning: {loaded.unused_file} is not used, as --config is given; move its settings there and delete it")
     if loaded.without_effect is not None:
         fail(f"warning: {loaded.without_effect}")
     return loaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -138,15 +139,17 @@ def show_or_change_config(
 ) -> None:
     """Show the settings of brokers or name servers, or change some while they run.
 
-    The server decides which settings can change; a Java broker ignores unknown names.
+    A broker applies a change without a restart and writes it into its settings file. A Java broker ignores unknown
+    names.
 
     \b
     Examples:
       cometmq cluster config fileReservedTime flushDiskType
-      cometmq cluster config --set autoCreateTopicEnable=false --broker-name broker-a
+      cometmq cluster config --set fileReservedTime=48 --broker-name broker-a
       cometmq cluster config --of-namesrv --json
     """
     wanted = pairs_of(changes, "--set")
+    lost: Mapping[str, str | None] = {}
     with connected(namesrv, broker) as admin:
         if of_namesrv:
             if wanted:
@@ -154,7 +157,7 @@ def show_or_change_config(
             found = {"namesrv": admin.cluster.namesrv_config()}
         else:
             if wanted:
-                admin.cluster.set_broker_config(wanted, broker_name=broker_name)
+                lost = admin.cluster.set_broker_config(wanted, broker_name=broker_name)
             found = dict(admin.cluster.broker_config(broker_name=broker_name))
     shown = {*(names or []), *wanted}
     chosen = {
@@ -168,6 +171,9 @@ def show_or_change_config(
             ["server", "setting", "value"],
             ([server, name, value] for server, settings in chosen.items() for name, value in settings.items()),
         )
+    for server, reason in lost.items():
+        if reason is not None:
+            fail(f"warning: {server}: {reason}")
     unknown = sorted(name for name in shown if not any(name in settings for settings in found.values()))
     if unknown:
         fail(f"unknown setting: {', '.join(unknown)}")

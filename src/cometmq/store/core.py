@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +39,7 @@ from cometmq.store.handoff_client import HandoffClient
 from cometmq.store.handoff_door import NOT_NOW, Answer, DoorServer
 from cometmq.store.handoff_files import HandoffFolder
 from cometmq.store.opening import Plan
-from cometmq.store.options import FlushMode
+from cometmq.store.options import FlushMode, Retention
 from cometmq.store.progress_bounds import bound_broker_files
 from cometmq.store.retention_log import RetentionLog
 from cometmq.store.staged_files import StagedFolder
@@ -260,6 +261,18 @@ class StoreCore:
         else:
             _log.error("upkeep of the store in %s failed: %s", self._plan.path, error)
 
+    def _change_retention(self, retention: Retention) -> None:
+        """Delete by other limits from now on, in a store that was opened with a retention. A round follows at once.
+
+        Raises:
+            InvalidArgument: the store was opened without one.
+        """
+        self._writer(self._handle).set_retention(retention)
+        self._plan = replace(self._plan, retention=retention)
+        self._retention_log.retention = retention
+        if self._applier is not None:
+            self._applier.disks = self._plan.disks
+
     def _keep_view(self) -> None:
         """Refresh the view of a shared store, and reopen one that has ended. The keeper calls this.
 
@@ -437,6 +450,8 @@ class StoreCore:
             if self._role is not None:
                 self._role.close()
             self._group_book.close()
+            if self._applier is not None:  # the watcher that logs the deletions has ended
+                self._retention_log.note(self._handle.take_retention_report())
         finally:
             while not self.closed:  # the keeper may replace the view meanwhile
                 self._handle.close()

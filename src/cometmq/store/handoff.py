@@ -91,7 +91,7 @@ class HandoffApplier:
         disks: Disks,
     ) -> None:
         """Nothing is looked at yet. ``disks``: where rows are written to."""
-        self._disks = disks
+        self.disks = disks
         self._handle = handle
         self._folder = folder
         self._topics = topics
@@ -250,7 +250,7 @@ class HandoffApplier:
     def _staged_round(self, name: str, work: StagedWork, done: Counter[int], unreadable: set[str]) -> int:
         if not self._staged.is_done(work):
             self._begin_round((name,))
-            append = StagedAppend(self._handle, self._topics, self._staged, work, self._disks)
+            append = StagedAppend(self._handle, self._topics, self._staged, work, self.disks)
             try:
                 try:
                     append.check_files(done)

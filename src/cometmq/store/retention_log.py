@@ -29,15 +29,15 @@ class RetentionLog:
     def __init__(self, path: Path, retention: Retention | None) -> None:
         """Begin with a disk that has room."""
         self._path = path
-        self._retention = retention
+        self.retention = retention
         self._level = 0
         self._refuses = False
 
     def note(self, report: Report) -> None:
         """Log the differences from the last report, and its deletions."""
         used_ratio, level, is_full, deletions, unlisted = report
-        if self._retention is not None and level != self._level:
-            self._log_levels(self._retention, used_ratio, level)
+        if self.retention is not None and level != self._level:
+            self._log_levels(self.retention, used_ratio, level)
         self._log_deletions(deletions, unlisted)
         refuses = is_full or level >= _REFUSING
         if refuses != self._refuses:

@@ -6,10 +6,12 @@ the broker see one state. The books' ``listener`` notifies the broker of changes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cometmq.store.group_book import GroupBook
 from cometmq.store.opening import Plan
+from cometmq.store.options import Retention
 from cometmq.store.store import Store
 from cometmq.store.topic_book import TopicBook
 
@@ -23,11 +25,13 @@ class ServedParts:
     Attributes:
         topics, groups: its books.
         plan: how it was opened.
+        change_retention: makes it delete by other limits from now on.
     """
 
     topics: TopicBook
     groups: GroupBook
     plan: Plan
+    change_retention: Callable[[Retention], None]
 
 
 def served_parts(store: Store) -> ServedParts:
@@ -37,5 +41,8 @@ def served_parts(store: Store) -> ServedParts:
         ReadOnlyStore: it was not.
     """
     return ServedParts(
-        topics=store._writer(store._topic_book), groups=store._writer(store._group_book), plan=store._plan
+        topics=store._writer(store._topic_book),
+        groups=store._writer(store._group_book),
+        plan=store._plan,
+        change_retention=store._change_retention,
     )

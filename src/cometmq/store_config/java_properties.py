@@ -8,16 +8,17 @@ backslash only goes away; at the end of a line it continues the line. Of two equ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["CONFIG_BYTES_MAX", "check_config_body", "parse_properties"]
+__all__ = ["CONFIG_BYTES_MAX", "check_config_body", "parse_properties", "with_values"]
 
 CONFIG_BYTES_MAX = 65_536
 """Length of the settings that one request changes."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_LINE_AND_END = re.compile(r"(\r\n|\r|\n)")
 _BLANKS = " \t\f"
 _KEY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
@@ -45,7 +46,7 @@ def parse_properties(data: bytes, *, repeated: set[str] | None = None) -> dict[s
         InvalidArgument: an escape ``\\u`` without four hexadecimal digits; the text names the line.
     """
     found: dict[str, str] = {}
-    for number, line in _logical_lines(data.decode("iso-8859-1")):
+    for number, _, line in _logical_lines(_LINE_END.split(data.decode("iso-8859-1"))):
         matched = _KEY.match(line)
         key, end = ("", 0) if matched is None else (matched.group(1), matched.end())
         name = _unescape(key, number)
@@ -55,21 +56,59 @@ def parse_properties(data: bytes, *, repeated: set[str] | None = None) -> dict[s
     return found
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line that is neither blank nor a comment, continued ones joined, with the number of its first line."""
-    natural = _LINE_END.split(text)
+def with_values(data: bytes, values: Mapping[str, str], *, setting_of: Callable[[str], str | None]) -> bytes:
+    """Return a file's bytes with other values; other keys, comments, blank lines and line ends stay as they are.
+
+    Args:
+        data: the file's bytes.
+        values: texts by setting. A setting that the file does not have is added at its end.
+        setting_of: returns the setting that a key of the file means, or None.
+
+    Raises:
+        InvalidArgument: as :func:`parse_properties`.
+    """
+    parts = _LINE_AND_END.split(data.decode("iso-8859-1"))
+    lines, ends = parts[0::2], [*parts[1::2], ""]
+    missing = dict(values)
+    for first, last, line in list(_logical_lines(lines)):
+        matched = _KEY.match(line)
+        raw_key = "" if matched is None else matched.group(1)
+        setting = setting_of(_unescape(raw_key, first))
+        if setting is not None and setting in values:
+            missing.pop(setting, None)
+            lines[first - 1] = f"{raw_key}={_escaped(values[setting])}"
+            ends[first - 1] = ends[last - 1]
+            for number in range(first, last):
+                lines[number] = ends[number] = ""
+    text = "".join(line + end for line, end in zip(lines, ends, strict=True))
+    line_end = ends[0] or "\n"
+    if missing and text and not text.endswith(("\r", "\n")):
+        text += line_end
+    text += "".join(f"{setting}={_escaped(value)}{line_end}" for setting, value in missing.items())
+    return text.encode("iso-8859-1")
+
+
+def _escaped(value: str) -> str:
+    text = value.replace("\\", "\\\\")
+    for letter, char in _PLAIN.items():
+        text = text.replace(char, f"\\{letter}")
+    return "".join(char if ord(char) < 0x100 else f"\\u{ord(char):04x}" for char in text)
+
+
+def _logical_lines(natural: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield each line that is neither blank nor a comment, continued ones joined, behind its first and last number."""
     lines = enumerate(natural, start=1)
     for number, line in lines:
         joined = line.lstrip(_BLANKS)
         # A backslash alone continues nothing: the next line may be a comment again. At the very end it is a line.
         if joined[:1] in ("", "#", "!") or (joined == "\\" and number < len(natural)):
             continue
-        parts = [joined]
+        parts, last = [joined], number
         while _is_continued(parts[-1]):
-            _, following = next(lines, (0, ""))
+            last, following = next(lines, (last, ""))
             parts[-1] = parts[-1][:-1]
             parts.append(following.lstrip(_BLANKS))
-        yield number, "".join(parts)
+        yield number, last, "".join(parts)
 
 
 def _is_continued(line: str) -> bool:

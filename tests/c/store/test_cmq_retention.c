@@ -1,5 +1,9 @@
 /* Tests csrc/store/cmq_retention.c, and deleted topics: by age, by the hour, by the disk; the messages that stay
- * readable; the offsets. */
+ * readable; the offsets; limits that change while the store is used.
+ *
+ * Threads: yes
+ */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +215,118 @@ static void report_names_levels_and_deletions(void)
     cmq_file_twin_close(twin);
 }
 
+/* Each limit counts from the next upkeep on, without a reopening and without a wait for the next ten seconds. */
+static void changed_limits_count_at_the_next_upkeep(void)
+{
+    CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+    kit_set_clock();
+    cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(twin);
+    cmq_retention limits = {.enabled = true, .reserved_ms = 1000 * HOUR_MS, .files_per_round = 1};
+    options.retention = limits;
+    store = kit_open(&options);
+    fill(900);
+    atomic_fetch_add(&kit_now_ms, 20000);
+    CHECK_OK(cmq_store_maintain(store, false));   /* the next round by the clock is ten seconds away */
+    CHECK_INT(log_min(), 0);
+    limits.reserved_ms = 1;
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    CHECK_INT(log_min(), 0);                      /* no hour of the day is allowed */
+    limits.delete_hours = 0xFFFFFF;
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    CHECK_INT(log_min(), KIT_SEGMENT_BYTES);
+    limits.files_per_round = 2;
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    CHECK_INT(log_min(), 3 * KIT_SEGMENT_BYTES);
+    limits = (cmq_retention){.enabled = true, .reserved_ms = 1, .max_used_ratio = 0.75, .files_per_round = 1};
+    const cmq_disk_space space = {.total_bytes = 1000, .free_bytes = 200, .usable_bytes = 200};
+    cmq_file_twin_set_disk_space(twin, &space);
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    CHECK_INT(log_min(), 4 * KIT_SEGMENT_BYTES);
+    limits.max_used_ratio = 0;
+    limits.reserved_ms = 1000 * HOUR_MS;
+    limits.force_ratio = 0.79;
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    CHECK_INT(log_min(), 5 * KIT_SEGMENT_BYTES);
+    limits.force_ratio = 0;
+    limits.warning_ratio = 0.79;
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    cmq_appended appended;
+    CHECK_STATUS(kit_try_append(store, "T", 0, "refused", NULL, NULL, &appended), CMQ_ERR_DISK_FULL);
+    limits.warning_ratio = 0.81;
+    CHECK_OK(cmq_store_set_retention(store, &limits));
+    CHECK_OK(cmq_store_maintain(store, false));
+    CHECK_OK(kit_try_append(store, "T", 0, "accepted", NULL, NULL, &appended));
+    kit_close(store);
+    cmq_file_twin_close(twin);
+}
+
+static void retention_is_switched_at_the_opening_alone(void)
+{
+    const cmq_retention limits = {.enabled = true, .reserved_ms = HOUR_MS};
+    open_store((cmq_retention){0});
+    fill(10);
+    CHECK_STATUS(cmq_store_set_retention(store, &limits), CMQ_ERR_ARGUMENT);
+    kit_close(store);
+    open_store(limits);
+    fill(10);
+    CHECK_STATUS(cmq_store_set_retention(store, &(cmq_retention){0}), CMQ_ERR_ARGUMENT);
+    kit_close(store);
+    cmq_store_options options = kit_options(root);
+    options.read_only = true;
+    store = kit_open(&options);
+    CHECK_STATUS(cmq_store_set_retention(store, &limits), CMQ_ERR_READ_ONLY);
+    kit_close(store);
+}
+
+#define CHANGES 50
+
+static void *change_limits(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < CHANGES; i++) {
+        const cmq_retention limits = {.enabled = true,
+                                      .reserved_ms = i % 2 == 0 ? 1 : 1000 * HOUR_MS,
+                                      .delete_hours = i % 3 == 0 ? 0xFFFFFF : 0,
+                                      .max_used_ratio = 0.9,
+                                      .force_ratio = 0.95,
+                                      .warning_ratio = 1.0,
+                                      .files_per_round = 1};
+        CHECK_OK(cmq_store_set_retention(store, &limits));
+    }
+    return NULL;
+}
+
+/* For ThreadSanitizer: the background thread and two callers beside the changes. */
+static void limits_change_beside_upkeep_and_appends(void)
+{
+    CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
+    kit_set_clock();
+    cmq_store_options options = kit_options(root);
+    options.background = true;
+    options.flush = CMQ_FLUSH_ASYNC;
+    options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1, .delete_hours = 0xFFFFFF};
+    store = kit_open(&options);
+    fill(600);
+    pthread_t changer;
+    CHECK_INT(pthread_create(&changer, NULL, change_limits, NULL), 0);
+    for (int i = 0; i < CHANGES; i++) {
+        kit_append(store, "T", 0, "beside", NULL, NULL);
+        uint32_t deleted;
+        CHECK_OK(cmq_store_expire(store, false, &deleted));
+    }
+    CHECK_INT(pthread_join(changer, NULL), 0);
+    kit_close(store);
+}
+
 /* Min offsets, queue files and index files follow; views that were given out stay; offsets go on; the same after
  * closing and after a kill. */
 static void what_goes_with_segments(void)
@@ -338,5 +454,6 @@ static void fullest_disk_of_the_log_counts(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(fullest_disk_of_the_log_counts), CMQ_TEST(off_by_itself), CMQ_TEST(by_age),
               CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(report_names_levels_and_deletions),
-              CMQ_TEST(what_goes_with_segments),
+              CMQ_TEST(changed_limits_count_at_the_next_upkeep), CMQ_TEST(retention_is_switched_at_the_opening_alone),
+              CMQ_TEST(limits_change_beside_upkeep_and_appends), CMQ_TEST(what_goes_with_segments),
               CMQ_TEST(topics_are_forgotten), CMQ_TEST(dead_queues_are_cleaned_up))

@@ -100,9 +100,13 @@ def test_settings_are_shown_and_those_of_the_list_can_be_set(rig: Rig) -> None:
     assert rig.name_servers.everything == 1, "name servers hear of the permission"
     assert not rig.control.topics.rules.auto_create
     assert rig.control.jobs()[0].period_ms() == 1_000
+    assert rig.name_servers.pace == (30_000, True)
+    body = b"registerNameServerPeriod=20000\nforceRegister=false\n"
+    assert rig.run(RequestCode.UPDATE_BROKER_CONFIG, body=body).code == ResponseCode.SUCCESS
+    assert rig.name_servers.pace == (20_000, False)
     answer = rig.run(RequestCode.GET_BROKER_CONFIG)
     assert parse_properties(answer.body)["brokerPermission"] == "4"
-    assert json.loads(answer.fields["version"])["counter"] == 1
+    assert json.loads(answer.fields["version"])["counter"] == 2
 
 
 @pytest.mark.parametrize(

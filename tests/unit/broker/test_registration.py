@@ -281,6 +281,25 @@ def test_a_topic_that_was_refused_comes_with_the_next_full_registration() -> Non
     run(check())
 
 
+def test_a_changed_pace_counts_from_the_next_registration_on() -> None:
+    async def check() -> None:
+        server = NameServer()
+        bench = Bench({"a:1": server})
+        await bench.registrar.start()
+        assert await bench.pass_pauses() == [10.0]
+        assert await bench.pass_pauses() == [30.0]
+        bench.registrar.change_pace(period_ms=20_000, force=False)
+        await bench.pass_pauses()
+        assert RequestCode.QUERY_DATA_VERSION in server.codes()
+        assert await bench.pass_pauses() == [20.0]
+        bench.registrar.change_pace(period_ms=1, force=True)
+        await bench.pass_pauses()
+        assert await bench.pass_pauses() == [10.0], "name servers drop brokers that are silent, and need no more"
+        await bench.registrar.stop()
+
+    run(check())
+
+
 def test_without_force_only_changes_are_registered() -> None:
     async def check() -> None:
         known = DataVersion(counter=3, timestamp_ms=NOW_MS)

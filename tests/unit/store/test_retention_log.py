@@ -79,3 +79,14 @@ def test_a_store_on_a_full_disk_logs_what_it_does(tmp_path: Path, caplog: pytest
             store.append("orders", b"two")
         store._watch_upkeep()
         assert lines(caplog) == []
+
+
+def test_deletions_shortly_before_a_close_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    retention = Retention(reserved_hours=0, delete_hours=())
+    options = {"mappedFileSizeCommitLog": 1 << 20, "cleanFileForciblyEnable": False}
+    with cometmq.open(tmp_path / "data", retention=retention, settings=options) as store:
+        store.append_many("orders", [bytes(64 << 10)] * 40)
+        store.handle.maintain(True)
+        deleted = store.expire()
+    assert deleted > 0
+    assert len([one for one in caplog.records if "deleted, expired" in one.getMessage()]) == deleted
