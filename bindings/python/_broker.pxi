@@ -740,7 +740,7 @@ cdef class BrokerPlane(RequestHandler):
             "holds_now": c.holds_now, "waiting_for_disk_now": c.waiting_for_disk, "control": c.control,
             "delay_delivered": d.delivered, "delay_skipped": d.skipped, "delay_undelivered": d.undelivered,
             "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled,
-            "timer_recalled": t.recalled,
+            "timer_recalled": t.recalled, "timer_remade_now": <int>t.remade,
             "timer_skipped": t.skipped, "timer_undelivered": t.undelivered, "timer_pending_now": t.pending,
             "timer_read_behind_ms_now": t.read_behind_ms,
             "timer_queue_behind_now": t.queue_behind,

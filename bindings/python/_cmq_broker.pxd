@@ -215,6 +215,7 @@ cdef extern from "broker/timer/cmq_timer.h" nogil:
     ctypedef struct cmq_timer_counters:
         int state
         uint64_t entered, delivered, late, rolled, recalled, skipped, undelivered, rounds
+        cbool remade
         int64_t pending, read_behind_ms, queue_behind
 
     cmq_status cmq_timer_create(cmq_timer **timer_out, const cmq_timer_options *options)

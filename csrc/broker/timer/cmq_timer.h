@@ -18,8 +18,9 @@
  * last check is delivered again after a crash, as upstream does.
  *
  * More careful than upstream: a slot that was not delivered yet is never written over, however long the broker was down
- * (upstream gives up after seven days); the clock may jump back; a lost wheel, or one of another precision, is made
- * again from the log, a lost log from the queue; a message that the check forgot but the log has is not entered twice.
+ * (upstream gives up after seven days); the clock may jump back; the wheel is made again from the log at each start, a
+ * log that is lost, or that wheel or queue contradict, from the queue; a message that the check forgot but the log has
+ * is not entered twice.
  *
  * Failing: disk full, no memory: tried again every second, nothing skipped. A fenced store, or a sync of ours that
  *          failed: it stops, and says so. A parked record that cannot be delivered (gone, damaged, without REAL_TOPIC,
@@ -145,6 +146,7 @@ typedef struct cmq_timer_counters {
     uint64_t skipped;            /* passed over: see "Failing" */
     uint64_t undelivered;        /* of those delivered: into CMQ_TOPIC_UNDELIVERED, as there was no such topic, queue or
                                   * permission */
+    bool remade;                 /* the files did not agree at the start: timers were entered again from the queue */
     uint64_t rounds;             /* times that it woke up and looked */
     int64_t pending;             /* in the wheel now; deletions count as -1 */
     int64_t read_behind_ms;      /* how late it is: 0 when nothing is due */

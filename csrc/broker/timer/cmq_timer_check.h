@@ -1,6 +1,8 @@
 /* cmq_timer_check: `config/timercheck`, how far the timers are.
  *
- * A page of 4096 bytes of which 56 are used, in one sector, written in place: a write is there whole, or not at all.
+ * A page of 4096 bytes of which 56 are upstream's. A checksum of them stands behind, with their version: a Java broker
+ * writes a new version and leaves ours, and its numbers are believed then. All lies in one sector, written in place: a
+ * write is there whole, or not at all.
  *
  * Threads: one at a time; the caller sees to it.
  * Source: specification store 9.7; upstream's TimerCheckpoint.
@@ -19,6 +21,7 @@
 
 typedef struct cmq_timer_check {
     bool present;                /* there is a file */
+    bool damaged;                /* its numbers are not those that we wrote, and count as absent */
     int64_t read_ms;             /* lastReadTimeMs: slots before are delivered */
     int64_t log_end;             /* lastTimerLogFlushPos */
     int64_t queue_offset;        /* lastTimerQueueOffset: messages before are entered */

@@ -209,9 +209,12 @@ static cmq_status CMQ_MUST_CHECK note_deletion(cmq_timer *timer, const cmq_timer
 {
     cmq_parked_record parked;
     cmq_slice key;
+    int64_t number;
     cmq_status status = cmq_parked_read(timer->store, unit->phy, &parked);
-    /* A longer key is no timer's; a slot keeps those of all its deletions in memory. */
-    if (status == CMQ_OK && cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key) &&
+    /* One that is rolled here deletes elsewhere. A longer key is no timer's; a slot keeps those of all its deletions in
+     * memory. */
+    if (status == CMQ_OK && cmq_timer_record_number(timer, &parked.view, &number) && number == timer->walk.number &&
+        cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key) &&
         key.bytes <= CMQ_TIMER_KEY_BYTES_MAX)
         status = cmq_timer_deletes_add(&timer->walk.deletes, key);
     cmq_parked_release(&parked);
@@ -233,8 +236,7 @@ static cmq_status CMQ_MUST_CHECK begin_slot(cmq_timer *timer, int64_t number)
          at = unit_before(timer, at, unit.previous, &unit)) {
         if (in_block == 0) status = add_mark(walk, at);
         in_block = (in_block + 1) % CMQ_TIMER_BATCH;
-        const int32_t kind = unit.magic & (CMQ_TIMER_UNIT_DELETE | CMQ_TIMER_UNIT_ROLL);
-        if (status == CMQ_OK && kind == CMQ_TIMER_UNIT_DELETE && !walk->parks_again)
+        if (status == CMQ_OK && (unit.magic & CMQ_TIMER_UNIT_DELETE) != 0 && !walk->parks_again)
             status = note_deletion(timer, &unit);
     }
     if (status != CMQ_OK) {

@@ -28,16 +28,16 @@ bool cmq_timer_record_number(const cmq_timer *timer, const cmq_record_view *park
 }
 
 /* Does the log have this record's unit already? The check is older than the log, so the queue is read again from behind
- * it. */
-static bool is_entered(cmq_timer *timer, int64_t phy)
+ * it. A unit of another slot is damage. */
+static bool is_entered(cmq_timer *timer, int64_t phy, int64_t number)
 {
     cmq_timer_unit unit;
     while (timer->replay >= 0 && cmq_timer_log_read(timer->log, timer->replay, &unit) && unit.phy < phy)
         timer->replay = cmq_timer_log_next(timer->log, timer->replay + CMQ_TIMER_UNIT_BYTES);
     if (timer->replay < 0) return false;
-    const bool found = unit.phy == phy;
-    if (found) timer->replay = cmq_timer_log_next(timer->log, timer->replay + CMQ_TIMER_UNIT_BYTES);
-    return found;
+    if (unit.phy != phy) return false;
+    timer->replay = cmq_timer_log_next(timer->log, timer->replay + CMQ_TIMER_UNIT_BYTES);
+    return (unit.magic & CMQ_TIMER_UNIT_ROLL) != 0 || cmq_timer_unit_number(timer, &unit) == number;
 }
 
 /* The slot that a message for `number` gets now, and whether it has to be rolled there. */
@@ -97,7 +97,7 @@ static cmq_status CMQ_MUST_CHECK enter_record(cmq_timer *timer, const cmq_unit *
     if (!cmq_timer_record_number(timer, parked, &number))
         return cmq_fail_at(CMQ_ERR_CORRUPT, queued->phy, "the parked record has no TIMER_OUT_MS");
     if (queued->offset < timer->refill_until && number < timer->refill_number) return CMQ_OK;
-    if (is_entered(timer, queued->phy)) return CMQ_OK;
+    if (is_entered(timer, queued->phy, number)) return CMQ_OK;
     if (number >= timer->write_number) {
         const cmq_status status = add_unit(timer, parked, queued->phy, number);
         if (status == CMQ_OK) done->entered++;

@@ -235,13 +235,12 @@ static cmq_status CMQ_MUST_CHECK rest_is_zero(const cmq_timer_log *log, int64_t 
     return CMQ_OK;
 }
 
-cmq_status cmq_timer_log_recover(cmq_timer_log *log, int64_t trusted, int64_t phy_end)
+cmq_status cmq_timer_log_recover(cmq_timer_log *log, int64_t phy_end)
 {
     if (log->file_count == 0) return CMQ_OK;
-    const log_file *from = file_of(log, trusted);
-    uint32_t i = from == NULL ? 0 : (uint32_t)(from - log->files);
     int64_t end = log->end;
-    for (bool whole = true; i < log->file_count && whole; i++) end = good_end(log, &log->files[i], phy_end, &whole);
+    bool whole = true;
+    for (uint32_t i = 0; i < log->file_count && whole; i++) end = good_end(log, &log->files[i], phy_end, &whole);
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK && log->file_count > 1 && log->files[log->file_count - 1].start >= end)
         status = remove_last(log);

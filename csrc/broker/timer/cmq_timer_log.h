@@ -49,9 +49,14 @@ bool cmq_timer_unit_decode(const uint8_t at[CMQ_TIMER_UNIT_BYTES], int64_t posit
 cmq_status CMQ_MUST_CHECK cmq_timer_log_open(cmq_timer_log **log_out, cmq_fs *fs, const char *root, int64_t file_bytes);
 void cmq_timer_log_close(cmq_timer_log *log);   /* without a flush; NULL is fine */
 
-/* The log is whole up to the first unit that is invalid, or whose record does not end at or before `phy_end`, from the
- * file of `trusted` on; cut there. Files behind are removed. */
-cmq_status CMQ_MUST_CHECK cmq_timer_log_recover(cmq_timer_log *log, int64_t trusted, int64_t phy_end);
+/* The log is whole up to the first unit that is invalid, or whose record does not end before `phy_end`; cut there.
+ * Files behind are removed. */
+cmq_status CMQ_MUST_CHECK cmq_timer_log_recover(cmq_timer_log *log, int64_t phy_end);
+/* Cut it where it begins: the queue has all that counts. */
+static inline cmq_status CMQ_MUST_CHECK cmq_timer_log_empty(cmq_timer_log *log)
+{
+    return cmq_timer_log_recover(log, INT64_MIN / 2);
+}
 
 int64_t cmq_timer_log_file_bytes(const cmq_timer_log *log);
 int64_t cmq_timer_log_min(const cmq_timer_log *log);   /* of what is there: [min, end) */

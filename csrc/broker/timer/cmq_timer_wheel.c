@@ -58,6 +58,11 @@ bool cmq_timer_wheel_get(const cmq_timer_wheel *wheel, int64_t number, cmq_timer
     return false;
 }
 
+cmq_timer_slot cmq_timer_wheel_occupant(const cmq_timer_wheel *wheel, int64_t number)
+{
+    return load_slot(wheel, place_of(number));
+}
+
 void cmq_timer_wheel_put(cmq_timer_wheel *wheel, const cmq_timer_slot *slot)
 {
     const uint32_t place = place_of(slot->number);
@@ -71,14 +76,47 @@ void cmq_timer_wheel_put(cmq_timer_wheel *wheel, const cmq_timer_slot *slot)
     set_bit(wheel->differs, place / PAGE_SLOTS);
 }
 
-void cmq_timer_wheel_clear(cmq_timer_wheel *wheel)
+static cmq_timer_wheel *make_wheel(void)
+{
+    cmq_timer_wheel *made = calloc(1, sizeof *made);
+    /* so large, that it comes from the system, page by page */
+    if (made != NULL) made->image = calloc(1, (size_t)CMQ_TIMER_WHEEL_BYTES);
+    if (made != NULL && made->image != NULL) return made;
+    cmq_timer_wheel_close(made);
+    return NULL;
+}
+
+cmq_status cmq_timer_wheel_copy(const cmq_timer_wheel *wheel, cmq_timer_wheel **copy_out)
+{
+    cmq_timer_wheel *made = *copy_out = make_wheel();
+    if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a copy of the timer wheel");
+    memcpy(made->used, wheel->used, sizeof made->used);
+    for (uint32_t page = 0; page < PAGES; page++) {
+        const size_t at = (size_t)page * PAGE_BYTES;
+        if (bit_of(wheel->used, page)) memcpy(made->image + at, wheel->image + at, PAGE_BYTES);
+    }
+    return CMQ_OK;
+}
+
+void cmq_timer_wheel_clear_from(cmq_timer_wheel *wheel, int64_t number)
 {
     for (uint32_t page = 0; page < PAGES; page++) {
         if (!bit_of(wheel->used, page)) continue;
-        memset(wheel->image + (size_t)page * PAGE_BYTES, 0, PAGE_BYTES);
-        set_bit(wheel->differs, page);
+        for (uint32_t place = page * PAGE_SLOTS; place < (page + 1) * PAGE_SLOTS; place++) {
+            if (load_slot(wheel, place).number < number) continue;
+            memset(wheel->image + (size_t)place * CMQ_TIMER_SLOT_BYTES, 0, CMQ_TIMER_SLOT_BYTES);
+            set_bit(wheel->differs, page);
+        }
     }
-    memset(wheel->pending, 0, sizeof wheel->pending);
+}
+
+void cmq_timer_wheel_keep_same(cmq_timer_wheel *wheel, const cmq_timer_wheel *stored)
+{
+    for (uint32_t page = 0; page < PAGES; page++) {
+        const size_t at = (size_t)page * PAGE_BYTES;
+        if (bit_of(wheel->differs, page) && memcmp(wheel->image + at, stored->image + at, PAGE_BYTES) == 0)
+            clear_bit(wheel->differs, page);
+    }
 }
 
 void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot),
@@ -200,13 +238,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_timer_wheel *wheel, const char *r
 cmq_status cmq_timer_wheel_open(cmq_timer_wheel **wheel_out, cmq_fs *fs, const char *root, bool *fresh_out)
 {
     *wheel_out = NULL;
-    cmq_timer_wheel *made = calloc(1, sizeof *made);
-    /* so large, that it comes from the system, page by page */
-    if (made != NULL) made->image = calloc(1, (size_t)CMQ_TIMER_WHEEL_BYTES);
-    if (made == NULL || made->image == NULL) {
-        cmq_timer_wheel_close(made);
-        return cmq_fail(CMQ_ERR_MEMORY, "no memory for the timer wheel");
-    }
+    cmq_timer_wheel *made = make_wheel();
+    if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the timer wheel");
     made->fs = fs;
     const cmq_status status = open_file(made, root);
     if (status != CMQ_OK) {

@@ -24,7 +24,8 @@
 #define CMQ_TIMER_SLOTS 1209600   /* fewer where files are fuzzed, which map a wheel for each input */
 #endif
 #define CMQ_TIMER_SLOT_BYTES 32
-#define CMQ_TIMER_SLOT_PARKED_AGAIN 1   /* all of the slot's messages have other units by now */
+/* All of the slot's messages have other units by now. More than one bit, as the slot is not delivered then. */
+#define CMQ_TIMER_SLOT_PARKED_AGAIN INT32_C(0x50A6A15D)
 #define CMQ_TIMER_WHEEL_BYTES ((int64_t)CMQ_TIMER_SLOTS * CMQ_TIMER_SLOT_BYTES)
 
 typedef struct cmq_timer_wheel cmq_timer_wheel;
@@ -44,10 +45,16 @@ void cmq_timer_wheel_close(cmq_timer_wheel *wheel);   /* without a flush; NULL i
 
 /* The slot with this number (of time); false, and an empty one, when it is of another time. */
 bool cmq_timer_wheel_get(const cmq_timer_wheel *wheel, int64_t number, cmq_timer_slot *slot_out);
+/* The slot that has this number's place, of whatever time; all zero: none. */
+cmq_timer_slot cmq_timer_wheel_occupant(const cmq_timer_wheel *wheel, int64_t number);
 void cmq_timer_wheel_put(cmq_timer_wheel *wheel, const cmq_timer_slot *slot);
 
-/* Empty every slot, and every bit. */
-void cmq_timer_wheel_clear(cmq_timer_wheel *wheel);
+/* The slots as they are now, without a file; close it. */
+cmq_status CMQ_MUST_CHECK cmq_timer_wheel_copy(const cmq_timer_wheel *wheel, cmq_timer_wheel **copy_out);
+/* Empty the slots of the numbers from `number` on. */
+void cmq_timer_wheel_clear_from(cmq_timer_wheel *wheel, int64_t number);
+/* Pages that are the same as in `stored`, a copy of what the file has, need not be written. */
+void cmq_timer_wheel_keep_same(cmq_timer_wheel *wheel, const cmq_timer_wheel *stored);
 
 /* Call `each` for every slot that was ever used; it may put the same slot. */
 void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot),

@@ -73,6 +73,15 @@ _THREADS = {
     "timer_state_now": "delivery of timers",
     "pop_revive_state_now": "return of popped messages",
 }
+_DAMAGE = {
+    "timer_remade_now": "the files of the timers are damaged, or were written with another timerPrecisionMs: timers "
+    "were read from rmq_sys_wheel_timer again; messages may be delivered twice, and recalled messages once",
+    "timer_skipped": "timers were not delivered: their records in rmq_sys_wheel_timer are damaged; run "
+    "`cometmq verify`",
+    "delay_skipped": "delayed messages were not delivered: their records in SCHEDULE_TOPIC_XXXX are damaged; run "
+    "`cometmq verify`",
+}
+"""Counters whose growth is logged."""
 _RETRYING = 2
 _STATES = {
     0: "stopped",
@@ -149,6 +158,7 @@ class ControlPlane:
         self._store = store
         self._plane = plane
         self._undelivered = 0
+        self._damaged: dict[str, int] = {}
         self._thread_states: dict[str, int] = {}
         self._name_servers = name_servers
         self._port = port
@@ -603,6 +613,7 @@ class ControlPlane:
             stats.follow(f"{kind}_SIZE", key, size)
         self._log_states(totals)
         self._log_undelivered(totals.get("delay_undelivered", 0) + totals.get("timer_undelivered", 0))
+        self._log_damage(totals)
         stats.counters = {**totals, "connections_in_groups_now": self._members_now()}
         stats.sample()
         stats.turn_day_at(self._now_ms() // _DAY_MS, totals)
@@ -624,6 +635,14 @@ class ControlPlane:
                 extra={"messages": count - self._undelivered},
             )
         self._undelivered = count
+
+    def _log_damage(self, totals: Mapping[str, int]) -> None:
+        """Log parked messages that cannot be delivered, and timer files that opening did not believe."""
+        for name, text in _DAMAGE.items():
+            count, before = totals.get(name, 0), self._damaged.get(name, 0)
+            if count > before:
+                _log.error(text, extra={"count": count - before})
+            self._damaged[name] = count
 
     def _members_now(self) -> int:
         return sum(len(group.members) for group in self.clients.consumers.groups())

@@ -76,6 +76,8 @@ _TIMER_OFFSETS_AT = 16
 
 ``csrc/broker/timer/cmq_timer_check.c`` writes the file.
 """
+_TIMER_SUM = slice(64, 72)
+"""The name of the checksum there; without it the offsets are believed."""
 
 
 def bound_broker_files(folder: Path, end_of: QueueEnd) -> None:
@@ -143,16 +145,18 @@ def _bounded_batch(queue: OrderedQueue, end: int) -> OrderedQueue:
 def _bound_timers(path: Path, end_of: QueueEnd) -> None:
     try:
         with path.open("r+b", buffering=0) as file:
-            known = os.pread(file.fileno(), _TIMER_OFFSETS.size, _TIMER_OFFSETS_AT)
-            if len(known) < _TIMER_OFFSETS.size:
+            known = bytearray(os.pread(file.fileno(), _TIMER_SUM.stop, 0))
+            if len(known) < _TIMER_OFFSETS_AT + _TIMER_OFFSETS.size:
                 return
-            offsets = _TIMER_OFFSETS.unpack(known)
+            offsets = _TIMER_OFFSETS.unpack_from(known, _TIMER_OFFSETS_AT)
             end = end_of(_TIMER_TOPIC, 0)
             if max(offsets) <= end:
                 return
             _log.warning("progress of timers is past the end of their queue: set back from %d to %d", max(offsets), end)
             # In one sector: there whole, or not at all.
-            os.pwrite(file.fileno(), _TIMER_OFFSETS.pack(*(min(offset, end) for offset in offsets)), _TIMER_OFFSETS_AT)
+            _TIMER_OFFSETS.pack_into(known, _TIMER_OFFSETS_AT, *(min(offset, end) for offset in offsets))
+            known[_TIMER_SUM] = bytes(len(known[_TIMER_SUM]))
+            os.pwrite(file.fileno(), known, 0)
             os.fsync(file.fileno())
     except FileNotFoundError:
         return

@@ -168,6 +168,31 @@ def test_timers_survive_a_restart(tmp_path: Path) -> None:
         assert now_ms() >= at
 
 
+def test_damaged_timer_files_are_reported_and_timers_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with make(tmp_path / "store") as broker, Channel(broker.address) as channel:
+        at = now_ms() + 3_600_000
+        assert send(channel, b"waits", f"UNIQ_KEY\x01U1\x02TIMER_DELIVER_MS\x01{at}\x02").code == ResponseCode.SUCCESS
+        while not (tmp_path / "store" / "timerlog").exists():
+            time.sleep(0.001)
+    log = tmp_path / "store" / "timerlog" / f"{0:020}"
+    with log.open("r+b") as file:  # the time of the timer's unit
+        file.seek(24)
+        delay_ms = struct.unpack(">i", file.read(4))[0]
+        assert delay_ms > 0
+        file.seek(24)
+        file.write(struct.pack(">i", delay_ms - 3_000_000))
+    with make(tmp_path / "store") as broker:
+        with caplog.at_level("ERROR", "cometmq.broker"):
+            broker.control.sample()
+            broker.control.sample()
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "the files of the timers are damaged, or were written with another timerPrecisionMs"
+        ]
+        assert broker.counters()["timer_remade_now"] == 1
+
+
 def test_the_check_point_and_the_runtime_information(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with make(path) as broker, Channel(broker.address) as channel:

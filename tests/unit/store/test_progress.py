@@ -175,7 +175,8 @@ def test_every_opening_for_writing_sets_a_brokers_progress_back(
     ordered.replace([OrderedQueue("g", "t", 0, batch), OrderedQueue("g", "gone", 0, batch)])
     ordered.persist()
     check = path / "config" / "timercheck"
-    check.write_bytes(struct.pack(">7q", 11, 12, 8, 1, 15, 16, 17) + bytes(4096 - 56))
+    checksum = b"cmqtick1" + struct.pack(">qqI", 16, 17, 18)
+    check.write_bytes((struct.pack(">7q", 11, 12, 8, 1, 15, 16, 17) + bytes(8) + checksum).ljust(4096, b"\0"))
     with caplog.at_level(logging.WARNING):
         open_small(path, mode="r").close()
         assert caplog.records == []
@@ -184,7 +185,8 @@ def test_every_opening_for_writing_sets_a_brokers_progress_back(
     assert delays.all() == {3: 4, 4: 0, 5: 0}
     ordered.load()
     assert ordered.all() == [OrderedQueue("g", "t", 0, replace(batch, offsets=(3, 4), acked=1))]
-    assert check.read_bytes() == struct.pack(">7q", 11, 12, 2, 1, 15, 16, 17) + bytes(4096 - 56)
+    left = struct.pack(">7q", 11, 12, 2, 1, 15, 16, 17) + bytes(16) + checksum[8:]
+    assert check.read_bytes() == left.ljust(4096, b"\0")
     assert [record.getMessage() for record in caplog.records] == [
         "progress of delay level 3 is past the end of its queue: set back from 9 to 4",
         "progress of delay level 4 is past the end of its queue: set back from 7 to 0",

@@ -53,7 +53,7 @@ static cmq_timer_log *open_log(const char *root)
 {
     cmq_timer_log *log;
     CHECK_OK(cmq_timer_log_open(&log, cmq_fs_posix(), root, FILE_BYTES));
-    CHECK_OK(cmq_timer_log_recover(log, 0, INT64_MAX));
+    CHECK_OK(cmq_timer_log_recover(log, INT64_MAX));
     return log;
 }
 
@@ -143,7 +143,7 @@ static void an_invalid_log_is_cut(void)
     cmq_timer_log_close(log);
     /* Records that the store's log does not have. */
     CHECK_OK(cmq_timer_log_open(&log, cmq_fs_posix(), root, FILE_BYTES));
-    CHECK_OK(cmq_timer_log_recover(log, 0, 1000 + 5 * 200 + 182));
+    CHECK_OK(cmq_timer_log_recover(log, 1000 + 5 * 200 + 182));
     check_units(log, 0, 6);
     cmq_timer_log_close(log);
 }
@@ -159,7 +159,7 @@ static void files_that_do_not_fit_are_refused(void)
     cmq_timer_log_close(log);
     kit_resize(kit_path(root, "timerlog/00000000000000001086"), 0);   /* killed while it was made */
     CHECK_OK(cmq_timer_log_open(&log, cmq_fs_posix(), root, FILE_BYTES));
-    CHECK_OK(cmq_timer_log_recover(log, 0, INT64_MAX));
+    CHECK_OK(cmq_timer_log_recover(log, INT64_MAX));
     check_units(log, 0, 20);
     CHECK_INT(add(log, -1, 1000 + 20 * 200), position_of(20));
     cmq_timer_log_close(log);
