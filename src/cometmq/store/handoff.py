@@ -260,14 +260,19 @@ class HandoffApplier:
                     return 0
                 apply_staged(append, done)
             except (InvalidArgument, CorruptRecord) as error:
+                # First the files: once the work waits no more, its job's name may be used again.
+                self._staged.remove(work.folder)
                 self._reject(name, str(error))
                 self._end_round(())
-                self._staged.remove(work.folder)
                 return 0
             self._handle.flush()
             self._staged.set_done(work, self._handle.info()["log_end"])
+        # Without a key nothing but the work itself says that it was applied; then no name is used twice.
+        if work.done_key is not None:
+            self._staged.remove(work.folder)
         self._end_round((name,))
-        self._staged.remove(work.folder)
+        if work.done_key is None:
+            self._staged.remove(work.folder)
         return 1
 
     def _apply(self, name: str, work: Work, done: Counter[int], commit: Commit) -> bool:

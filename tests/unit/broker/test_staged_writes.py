@@ -11,7 +11,8 @@ import random
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,6 +162,48 @@ def test_a_key_is_done_once(rig: Rig) -> None:
         assert outcome(commit(rig, staged, job=f"later-{number}", key="query-q", done_number=number)) == expected
     assert bodies(rig) == [b"first", b"a", b"8"]
     assert settled(rig) == []
+
+
+def test_job_id_is_free_when_its_commit_is_answered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.staged_writes._WAIT_S", 0)
+    stop_applying(rig)
+    staged, again = stage(rig, b"a"), []
+    assert outcome(commit(rig, staged)) == "waiting"
+    remove_work = HandoffFolder.remove_work
+
+    def remove_and_stage_again(folder: HandoffFolder, names: Sequence[str]) -> tuple[str, ...]:
+        kept = remove_work(folder, names)
+        if names and not again:
+            assert outcome(commit(rig, staged)) == "before"
+            again.append(stage(rig, b"b"))
+        return kept
+
+    monkeypatch.setattr(HandoffFolder, "remove_work", remove_and_stage_again)
+    rig.store.apply_handoffs()
+    assert outcome(commit(rig, *again, key="other")) == "waiting"
+    rig.store.apply_handoffs()
+    assert bodies(rig) == [b"first", b"a", b"b"]
+    assert left_over(rig) == []
+
+
+def test_job_id_is_free_when_its_rejection_is_answered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.staged_writes._WAIT_S", 0)
+    stop_applying(rig)
+    damaged, again = replace(stage(rig, b"a"), crc32=1), []
+    assert outcome(commit(rig, damaged)) == "waiting"
+    reject = HandoffFolder.reject
+
+    def reject_and_stage_again(folder: HandoffFolder, name: str, reason: str) -> None:
+        reject(folder, name, reason)
+        assert commit(rig, damaged).code == ResponseCode.MESSAGE_ILLEGAL
+        assert rig.run(RequestCode.ABANDON_STAGED_JOB, {"job": "j"}).code == ResponseCode.SUCCESS
+        again.append(stage(rig, b"b"))
+
+    monkeypatch.setattr(HandoffFolder, "reject", reject_and_stage_again)
+    rig.store.apply_handoffs()
+    assert outcome(commit(rig, *again, key="other")) == "waiting"
+    rig.store.apply_handoffs()
+    assert bodies(rig) == [b"first", b"b"]
 
 
 def test_a_commit_that_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
