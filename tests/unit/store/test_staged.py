@@ -370,6 +370,20 @@ def test_dead_jobs_are_swept(path: Path) -> None:
     assert left_over(path) == ["alive", "container", "foreign"]
 
 
+@pytest.mark.parametrize("days", [-400, 400])
+def test_set_clock_removes_no_work_that_waits(days: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = stage(path, rows(b"x"), job="elsewhere-1")
+    owner = StagedFolder(path).path / "elsewhere-1" / "owner.json"
+    owner.write_text(json.dumps(json.loads(owner.read_bytes()) | {"host": "elsewhere"}))
+    HandoffFolder(path).leave(work(file, folder="elsewhere-1"))
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + days * 86_400)
+    StagedFolder(path).sweep()
+    HandoffFolder(path).sweep()
+    with open_small(path) as store:
+        assert bodies(store) == [b"first", b"x"]
+
+
 def test_a_host_that_was_restarted(path: Path) -> None:
     stage(path, rows(b"x"))
     owner = StagedFolder(path).path / JOB / "owner.json"
