@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
-from typing import TypeVar, cast
+from typing import cast
 
 from cometmq.errors import LimitReached
 from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
@@ -44,8 +44,6 @@ __all__ = ["NameServer"]
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_FIELD = "__ZONE_NAME"
 _LISTED_INLINE = 1_000
@@ -65,12 +63,6 @@ def _limited() -> Iterator[None]:
 
 def _version_of(body: bytes) -> DataVersion:
     return decode_body("DataVersion", body, decode_data_version, limits=REQUEST_LIMITS)
-
-
-def _in_one_step(change: Callable[[], T]) -> Steps[T]:
-    """Return a change without pauses as steps, for its turn behind the changes that came before it."""
-    yield from ()
-    return change()
 
 
 def _in_order(serve: Callable[[Command, Caller], Outcome | Awaitable[Outcome]]) -> Handler:
@@ -411,11 +403,11 @@ class NameServer:
     def _register_topic(self, request: Command, caller: Caller, route: TopicRouteData) -> Outcome | Awaitable[Outcome]:
         topic = Members(request.fields).required("topic")
 
-        def register() -> None:
+        def register() -> Steps[bool]:
             with _limited():
-                self.routes.register_topic(topic, route.queue_datas)
+                return (yield from self.routes.register_topic(topic, route.queue_datas))
 
-        return self._turns.run(_in_one_step(register), lambda _: ok(request))
+        return self._turns.run(register(), lambda _: ok(request))
 
     def _delete_topic(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)

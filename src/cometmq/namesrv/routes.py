@@ -522,22 +522,30 @@ class RouteTable:
                 found[address] = live.filter_servers
         return found
 
-    def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> bool:
-        """Enter a topic of brokers that are known. False, and nothing changed, where one is not.
+    def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> Steps[bool]:
+        """Enter a topic of brokers that are known, in steps. False, and nothing changed, where one is not.
 
         Raises:
             LimitReached: the table is full, or the name too long; nothing was changed.
         """
-        queues = list(queue_datas)
-        if not queues or any(queue.broker_name not in self._brokers for queue in queues):
+        queues: dict[str, QueueData] = {}
+        for number, queue in enumerate(queue_datas):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
+            if queue.broker_name not in self._brokers:
+                return False
+            queues[queue.broker_name] = queue
+        if not queues:
             return False
         if len(topic) > self._limits.name_chars:
             raise LimitReached(f"{topic[:40]}... has more than {self._limits.name_chars} characters")
         if topic not in self._topics and len(self._topics) >= self._limits.topics:
             raise LimitReached(f"this name server keeps {self._limits.topics} topics at most")
-        self._topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in queues})
-        for queue in queues:
-            self._topics_of.setdefault(queue.broker_name, {})[topic] = None
+        for number, (broker_name, queue) in enumerate(queues.items()):
+            if number % STEP_TOPICS == STEP_TOPICS - 1:
+                yield
+            self._topics.setdefault(topic, {})[broker_name] = queue
+            self._topics_of.setdefault(broker_name, {})[topic] = None
         return True
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> Steps[None]:

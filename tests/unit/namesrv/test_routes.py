@@ -305,9 +305,9 @@ def test_topics_made_and_deleted_by_request() -> None:
     register(table, broker("a", cluster="c"))
     register(table, broker("b", cluster="d"), connection=2)
     queue = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
-    assert table.register_topic("made", [queue])
-    assert not table.register_topic("made", [queue, QueueData(broker_name="nobody")])
-    assert not table.register_topic("empty", [])
+    assert finished(table.register_topic("made", [queue]))
+    assert not finished(table.register_topic("made", [queue, QueueData(broker_name="nobody")]))
+    assert not finished(table.register_topic("empty", []))
     assert set(table.topics()) == {"orders", "bills", "made"}
     finished(table.delete_topic("orders", cluster="c"))
     assert set(addresses(table)) == {"b"}
@@ -362,9 +362,9 @@ def test_limits_refuse_and_change_nothing() -> None:
         register(table, broker(address="a" * 21))
     register(table, what=body("orders", "three", counter=2))
     with pytest.raises(LimitReached, match="3 topics"):
-        table.register_topic("four", [QueueData(broker_name="a")])
+        finished(table.register_topic("four", [QueueData(broker_name="a")]))
     with pytest.raises(LimitReached, match="20 characters"):
-        table.register_topic("x" * 21, [QueueData(broker_name="a")])
+        finished(table.register_topic("x" * 21, [QueueData(broker_name="a")]))
     assert set(table.topics()) == {"orders", "bills", "three"}
     assert table.broker_count == 1
 
@@ -448,6 +448,12 @@ def test_a_topic_of_many_brokers_is_looked_up_and_deleted_in_steps() -> None:
     names = [f"b{number}" for number in range(3 * STEP_TOPICS)]
     for name in names:
         register(table, broker(name), body("wide", "other"), connection=name)
+    made = table.register_topic("made", [QueueData(broker_name=name) for name in names])
+    assert len(sizes(table, made)) > 4, "it has no pause"
+    route = finished(table.route("made"))
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == names
+    check_invariant(table)
     looking = table.route("wide")
     next(looking)
     finished(table.unregister(cluster="c", broker_name=names[0], address=f"{names[0]}0:10911"))
