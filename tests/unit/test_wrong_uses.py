@@ -7,9 +7,7 @@ and for asyncio (``a``); none of them changes it.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
-import inspect
 import os
 from collections.abc import Iterator
 from fractions import Fraction
@@ -43,6 +41,7 @@ from cometmq.client import OutgoingMessage, Producer, PullConsumer, PushConsumer
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from support.command_line import run
 from support.small_store import open_small
+from support.wrong_uses import call
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +82,6 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
                 }
     finally:
         os.chdir(before)
-
-
-def call(text: str, names: dict[str, Any]) -> Any:
-    """Make a call, and wait where it is asyncio's."""
-    result = eval(text, names)
-
-    async def waited() -> Any:
-        return await result
-
-    return asyncio.run(waited()) if inspect.isawaitable(result) else result
 
 
 ROWS: list[tuple[str, type[cometmq.Error], str]] = [

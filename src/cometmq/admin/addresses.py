@@ -7,6 +7,7 @@ import os
 from cometmq.admin.servers import Servers
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.addresses import parse_addresses
+from cometmq.store.options import a_text
 
 __all__ = ["NAMESRV_DEFAULT", "NAMESRV_VARIABLES", "namesrv_of_environment", "servers_of"]
 
@@ -26,6 +27,9 @@ def servers_of(*, namesrv: str | None, broker: str | None, timeout_ms: int) -> S
     Raises:
         InvalidArgument: both were given, or an address is invalid.
     """
+    for name, value in (("namesrv", namesrv), ("broker", broker)):
+        if value is not None:
+            a_text(value, name, ": write host:port")
     if namesrv is not None and broker is not None:
         raise InvalidArgument("give name servers or a broker, not both")
     if broker is not None:

@@ -21,6 +21,7 @@ _ADVICE: Mapping[int, str] = {
     ResponseCode.FLOW_CONTROL: "the broker throttles its clients: retry later",
 }
 
+_CHANGES_SETTINGS = frozenset((RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG))
 _ASKS_A_MEMBER = frozenset((RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY))
 
 
@@ -31,8 +32,8 @@ def advice_for(code: int, *, request_code: int) -> str | None:
         code: the response's.
         request_code: the request's code.
     """
-    if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
-        return "change it in the broker's configuration file and restart the broker"
+    if code == ResponseCode.NO_PERMISSION and request_code in _CHANGES_SETTINGS:
+        return "change it in the server's configuration file and restart the server"
     if code == ResponseCode.SYSTEM_ERROR and request_code in _ASKS_A_MEMBER:
         return "`cometmq group describe GROUP` lists the connected members with their client ids"
     return _ADVICE.get(code)

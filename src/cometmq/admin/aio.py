@@ -30,7 +30,7 @@ from cometmq.admin.results import SendReport
 from cometmq.admin.sending import OutboundBatch, SendLimits, SendState, targets_of
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
-from cometmq.errors import NotEntered
+from cometmq.errors import NotEntered, WrongType
 from cometmq.store.options import a_text
 
 __all__ = [
@@ -180,6 +180,8 @@ class AsyncMessages(AsyncPart[MessageOperations]):
             own_ids: each message brings its unique id, as the property ``UNIQ_KEY``.
         """
         a_text(topic, "topic")
+        if limits is not None and not isinstance(limits, SendLimits):
+            raise WrongType(f"limits must be SendLimits, not {type(limits).__name__} ({limits!r:.60})")
         if broker_name is not None:
             a_text(broker_name, "broker_name")
         return AsyncSender(self.core, self._channels, topic, broker_name=broker_name, limits=limits, own_ids=own_ids)

@@ -1,7 +1,8 @@
 """Checks the types of an operation's arguments by its annotations, so that no wrong one becomes Python's own error, or
 the text "None" in a request.
 
-Texts, flags, bytes, mappings and lists are checked; other types have checks of their own where they are used.
+Texts, flags, numbers, bytes, mappings, lists and a few enumerations are checked; other types have checks of their own
+where they are used.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from cometmq.errors import WrongType
 from cometmq.store.options import a_flag, a_text
+from cometmq.store_config.request_modes import MessageRequestMode
 
 __all__ = ["argument_check", "without_brackets"]
 
@@ -35,9 +37,23 @@ def _is_bytes(value: object, name: str) -> None:
         raise WrongType(f"{name} must be bytes-like, not {type(value).__name__} ({value!r:.60}){hint}")
 
 
+def _is_number(value: object, name: str) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise WrongType(f"{name} must be an int, not {type(value).__name__} ({value!r:.60})")
+
+
+def _is_mode(value: object, name: str) -> None:
+    if not isinstance(value, MessageRequestMode):
+        names = " or ".join(f"MessageRequestMode.{one.name}" for one in MessageRequestMode)
+        raise WrongType(f"{name} must be {names}, not {value!r:.60}")
+
+
 _CHECKS: Mapping[str, Callable[[Any, str], object]] = {
     "str": a_text,
     "bool": a_flag,
+    "int": _is_number,
+    "Perm": _is_number,
+    "MessageRequestMode": _is_mode,
     "bytes": _is_bytes,
     "Mapping": _is_mapping,
     "Iterable": _is_list,

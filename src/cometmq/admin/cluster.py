@@ -16,6 +16,7 @@ from cometmq.remoting.bodies.routes import ClusterInfo
 from cometmq.remoting.bodies.stats import BrokerStatsData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
+from cometmq.store.options import a_text
 from cometmq.store_config.java_properties import parse_properties
 from cometmq.store_config.topic_config import Perm
 
@@ -273,6 +274,8 @@ def _properties(settings: Mapping[str, str]) -> bytes:
     if not settings:
         raise InvalidArgument("no settings to change were given")
     for name, value in settings.items():
+        a_text(name, "a setting's name")
+        a_text(value, f"the value of {name}")
         # The other side reads a properties file: text that it would misread is not sent.
         if not name or any(char in "=:#! \\" or not char.isprintable() for char in name):
             raise InvalidArgument(f"{name!r} is not a setting's name")

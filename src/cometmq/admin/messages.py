@@ -19,6 +19,7 @@ from cometmq.errors import CorruptRecord, InvalidArgument, NotFound
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
+from cometmq.store.options import parse_tags
 from cometmq.store_config.fields import INT64_MAX
 from cometmq.store_config.topic_config import Perm
 
@@ -35,6 +36,11 @@ _CONSUMER_TIMEOUT_MS = 15_000
 """The broker itself waits ten seconds for the client."""
 _TEMPLATE_TOPIC = "TBW102"
 _TEMPLATE_QUEUES = 4
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise InvalidArgument(f"limit is {limit}, expected at least 1")
 
 
 class MessageOperations:
@@ -128,6 +134,7 @@ class MessageOperations:
         begin_ms: int = 0,
         end_ms: int = INT64_MAX,
     ) -> Operation[list[Message]]:
+        _check_limit(limit)
         route = yield from self._servers.route(topic)
         command = request(
             RequestCode.QUERY_MESSAGE,
@@ -229,8 +236,8 @@ class MessageOperations:
             raise InvalidArgument("give only one of a start offset, a start time and newest")
         if start is not None and queue_id is None:
             raise InvalidArgument("an offset belongs to one queue: name the queue")
-        if limit < 1:
-            raise InvalidArgument(f"limit is {limit}, expected at least 1")
+        _check_limit(limit)
+        parse_tags(tags)
         route = yield from self._servers.route(topic)
         parts = route.parts if broker_name is None else (route.part_of(broker_name),)
         places = [

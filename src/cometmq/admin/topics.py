@@ -195,6 +195,8 @@ class TopicOperations:
             BrokerError: a broker refused it.
         """
         validate_topic(topic)
+        if queues < 1:
+            raise InvalidArgument(f"queues is {queues}, expected at least 1")
         if order and self._servers.is_direct:
             raise InvalidArgument("name servers keep a topic's order: give a name server's address, not a broker's")
         brokers = yield from self._servers.brokers(cluster=cluster, broker_name=broker_name)

@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq.client.arguments import whole_number
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import TAG
 from cometmq.client.instance.hooks import Interceptor
@@ -25,6 +26,7 @@ from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.push.push_engine import PushEngine, QueueListener
 from cometmq.client.push.push_surface import PushSurface
+from cometmq.store_config.names import validate_topic
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -92,6 +94,7 @@ class PushConsumer(PushSurface):
     async def unsubscribe(self, topic: str) -> None:
         """Give a topic up; messages that are here already are still consumed."""
         self._own_loop.require()
+        validate_topic(topic)
         self._expressions.pop(topic, None)
         if self.state is ServiceState.RUNNING:
             self._running().unsubscribe(topic)
@@ -126,6 +129,7 @@ class PushConsumer(PushSurface):
         own consumer does not wait: the close ends behind that call of it.
         """
         self._own_loop.require()
+        whole_number("timeout_ms", timeout_ms)
         if self._engine is not None:
             await self._engine.close(timeout_ms=timeout_ms)
             self._own_loop.release()

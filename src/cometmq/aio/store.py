@@ -15,7 +15,7 @@ from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.scans import AsyncScan
 from cometmq.aio.waiting import DurableWaiter, MoreWaiter
-from cometmq.errors import NotEntered, StoreClosed
+from cometmq.errors import NotEntered, StoreClosed, WrongType
 from cometmq.store import (
     FlushMode,
     GroupProgress,
@@ -71,6 +71,8 @@ class AsyncStore:
     @classmethod
     def wrap(cls, store: Store) -> AsyncStore:
         """Return the asyncio view of an open store. Leaving it does not close the store."""
+        if not isinstance(store, Store):
+            raise WrongType(f"store must be a cometmq.Store, not {type(store).__name__} ({store!r:.60})")
         wrapped = cls(lambda: store)
         wrapped._take(store)
         wrapped._owned = False

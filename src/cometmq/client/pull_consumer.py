@@ -31,6 +31,7 @@ from cometmq.client.pull.pull_engine import QUEUES, PullEngine
 from cometmq.client.pull.pull_kernel import PullResult
 from cometmq.client.settings import PullSettings, settings_of
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.store.options import a_flag
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -120,6 +121,7 @@ class PullConsumer(PollingConsumer):
             commit: with ``auto_commit``, count all that was handed out as consumed, but for what loops of other threads
                 are at.
         """
+        a_flag(commit, "commit")
         self._give_back()
         self._run(self._engine.close(commit=commit))
 

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq.client.arguments import whole_number
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import TAG
 from cometmq.client.instance.background import ClientLoop
@@ -33,6 +34,7 @@ from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.push.push_engine import QueueListener
 from cometmq.client.push.push_surface import PushSurface
+from cometmq.store_config.names import validate_topic
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -133,6 +135,7 @@ class PushConsumer(PushSurface):
 
     def unsubscribe(self, topic: str) -> None:
         """Give a topic up; messages that are here already are still consumed."""
+        validate_topic(topic)
         self._expressions.pop(topic, None)
         if self.state is ServiceState.RUNNING:
             engine = self._running()
@@ -199,6 +202,7 @@ class PushConsumer(PushSurface):
         Args:
             timeout_ms: how long listeners may take. Unfinished messages are redelivered to the queue's next owner.
         """
+        whole_number("timeout_ms", timeout_ms)
         self._ended.set()
         engine = self._engine
         if engine is None:

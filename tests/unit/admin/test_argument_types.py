@@ -17,7 +17,7 @@ import pytest
 
 import cometmq.admin.aio
 from cometmq import InvalidArgument, WrongType
-from cometmq.admin import Admin, blocking
+from cometmq.admin import Admin, MessageRequestMode, blocking
 from cometmq.admin.argument_checks import argument_check, without_brackets
 
 NAMESRV = "127.0.0.1:1"
@@ -28,8 +28,15 @@ PARTS: dict[str, type] = {
     "messages": blocking.Messages,
     "cluster": blocking.Cluster,
 }
-WRONG: dict[str, object] = {"str": 5, "bool": "no", "bytes": "text", "Mapping": 5, "Iterable": 5}
-RIGHT: dict[str, object] = {"str": "x", "bytes": b"x", "Mapping": {}, "Iterable": (), "int": 0}
+WRONG: dict[str, object] = {"str": 5, "bool": "no", "int": "5", "bytes": "text", "Mapping": 5, "Iterable": 5}
+RIGHT: dict[str, object] = {
+    "str": "x",
+    "bytes": b"x",
+    "Mapping": {},
+    "Iterable": (),
+    "int": 0,
+    "MessageRequestMode": MessageRequestMode.POP,
+}
 
 
 def rows() -> Iterator[Any]:

@@ -279,6 +279,7 @@ class SimpleEngine(GroupFacts):
 
     async def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
+        validate_topic(topic)
         gone = self._subscriptions.pop(with_namespace(self.settings.namespace, topic), None)
         if gone is not None and self._state is ServiceState.RUNNING:
             await self._running().heartbeat(queues_changed=True)

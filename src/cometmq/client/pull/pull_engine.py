@@ -379,6 +379,7 @@ class PullEngine(ConsumerFacts):
 
     async def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic and let its queues go."""
+        validate_topic(topic)
         if self._subscriptions.pop(with_namespace(self.settings.namespace, topic), None) is None:
             return
         await self._let_go(
@@ -438,6 +439,7 @@ class PullEngine(ConsumerFacts):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic that can be read."""
         instance = self._running()
+        validate_topic(topic)
         wire = with_namespace(self.settings.namespace, topic)
         try:
             await instance.update_route(wire, must_exist=True)
@@ -452,6 +454,7 @@ class PullEngine(ConsumerFacts):
 
     def watch_queues(self, topic: str, callback: QueuesChanged) -> None:
         """Call ``callback`` where the queues of a topic become others, from the second time that they are looked at."""
+        validate_topic(topic)
         if not callable(callback):
             raise InvalidArgument(f"the callback is {callback!r}, which cannot be called")
         self._watches[topic] = _Watch(callback)

@@ -59,7 +59,7 @@ from cometmq.remoting.bodies.running_info import (
 from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
-from cometmq.store_config.names import retry_topic
+from cometmq.store_config.names import retry_topic, validate_topic
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
@@ -540,6 +540,7 @@ class PushEngine(ConsumerFacts):
 
     async def progress(self, topic: str) -> dict[MessageQueue, int]:
         """Return the same for users; see :meth:`PushConsumer.progress`. A coroutine, to be run on the loop."""
+        validate_topic(topic)
         known = self.offsets(with_namespace(self.settings.namespace, topic))
         return {replace(queue, topic=topic): offset for queue, offset in known.items()}
 

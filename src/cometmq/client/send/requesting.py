@@ -16,13 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from cometmq._engine import ReceivedMessage
+from cometmq.client.arguments import one
 from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.send.outgoing import REPLY_PROPERTIES, OutgoingMessage
 from cometmq.client.send.queue_selection import queue_by_random
 from cometmq.errors import ClientStateError, Error, InvalidArgument
 
 if TYPE_CHECKING:
-    from cometmq._engine import PendingSend, ReceivedMessage, SendFuture
+    from cometmq._engine import PendingSend, SendFuture
     from cometmq.client.instance.instance import ClientInstance
     from cometmq.client.send.queue_selection import QueueSelector
     from cometmq.client.send.request_making import RequestMaker
@@ -133,7 +135,7 @@ def reply_message(
     Raises:
         InvalidArgument: the message is no request, or its broker does not say which cluster it is of.
     """
-    found = request.properties
+    found = one("reply_to", request, ReceivedMessage, "a message that a consumer received").properties
     for name in (_CORRELATION_ID, _REPLY_TO_CLIENT):
         if not found.get(name):
             raise InvalidArgument(f"the message {request.message_id} is no request: it has no property {name}")
