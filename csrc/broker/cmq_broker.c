@@ -1,6 +1,7 @@
 /* cmq_broker: its life, and how a loop's calls are dealt out. See cmq_broker.h. */
 #include "broker/loop/cmq_broker_internal.h"
 #include "broker/send/cmq_send_batch.h"
+#include "broker/txn/cmq_txn_end.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,6 +126,7 @@ static void free_loop(cmq_broker_loop *l)
     for (uint32_t i = l->pop_noted.at; i < l->pop_noted.count; i++) free(l->pop_noted.notes[i].names);
     free(l->pop_noted.notes);
     cmq_pop_poll_count_free(l->pop_tallies);
+    cmq_txn_end_run_destroy(l->ends);
     cmq_traffic_destroy(l->traffic);
     cmq_tables_reader_destroy(l->reader);
     cmq_pending_replies_free(&l->sent);
@@ -159,6 +161,7 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->notices, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_ack_run_create(&l->ack_run);
+    if (status == CMQ_OK) status = cmq_txn_end_run_create(&l->ends);
     if (status == CMQ_OK) status = cmq_watcher_create(&l->watcher, broker->store, wake_loop, loop);
     if (status != CMQ_OK) {
         free_loop(l);
@@ -202,6 +205,9 @@ static cmq_net_verdict request(void *state, cmq_conn *conn, const cmq_command *c
     case CMQ_REQUEST_SEND_BATCH_MESSAGE:
         verdict = cmq_send_request(l, conn, command, body, again);
         break;
+    case CMQ_REQUEST_END_TRANSACTION:
+        verdict = cmq_txn_end_request(l, conn, command);
+        break;
     case CMQ_REQUEST_PULL_MESSAGE:
     case CMQ_REQUEST_LITE_PULL_MESSAGE:
         verdict = cmq_pull_request(l, conn, command, again);
@@ -240,6 +246,7 @@ static void turn_end(void *state)
     cmq_broker_loop *l = state;
     cmq_send_flush_run(l);
     cmq_pop_ack_run_flush(l);
+    cmq_txn_end_run_flush(l);
     leave_tables(l);
 }
 
@@ -365,6 +372,11 @@ void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_ou
         SUM(holds_now);
         SUM(waiting_for_disk);
         SUM(control);
+        SUM(commits);
+        SUM(rollbacks);
+        SUM(ends_refused);
+        SUM(ends_unwritten);
+        SUM(commits_undelivered);
 #undef SUM
     }
     pthread_mutex_unlock(mutex);

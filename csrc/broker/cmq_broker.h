@@ -1,7 +1,9 @@
-/* cmq_broker: the requests that a broker's loops serve: sends, pulls, held pulls, progress and offsets of queues.
+/* cmq_broker: the requests that a broker's loops serve: sends, ends of transactions, pulls, held pulls, progress and
+ * offsets of queues.
  *
  *     cmq_net -> request -+-> cmq_send      -> run of sends -> cmq_store_append -> answers, under sync flush when the
  *                         |     disk has them (cmq_pending_replies)
+ *                         +-> cmq_txn_end   -> ends of a turn -> commit -> cmq_store_append, op record by cmq_txn
  *                         +-> cmq_pull      -> cmq_queue_scan -> records copied into the connection's output
  *                         |     nothing there: cmq_hold, until cmq_watcher, deadline, close or change
  *                         +-> cmq_offset_requests  -> cmq_offsets, cmq_queue
@@ -32,6 +34,7 @@
 #include "broker/tables/cmq_tables.h"
 #include "broker/tables/cmq_traffic.h"
 #include "broker/timer/cmq_timer.h"
+#include "broker/txn/cmq_txn.h"
 #include "net/cmq_net.h"
 #include "store/cmq_store.h"
 #include "store/record/cmq_record.h"
@@ -69,6 +72,7 @@ typedef struct cmq_broker_options {
     int64_t flush_timeout_ms;           /* syncFlushTimeout [5000]: then a send is answered with 10 */
     cmq_timer *timer;                   /* NULL: timerWheelEnable=false; outlives the broker */
     bool lite_pull_off;                 /* litePullMessageEnable=false */
+    cmq_txn *txn;                       /* NULL: half messages are refused; outlives the broker */
 } cmq_broker_options;
 
 cmq_status CMQ_MUST_CHECK cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *options);
@@ -108,6 +112,11 @@ typedef struct cmq_broker_counters {
     uint64_t holds_now;
     uint64_t waiting_for_disk;                                       /* sends now */
     uint64_t control;                                                /* requests handed on */
+    uint64_t commits, rollbacks, ends_refused;                       /* of transactions: those that took effect;
+                                                                      * refused requests */
+    uint64_t ends_unwritten;                                         /* ends whose op record could not be written yet */
+    uint64_t commits_undelivered;                                    /* into CMQ_TOPIC_UNDELIVERED, as there is no such
+                                                                      * topic or queue any more */
 } cmq_broker_counters;
 
 /* Any thread. */

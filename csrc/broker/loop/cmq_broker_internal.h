@@ -27,6 +27,7 @@ typedef struct cmq_send_reply {
     cmq_conn_id conn;
     cmq_slice unique;                     /* UNIQ_KEY */
     cmq_slice recall;                     /* a timer's handle */
+    cmq_slice half_topic;                 /* of a half message: the topic that it was sent to */
     int32_t opaque;
     int32_t queue_id;                     /* as asked for: of a parked message its own queue's */
     cmq_header_format format;
@@ -64,6 +65,7 @@ typedef struct cmq_loop_counters {
     _Atomic uint64_t pulls, pulls_found, messages_out, message_bytes_out;
     _Atomic uint64_t pops, pops_found, pop_acks, pop_acks_refused, pop_changes, pops_held, pop_wakes, pop_timeouts,
         pops_refused, pops_held_now;
+    _Atomic uint64_t commits, rollbacks, ends_refused, ends_unwritten, commits_undelivered;
     _Atomic uint64_t held, hold_wakes, hold_timeouts, hold_refused, holds_now, waiting_for_disk, control;
 } cmq_loop_counters;
 
@@ -88,6 +90,7 @@ typedef struct cmq_pop_noted {
 
 typedef struct cmq_pop_poll_count cmq_pop_poll_count;
 typedef struct cmq_pop_ack_run cmq_pop_ack_run;
+typedef struct cmq_txn_end_run cmq_txn_end_run;
 
 /* Lists of acks, of which each turn takes a part: the first is next. */
 typedef struct cmq_pop_ack_lists {
@@ -123,6 +126,7 @@ typedef struct cmq_broker_loop {
     cmq_pop_poll_count *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
     cmq_pop_ack_run *ack_run;             /* acks of this turn that are not done yet */
     cmq_pop_ack_lists ack_lists;
+    cmq_txn_end_run *ends;                /* ends of transactions of this turn that are not done yet */
     uint64_t draw;                        /* the state of a pop's chances */
     cmq_loop_counters counters;
     cmq_traffic *traffic;
@@ -159,6 +163,10 @@ struct cmq_broker {
 cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body,
                                  bool again);
 void cmq_send_flush_run(cmq_broker_loop *l);
+/* Append one message of the broker's own, parked where it is delayed or a timer. */
+cmq_status CMQ_MUST_CHECK cmq_send_store_own(cmq_broker *broker, cmq_append *one, cmq_appended *appended_out);
+/* Count messages that came in, and have the disk waited for. */
+void cmq_send_note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appended *appended);
 
 /* ---- cmq_send_reply_write.c ---- */
 /* Answer with success (or 10), now or, under sync flush, when the disk has it. */

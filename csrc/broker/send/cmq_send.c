@@ -34,7 +34,8 @@ typedef struct send_traits {
     cmq_slice delay;
     cmq_timer_asked timer;
     int32_t level;        /* of DELAY; 0: not delayed */
-    bool half;            /* TRAN_MSG=true */
+    bool half;            /* TRAN_MSG=true … */
+    bool retried;         /* … of a committed message that an old consumer sends back */
     bool rebuild;         /* has a pair that we add: those go */
     bool no_wait;         /* WAIT=false */
 } send_traits;
@@ -114,7 +115,7 @@ static bool is_like(const cmq_send_run *run, const cmq_append *append)
            cmq_slice_equal(run->append.properties_more.one, append->properties_more.one);
 }
 
-static void note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appended *appended)
+void cmq_send_note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appended *appended)
 {
     if (appended->count == 0) return;
     const uint64_t bytes = (uint64_t)(appended->end - appended->first_physical_offset);
@@ -122,6 +123,16 @@ static void note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appende
     cmq_bump(&l->counters.message_bytes_in, bytes);
     cmq_traffic_count(l->traffic, topic, CMQ_SLICE_NONE, appended->count, bytes);
     if (l->broker->sync) cmq_flush_wait_for(l->broker, appended->end);
+}
+
+/* Half messages of one topic after another are counted at once. */
+static void note_halves(cmq_broker_loop *l, const cmq_send_reply *replies, uint32_t count)
+{
+    for (uint32_t i = 0, end; i < count; i = end) {
+        const cmq_slice topic = replies[i].half_topic;
+        for (end = i + 1; end < count && replies[end].half_topic.data == topic.data;) end++;
+        if (topic.data != NULL) cmq_txn_note_halves(l->broker->options.txn, topic, end - i);
+    }
 }
 
 /* Append `count` sends of the run from `first` on, and answer those that are in the log. */
@@ -138,9 +149,11 @@ static cmq_status append_part(cmq_broker_loop *l, uint32_t first, uint32_t count
     append.queue_offsets_out = run->queue_offsets + first;
     append.physical_offsets_out = run->physical_offsets + first;
     const cmq_status status = cmq_store_append(l->broker->store, &append, &appended);
-    note_appended(l, run->append.common.topic, &appended);   /* first: the disk is at work while answers are made */
+    /* first: the disk is at work while answers are made */
+    cmq_send_note_appended(l, run->append.common.topic, &appended);
     for (uint32_t i = first; i < first + appended.count; i++)
         cmq_send_succeed(l, &run->replies[i], run->queue_offsets[i], &run->physical_offsets[i], 1, appended.end, false);
+    note_halves(l, run->replies + first, appended.count);
     *appended_out = appended.count;
     return status;
 }
@@ -249,6 +262,36 @@ static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_
     return true;
 }
 
+static bool refuse_transaction(cmq_broker_loop *l, const cmq_send_reply *reply)
+{
+    refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden",
+           l->broker->broker_ip);
+    return false;
+}
+
+static bool may_be_half(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header,
+                        const send_traits *traits)
+{
+    if (l->broker->options.txn == NULL || cmq_txn_rejects(l->broker->options.txn)) return refuse_transaction(l, reply);
+    if (traits->level > 0 || cmq_timer_is_asked(&traits->timer)) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a transactional message cannot be delayed, nor be a timer");
+        return false;
+    }
+    const size_t room = cmq_txn_half_room(header->properties.bytes, header->topic, traits->unique) +
+                        CMQ_UNIQUE_ID_BYTES_MAX * 2 + CMQ_TXN_COPY_BYTES_MAX + l->broker->suffix_bytes;
+    if (room <= CMQ_PROPERTY_BYTES_MAX) return true;
+    refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL,
+           "the properties have %zu bytes, too many for a transactional message: its target and checks add some",
+           header->properties.bytes);
+    return false;
+}
+
+/* Transaction bits without TRAN_MSG would hide the message from its queue. */
+static bool may_be_whole(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header)
+{
+    return (header->sys_flag & CMQ_SYS_TRANSACTION_MASK) == 0 || refuse_transaction(l, reply);
+}
+
 static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header,
                       const send_traits *traits, cmq_slice body)
 {
@@ -260,12 +303,8 @@ static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq
                l->broker->options.message_bytes_max);
         return false;
     }
-    if (traits->half || (header->sys_flag & CMQ_SYS_TRANSACTION_MASK) != 0) {
-        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden",
-               l->broker->broker_ip);
-        return false;
-    }
-    return true;
+    if (traits->half) return may_be_half(l, reply, header, traits);
+    return traits->retried || may_be_whole(l, reply, header);
 }
 
 /* ---- one message ---- */
@@ -303,6 +342,19 @@ static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slic
     return true;
 }
 
+/* The same, and of a half message with its target. */
+static bool prepare_single(cmq_broker_loop *l, send_traits *traits, cmq_slice *properties, cmq_slice topic,
+                           int32_t queue_id)
+{
+    if (!prepare_properties(l, traits, properties, true)) return false;
+    if (!traits->half) return true;
+    uint8_t *into = run_scratch(&l->run, cmq_txn_half_room(properties->bytes, topic, traits->unique));
+    if (into == NULL) return false;
+    const size_t bytes = cmq_txn_half_write(into, *properties, topic, queue_id, traits->unique);
+    *properties = (cmq_slice){.data = into, .bytes = bytes};
+    return true;
+}
+
 static void collect(cmq_broker_loop *l, const cmq_append *like, const cmq_send_reply *reply, cmq_slice body,
                     cmq_slice properties, int32_t queue_id, int64_t born_ms)
 {
@@ -325,7 +377,7 @@ static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cm
     return (cmq_append){
         .common = {.topic = topic,
                    .flag = header->flag,
-                   .sys_flag = header->sys_flag,
+                   .sys_flag = header->sys_flag & ~CMQ_SYS_TRANSACTION_MASK,
                    .reconsume_times = header->reconsume_times,
                    .born_host = *cmq_conn_peer(conn),
                    .store_host = l->broker->store_host},
@@ -403,6 +455,8 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
                      cmq_send_reply *reply, cmq_slice body)
 {
     send_traits traits = look_at(header->properties, cmq_store_delay_levels(l->broker->store));
+    traits.retried = traits.half && header->reconsume_times > 0 && traits.level > 0;
+    traits.half = traits.half && !traits.retried;
     if (!may_carry(l, reply, header, &traits, body)) return;
     if (cmq_send_batch_check_inner(header->sys_flag, header->properties, body) != CMQ_OK) {
         refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
@@ -412,25 +466,31 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     const bool is_timer = traits.level == 0 && cmq_timer_is_asked(&traits.timer);
     cmq_append like = append_like(l, conn, header, topic->name);
     const bool full = run->count == CMQ_RUN_SENDS_MAX || run->bytes + body.bytes > CMQ_RUN_BYTES_MAX;
+    if (traits.half) like.common.topic = cmq_slice_of_text(CMQ_TXN_TOPIC_HALF);
     if (run->count > 0 && (full || traits.delay.bytes > 0 || !is_like(run, &like))) cmq_send_flush_run(l);
     if (is_timer) cmq_send_flush_run(l);
     cmq_slice properties = header->properties;
-    if (!prepare_properties(l, &traits, &properties, true)) {
+    reply->queue_id = choose_queue(l, header, topic);
+    if (!prepare_single(l, &traits, &properties, topic->name, reply->queue_id)) {
         cmq_send_flush_run(l);
         properties = header->properties;
-        if (!prepare_properties(l, &traits, &properties, true)) {
+        if (!prepare_single(l, &traits, &properties, topic->name, reply->queue_id)) {
             refuse_properties(l, reply, header);
             return;
         }
     }
     reply->unique = traits.unique;
-    reply->wait = !traits.no_wait;
-    reply->queue_id = choose_queue(l, header, topic);
+    reply->wait = !traits.no_wait || traits.half;   /* the half queue must show it before it can be ended */
+    if (traits.half) {
+        reply->half_topic = topic->name;
+        collect(l, &like, reply, body, properties, 0, header->born_ms);
+        return;
+    }
     if (is_timer && send_timer(l, &like, reply, &traits, body, properties, header->born_ms)) return;
     if (traits.level > 0) {
         cmq_delay_parked parked;
         const cmq_status status = cmq_delay_park(cmq_store_delay_levels(l->broker->store), topic->name, reply->queue_id,
-                                                 header->sys_flag, traits.delay, &parked);
+                                                 like.common.sys_flag, traits.delay, &parked);
         if (status == CMQ_OK) {
             const parking at = {.topic = parked.topic, .extra = parked.extra, .queue_id = parked.queue_id};
             send_parked(l, &like, reply, body, properties, &at, header->born_ms);
@@ -454,6 +514,10 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
         refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL,
                "a batch cannot be sent to topic %.*s: its name is too long, or it is a retry topic",
                cmq_shown(header->topic), (const char *)header->topic.data);
+        return;
+    }
+    if (traits.half) {
+        (void)refuse_transaction(l, reply);
         return;
     }
     if (!may_carry(l, reply, header, &traits, body)) return;
@@ -497,7 +561,7 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     else
         cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch.physical_offsets,
                          appended.count, appended.end, is_inner);
-    note_appended(l, topic->name, &appended);
+    cmq_send_note_appended(l, topic->name, &appended);
     l->run.scratch_used = 0;
 }
 
@@ -521,6 +585,24 @@ static cmq_status CMQ_MUST_CHECK park_own(cmq_broker *broker, const cmq_append *
     return status;
 }
 
+cmq_status cmq_send_store_own(cmq_broker *broker, cmq_append *one, cmq_appended *appended_out)
+{
+    cmq_delay_parked delayed;
+    cmq_timer_parked timed;
+    parking at;
+    *appended_out = (cmq_appended){0};
+    cmq_status status = cmq_send_batch_check_inner(one->common.sys_flag, one->properties.one, one->bodies.one);
+    if (status != CMQ_OK) return status;
+    status = park_own(broker, one, &delayed, &timed, &at);
+    if (status != CMQ_OK && status != CMQ_END) return status;
+    if (status == CMQ_OK) {
+        one->common.topic = at.topic;
+        one->common.queue_id = at.queue_id;
+        one->properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = at.extra};
+    }
+    return cmq_store_append(broker->store, one, appended_out);
+}
+
 cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out)
 {
     CMQ_ASSERT(append->count == 1 && append->properties.kind <= CMQ_COLUMN_ONE && append->queue_ids == NULL);
@@ -531,19 +613,7 @@ cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appe
                         (const char *)topic.data);
     cmq_append one = *append;
     one.no_wait = false;
-    cmq_delay_parked delayed;
-    cmq_timer_parked timed;
-    parking at;
-    cmq_status status = cmq_send_batch_check_inner(one.common.sys_flag, one.properties.one, one.bodies.one);
-    if (status != CMQ_OK) return status;
-    status = park_own(broker, &one, &delayed, &timed, &at);
-    if (status != CMQ_OK && status != CMQ_END) return status;
-    if (status == CMQ_OK) {
-        one.common.topic = at.topic;
-        one.common.queue_id = at.queue_id;
-        one.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = at.extra};
-    }
-    return cmq_store_append(broker->store, &one, appended_out);
+    return cmq_send_store_own(broker, &one, appended_out);
 }
 
 /* ---- the door ---- */

@@ -76,6 +76,7 @@ static void make_broker(kit_broker *kit, const cmq_broker_options *extra, bool t
     options.broker_ip = "127.0.0.1";
     options.store_host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
     options.pops = kit->pops;
+    options.txn = kit->txn;
     CHECK_OK(cmq_broker_create(&kit->broker, &options));
     const char *address = "127.0.0.1:0";
     const cmq_net_options net = {.addresses = &address, .address_count = 1, .handler = cmq_broker_handler(kit->broker),
@@ -195,12 +196,42 @@ void kit_broker_pass_pops(kit_broker *kit, int64_t ms)
     }
 }
 
+static void set_progress(kit_broker *kit, const char *topic, int64_t offset)
+{
+    const cmq_offset_key key = {.group = cmq_slice_of_text(CMQ_TXN_GROUP), .topic = cmq_slice_of_text(topic)};
+    if (offset >= 0) CHECK_OK(cmq_offsets_commit(kit->offsets, &key, offset));
+}
+
+void kit_broker_serve_txn(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_txn_rules *rules,
+                          int64_t half_progress, int64_t op_progress)
+{
+    make_tables(kit, store);
+    kit->now_ms = now_ms;
+    set_progress(kit, CMQ_TXN_TOPIC_HALF, half_progress);
+    set_progress(kit, CMQ_TXN_TOPIC_OP, op_progress);
+    const cmq_txn_options options = {.store = kit->store,
+                                     .offsets = kit->offsets,
+                                     .host = {.address = {127, 0, 0, 1}, .port = 10911},
+                                     .clock = cmq_clock_manual(&kit->now_ms),
+                                     .rules = rules != NULL ? *rules : (cmq_txn_rules){0}};
+    CHECK_OK(cmq_txn_create(&kit->txn, &options));
+    CHECK_OK(cmq_txn_start(kit->txn));
+    make_broker(kit, NULL, false);
+}
+
+void kit_broker_start_txn(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_txn_rules *rules)
+{
+    kit_broker_serve_txn(kit, open_store(root, flush, (cmq_clock){0}), KIT_BROKER_MS, rules, -1, -1);
+}
+
 void kit_broker_stop(kit_broker *kit)
 {
     if (kit->pops != NULL) CHECK_OK(cmq_pop_service_stop(kit->pops));
     cmq_net_destroy(kit->net);
     cmq_broker_destroy(kit->broker);
     cmq_pop_service_destroy(kit->pops);
+    if (kit->txn != NULL) CHECK_OK(cmq_txn_stop(kit->txn));
+    cmq_txn_destroy(kit->txn);
     if (kit->timer != NULL) CHECK_OK(cmq_timer_stop(kit->timer));
     cmq_timer_destroy(kit->timer);
     cmq_pop_fifo_table_destroy(kit->order);

@@ -28,7 +28,8 @@ typedef struct kit_broker {
     cmq_pop_fifo_table *order;             /* these three: with pops only */
     cmq_timer *timer;
     cmq_pop_service *pops;
-    _Atomic int64_t now_ms;           /* the wall clock of pops and timers, which goes with now_ns */
+    cmq_txn *txn;                     /* with transactions only */
+    _Atomic int64_t now_ms;           /* the wall clock of pops, timers and transactions, which goes with now_ns */
 } kit_broker;
 
 /* Open a store at `root` with this flush mode, and serve it. Topics T (4 queues), B (batch), group G; G has subscribed
@@ -50,6 +51,12 @@ void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_
 void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra);
 /* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
+/* The same as kit_broker_start, with transactions; NULL: their defaults. */
+void kit_broker_start_txn(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_txn_rules *rules);
+/* The same over a store that is open, at this time of its clock; the progress of half and op topic as it was stored,
+ * -1: none. */
+void kit_broker_serve_txn(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_txn_rules *rules,
+                          int64_t half_progress, int64_t op_progress);
 void kit_broker_stop(kit_broker *kit);
 
 void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t perm);
