@@ -22,6 +22,7 @@ cdef class BrokerPlane(RequestHandler):
     cdef cmq_timer *_timer           # NULL: timers are off
     cdef cmq_pop_service *_pops             # NULL: so are pops
     cdef bint _pops_run
+    cdef cmq_txn *_txn               # NULL: half messages are refused
     cdef cmq_broker *_broker
     cdef bint _entered
     cdef Py_ssize_t _calls           # under way
@@ -56,7 +57,10 @@ cdef class BrokerPlane(RequestHandler):
             self._make_timer(settings.timers)
         if settings.pops is not None and self._timer is not NULL and name is not None:
             self._make_pops(settings.pops, cluster, name)
+        if settings.transactions is not None:
+            self._make_transactions(settings.transactions)
         options.store = handle._store
+        options.txn = self._txn
         options.timer = self._timer
         options.pops = self._pops
         if name is not None:
@@ -127,6 +131,16 @@ cdef class BrokerPlane(RequestHandler):
         _check(cmq_pop_service_create(&self._pops, &options))
         return 0
 
+    cdef int _make_transactions(self, transactions) except -1:
+        cdef cmq_txn_options options
+        memset(&options, 0, sizeof(options))
+        options.store = self._handle._store
+        options.offsets = self._offsets
+        options.host = self._host
+        _set_txn_rules(&options.rules, transactions)
+        _check(cmq_txn_create(&self._txn, &options))
+        return 0
+
     def __dealloc__(self):
         # A child of a fork has none of the threads that freeing would end; its memory goes with it.
         if self._handle is not None and self._handle._opened_forks == _forks:
@@ -140,6 +154,8 @@ cdef class BrokerPlane(RequestHandler):
                 cmq_pop_service_stop(self._pops)
             cmq_broker_destroy(self._broker)
             cmq_pop_service_destroy(self._pops)
+            # stop_transactions has written what waits, or logged that it could not; the next start reads the commits.
+            cmq_txn_destroy(self._txn)
             if self._timer is not NULL:
                 # stop_timers has logged any failed write; the next start reads those timers from the log.
                 cmq_timer_stop(self._timer)
@@ -150,6 +166,7 @@ cdef class BrokerPlane(RequestHandler):
         self._delay = NULL
         self._pops = NULL
         self._pops_run = False
+        self._txn = NULL
         self._timer = NULL
         self._broker = NULL
         self._pop_order = NULL
@@ -589,6 +606,92 @@ cdef class BrokerPlane(RequestHandler):
         cmq_timer_check_encode(&check, encoded)
         return encoded[:CMQ_TIMER_CHECK_WIRE_BYTES]
 
+    # ---- transactions
+
+    def start_transactions(self):
+        """Read which half messages are open, where transactions are on. The progress must be loaded."""
+        cdef cmq_status status = CMQ_OK
+        self.enter()
+        if self._txn is not NULL:
+            with nogil:
+                status = cmq_txn_start(self._txn)
+        self.leave()
+        _check(status)
+
+    def stop_transactions(self):
+        """Write the ends that wait to be written."""
+        cdef cmq_status status = CMQ_OK
+        self.enter()
+        if self._txn is not NULL:
+            with nogil:
+                status = cmq_txn_stop(self._txn)
+        self.leave()
+        _check(status)
+
+    def set_transaction_rules(self, rules not None):
+        """Let other settings hold."""
+        cdef cmq_txn_rules into
+        _set_txn_rules(&into, rules)
+        self.enter()
+        if self._txn is not NULL:
+            cmq_txn_set_rules(self._txn, &into)
+        self.leave()
+
+    def step_transactions(self, producers not None):
+        """Write ends that are due, and do a part of the round of checks; returns (whether to call again at once,
+        questions).
+
+        A question is (producer group, unique id, queue offset, physical offset, message id, body). ``producers`` is
+        a container of the groups that are connected. Waits for the disk.
+        """
+        cdef cmq_status status = CMQ_OK
+        cdef cmq_txn_asker asker
+        cdef cbool more = False
+        cdef list questions = []
+        cdef tuple context = (producers, questions)
+        cdef list found = []
+        asker.is_there = _is_producer_there
+        asker.ask = _note_question
+        asker.context = <void *>context
+        self.enter()
+        if self._txn is not NULL:
+            with nogil:
+                status = cmq_txn_step(self._txn, &asker, &more)
+        self.leave()
+        _check(status)
+        for group, unique, queue_offset, physical_offset, body in questions:
+            found.append((group, unique, queue_offset, physical_offset, _message_id(&self._host, physical_offset),
+                          body))
+        return more, found
+
+    def resume_half(self, int64_t physical_offset):
+        """Append a discarded message as a half message that was never checked; waits for the disk."""
+        cdef cmq_status status
+        if self._txn is NULL:
+            raise _errors.InvalidArgument("this broker has no transactions")
+        self.enter()
+        with nogil:
+            status = cmq_txn_resume(self._txn, physical_offset)
+        self.leave()
+        _check(status)
+
+    def half_counts(self):
+        """Return {topic: (half messages, of them ended)} since the start."""
+        cdef cmq_traffic_item rows[_TRAFFIC_STEP]
+        cdef uint32_t cursor = 0, count, i
+        cdef dict found = {}
+        self.enter()
+        try:
+            while self._txn is not NULL:
+                count = cmq_txn_list_halves(self._txn, &cursor, rows, _TRAFFIC_STEP)
+                if count == 0:
+                    break
+                for i in range(count):
+                    found[_text(rows[i].topic)] = (rows[i].messages, rows[i].bytes)
+            return found
+        finally:
+            self.leave()
+
     # ---- pops
 
     def start_pops(self):
@@ -720,7 +823,9 @@ cdef class BrokerPlane(RequestHandler):
         cdef cmq_delay_counters d
         cdef cmq_timer_counters t
         cdef cmq_pop_service_counters p
+        cdef cmq_txn_counters x
         memset(&t, 0, sizeof(t))
+        memset(&x, 0, sizeof(x))
         memset(&p, 0, sizeof(p))
         self.enter()
         cmq_broker_count(self._broker, &c)
@@ -729,6 +834,8 @@ cdef class BrokerPlane(RequestHandler):
             cmq_timer_count(self._timer, &t)
         if self._pops is not NULL:
             cmq_pop_service_count(self._pops, &p)
+        if self._txn is not NULL:
+            cmq_txn_count(self._txn, &x)
         self.leave()
         return {
             "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in,
@@ -758,6 +865,11 @@ cdef class BrokerPlane(RequestHandler):
             "pop_gone": p.revive.gone, "pop_skipped": p.revive.skipped, "pop_damaged": p.revive.damaged,
             "pop_unfinished_now": p.revive.unfinished_now, "pop_revive_behind_now": p.revive.behind_now,
             "pop_revive_lag_ms_now": p.revive.lag_ms,
+            "txn_commits": c.commits, "txn_rollbacks": c.rollbacks, "txn_ends_refused": c.ends_refused,
+            "txn_ends_unwritten": c.ends_unwritten, "txn_commits_undelivered": c.commits_undelivered,
+            "txn_asked": x.asked, "txn_copied": x.copied, "txn_discarded": x.discarded, "txn_skipped": x.skipped,
+            "txn_recovered": x.recovered, "txn_rounds": x.rounds, "txn_op_records": x.op_records,
+            "txn_texts_now": x.texts_now, "txn_behind_now": x.behind,
         }
 
     def traffic(self):
@@ -777,6 +889,27 @@ cdef class BrokerPlane(RequestHandler):
                     found[name] = (messages + rows[i].messages, size + rows[i].bytes)
         finally:
             self.leave()
+
+
+cdef int _set_txn_rules(cmq_txn_rules *into, rules) except -1:
+    into.reject = rules.reject
+    into.timeout_ms = rules.timeout_ms
+    into.interval_ms = rules.interval_ms
+    into.checks_max = rules.checks_max
+    into.op_interval_ms = rules.op_interval_ms
+    into.op_bytes = rules.op_bytes
+    into.reserved_ms = rules.reserved_ms
+    return 0
+
+
+cdef cbool _is_producer_there(void *context, cmq_slice group) noexcept with gil:
+    return _text(group) in (<tuple>context)[0]
+
+
+cdef void _note_question(void *context, const cmq_txn_question_item *question) noexcept with gil:
+    (<list>(<tuple>context)[1]).append((
+        _text(question.group), _text(question.unique), question.queue_offset, question.physical_offset,
+        (<const char *>question.body.data)[:question.body.bytes]))
 
 
 cdef cmq_offset_asker _offset_asker(bytes address) except *:

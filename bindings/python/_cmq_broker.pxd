@@ -304,6 +304,49 @@ cdef extern from "broker/tables/cmq_traffic.h" nogil:
         uint64_t messages, bytes
 
 
+cdef extern from "broker/txn/cmq_txn.h" nogil:
+    ctypedef struct cmq_txn:
+        pass
+
+    ctypedef struct cmq_txn_rules:
+        cbool reject
+        int64_t timeout_ms, interval_ms
+        int32_t checks_max
+        int64_t op_interval_ms
+        int32_t op_bytes
+        int64_t reserved_ms
+
+    ctypedef struct cmq_txn_options:
+        cmq_store *store
+        cmq_offsets *offsets
+        cmq_record_host host
+        cmq_txn_rules rules
+
+    ctypedef struct cmq_txn_question_item:
+        cmq_slice group, unique
+        int64_t queue_offset, physical_offset
+        cmq_slice body
+
+    ctypedef struct cmq_txn_asker:
+        cbool (*is_there)(void *context, cmq_slice group) noexcept nogil
+        void (*ask)(void *context, const cmq_txn_question_item *question) noexcept nogil
+        void *context
+
+    ctypedef struct cmq_txn_counters:
+        uint64_t asked, copied, discarded, skipped, recovered, rounds, op_records, texts_now
+        int64_t behind
+
+    cmq_status cmq_txn_create(cmq_txn **txn_out, const cmq_txn_options *options)
+    cmq_status cmq_txn_start(cmq_txn *txn)
+    cmq_status cmq_txn_stop(cmq_txn *txn)
+    void cmq_txn_destroy(cmq_txn *txn)
+    void cmq_txn_set_rules(cmq_txn *txn, const cmq_txn_rules *rules)
+    cmq_status cmq_txn_step(cmq_txn *txn, const cmq_txn_asker *asker, cbool *more_out)
+    cmq_status cmq_txn_resume(cmq_txn *txn, int64_t physical_offset)
+    void cmq_txn_count(cmq_txn *txn, cmq_txn_counters *counters_out)
+    uint32_t cmq_txn_list_halves(cmq_txn *txn, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity)
+
+
 cdef extern from "broker/cmq_broker.h" nogil:
     ctypedef struct cmq_broker:
         pass
@@ -332,6 +375,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         int64_t flush_timeout_ms
         cmq_timer *timer
         cbool lite_pull_off
+        cmq_txn *txn
 
     ctypedef struct cmq_broker_counters:
         uint64_t sends, send_failures, messages_in, message_bytes_in
@@ -344,6 +388,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         uint64_t holds_now
         uint64_t waiting_for_disk
         uint64_t control
+        uint64_t commits, rollbacks, ends_refused, ends_unwritten, commits_undelivered
 
     cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *options)
     void cmq_broker_destroy(cmq_broker *broker)

@@ -6,7 +6,7 @@ And :class:`Rig`, a control plane over a real store with all of them, that a tes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from cometmq._engine import encode_properties
 from cometmq.broker.config import BrokerConfig, load_broker_config
 from cometmq.broker.control import ControlPlane
-from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, PoppedQueue, StoredPlace
+from cometmq.broker.plane import DelayMark, HalfQuestion, OffsetChange, OutgoingMessage, PoppedQueue, StoredPlace
+from cometmq.broker.plane_options import TransactionOptions
 from cometmq.broker.routes import Unanswered
 from cometmq.errors import ConnectionLost, Error, OffsetOutOfRange
 from cometmq.remoting.bodies.config_tables import CreateTopicListRequestBody
@@ -151,6 +152,13 @@ class MemoryPlane:
     redelivered: int = 0
     delivering: bool = False
     timing: bool = False
+    checking: bool = False
+    transaction_rules: TransactionOptions | None = None
+    questions: list[HalfQuestion] = field(default_factory=list)
+    producers_seen: list[Container[str]] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
+    resume_fails: Error | None = None
+    halves: dict[str, tuple[int, int]] = field(default_factory=dict)
     popping: bool = False
     wanted_topics: list[str] = field(default_factory=list)
     pops: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -281,6 +289,28 @@ class MemoryPlane:
 
     def timer_check(self) -> bytes | None:
         return self.timer_state
+
+    def start_transactions(self) -> None:
+        self.checking = True
+
+    def stop_transactions(self) -> None:
+        self.checking = False
+
+    def set_transaction_rules(self, rules: TransactionOptions) -> None:
+        self.transaction_rules = rules
+
+    def step_transactions(self, producers: Container[str]) -> tuple[bool, list[HalfQuestion]]:
+        self.producers_seen.append(producers)
+        taken, self.questions = self.questions[:1], self.questions[1:]
+        return bool(self.questions), taken
+
+    def resume_half(self, physical_offset: int) -> None:
+        if self.resume_fails is not None:
+            raise self.resume_fails
+        self.resumed.append(physical_offset)
+
+    def half_counts(self) -> Mapping[str, tuple[int, int]]:
+        return dict(self.halves)
 
     def start_pops(self) -> None:
         self.popping = True

@@ -64,7 +64,13 @@ SETTABLE: frozenset[str] = frozenset(
         "recall_message_enable",
         "register_name_server_period_ms",
         "reject_pull_consumer_enable",
+        "reject_transaction_message",
         "server_load_balancer_enable",
+        "transaction_check_interval_ms",
+        "transaction_check_max",
+        "transaction_op_batch_interval_ms",
+        "transaction_op_msg_max_size_bytes",
+        "transaction_timeout_ms",
         "use_server_side_reset_offset",
         "validate_system_topic_when_update_topic",
     }

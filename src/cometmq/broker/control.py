@@ -40,6 +40,7 @@ from cometmq.broker.staged_writes import StagedWrites
 from cometmq.broker.stats import Statistics
 from cometmq.broker.timers import BrokerTimers
 from cometmq.broker.topics import BrokerTopics, TopicRules
+from cometmq.broker.transactions import BrokerTransactions, transaction_options
 from cometmq.errors import Error, NotFound
 from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
@@ -61,6 +62,8 @@ _log = logging.getLogger("cometmq.broker")
 
 _ORDERED_MS = 10_000
 _EXPIRE_MS = 10_000
+_TRANSACTIONS_MS = 500
+_TRANSACTION_METRICS_MS = 3_000
 _NOTICES_MS = 15_000
 _WANTED_MS = 100
 """A group's first message that comes back waits so long for its topic, once."""
@@ -181,6 +184,15 @@ class ControlPlane:
         )
         self.offsets = self._make_offsets(link)
         self.delays = BrokerDelays(store.path, plane, now_ms=now_ms)
+        self.transactions = BrokerTransactions(
+            store.path / "config",
+            plane=plane,
+            topics=self.topics,
+            producers=self.clients.producers,
+            link=link,
+            broker_name=config.broker_name,
+            now_ms=now_ms,
+        )
         self.ordered = OrderedBatches(
             store.path / "config", plane=plane, topics=self.topics, groups=self.groups, now_ms=now_ms
         )
@@ -196,6 +208,7 @@ class ControlPlane:
                 self.offsets,
                 self.delays,
                 self._make_timers(),
+                self.transactions,
                 self.locks,
                 self.assignments,
                 self.staged_writes,
@@ -385,6 +398,7 @@ class ControlPlane:
         self.groups.auto_create = changed.auto_create_subscription_group
         self.offsets.reset_on_server = changed.use_server_side_reset_offset
         self._name_servers.change_pace(period_ms=changed.register_name_server_period_ms, force=changed.force_register)
+        self._plane.set_transaction_rules(transaction_options(changed))
         if changed.broker_permission != before.broker_permission:
             self._plane.set_broker_perm(changed.broker_permission)
             self.topics.touch()
@@ -461,6 +475,7 @@ class ControlPlane:
         self.delays.start()
         self._plane.start_timers()
         self._plane.start_pops()
+        self.transactions.start()
         self._warn_of_unknown_topics()
 
     def _warn_of_unknown_topics(self) -> None:
@@ -488,6 +503,7 @@ class ControlPlane:
         self._parts.groups.listener = None
         with ExitStack() as whole:
             whole.callback(self.offsets.persist)
+            whole.callback(self.transactions.stop)
             whole.callback(self.ordered.persist)
             whole.callback(self.locks.persist)
             whole.callback(self.delays.stop)
@@ -555,6 +571,12 @@ class ControlPlane:
                 name="delays",
                 period_ms=lambda: self._settings.flush_delay_offset_interval_ms,
                 run=lambda: self._in_executor(self.delays.persist),
+            ),
+            Job(name="transactions", period_ms=lambda: _TRANSACTIONS_MS, run=self.transactions.step),
+            Job(
+                name="transaction metrics",
+                period_ms=lambda: _TRANSACTION_METRICS_MS,
+                run=lambda: self._in_executor(self.transactions.persist),
             ),
             Job(name="ordered", period_ms=lambda: _ORDERED_MS, run=lambda: self._in_executor(self.ordered.persist)),
             Job(name="clients", period_ms=lambda: _EXPIRE_MS, run=self._expire),

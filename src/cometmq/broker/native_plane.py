@@ -6,10 +6,11 @@ Threads: as the protocol says.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from cometmq._engine import BrokerPlane
-from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, PoppedQueue, StoredPlace
+from cometmq.broker.plane import DelayMark, HalfQuestion, OffsetChange, OutgoingMessage, PoppedQueue, StoredPlace
+from cometmq.broker.plane_options import TransactionOptions
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -208,6 +209,33 @@ class NativePlane:
     def timer_check(self) -> bytes | None:
         """Return the used part of ``timercheck``."""
         return self.engine.timer_check()
+
+    # --- Transactions
+
+    def start_transactions(self) -> None:
+        """Read which half messages are open."""
+        self.engine.start_transactions()
+
+    def stop_transactions(self) -> None:
+        """Write the ends that wait to be written."""
+        self.engine.stop_transactions()
+
+    def set_transaction_rules(self, rules: TransactionOptions) -> None:
+        """Let other settings hold."""
+        self.engine.set_transaction_rules(rules)
+
+    def step_transactions(self, producers: Container[str]) -> tuple[bool, list[HalfQuestion]]:
+        """Write ends that are due, and do a part of the round of checks."""
+        more, questions = self.engine.step_transactions(producers)
+        return more, [HalfQuestion(*question) for question in questions]
+
+    def resume_half(self, physical_offset: int) -> None:
+        """Append a discarded message as a half message that was never checked."""
+        self.engine.resume_half(physical_offset)
+
+    def half_counts(self) -> Mapping[str, tuple[int, int]]:
+        """Return how many half messages came by topic, and how many ended."""
+        return self.engine.half_counts()
 
     # --- Pops
 

@@ -9,17 +9,18 @@ waits for the disk.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from cometmq._types import Host
+from cometmq.broker.plane_options import TransactionOptions
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.store_config.order_info import OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["DataPlane", "OffsetChange", "OutgoingMessage", "PoppedQueue", "StoredPlace"]
+__all__ = ["DataPlane", "HalfQuestion", "OffsetChange", "OutgoingMessage", "PoppedQueue", "StoredPlace"]
 
 
 class OffsetChange(NamedTuple):
@@ -47,6 +48,24 @@ class DelayMark(NamedTuple):
 
     log_end: int
     offsets: Mapping[int, int]
+
+
+class HalfQuestion(NamedTuple):
+    """A half message that a producer of its group is to be asked about.
+
+    Attributes:
+        group: the producer group.
+        unique_id: its ``UNIQ_KEY``, or "".
+        queue_offset, physical_offset, message_id: where its newest copy lies.
+        body: the message in the layout of stored ones, with its own topic and queue.
+    """
+
+    group: str
+    unique_id: str
+    queue_offset: int
+    physical_offset: int
+    message_id: str
+    body: bytes
 
 
 class PoppedQueue(NamedTuple):
@@ -232,6 +251,48 @@ class DataPlane(Protocol):
 
     def timer_check(self) -> bytes | None:
         """Return the used part of ``timercheck`` as it was last written, or None where timers are off."""
+
+    # --- Transactions
+
+    def start_transactions(self) -> None:
+        """Read which half messages are open. The progress must be loaded; reads the log behind the first of them.
+
+        Raises:
+            Error: it could not be read.
+        """
+
+    def stop_transactions(self) -> None:
+        """Write the ends that wait to be written; no loop runs any more.
+
+        Raises:
+            Error: they could not be written; the next start finds commits in the log, and asks about the rest.
+        """
+
+    def set_transaction_rules(self, rules: TransactionOptions) -> None:
+        """Let other settings hold."""
+
+    def step_transactions(self, producers: Container[str]) -> tuple[bool, list[HalfQuestion]]:
+        """Write ends that are due, and do a part of the round of checks. Waits for the disk.
+
+        Args:
+            producers: the producer groups that are connected.
+
+        Returns:
+            Whether to call again at once, and the questions to ask.
+
+        Raises:
+            Error: some is left to do, as for want of space.
+        """
+
+    def resume_half(self, physical_offset: int) -> None:
+        """Append a discarded message as a half message that was never checked; waits for the disk.
+
+        Raises:
+            Error: there is none at this place, or it could not be stored.
+        """
+
+    def half_counts(self) -> Mapping[str, tuple[int, int]]:
+        """Return how many half messages came by their topic, and how many of them ended, since the start."""
 
     # --- Pops
 

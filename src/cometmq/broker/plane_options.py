@@ -60,11 +60,25 @@ class PopOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TransactionOptions:
+    """Transactions: which half messages are accepted, when they are checked, and how their ends are written."""
+
+    reject: bool = False
+    timeout_ms: int = 0
+    interval_ms: int = 0
+    checks_max: int = 0
+    op_interval_ms: int = 0
+    op_bytes: int = 0
+    reserved_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlaneOptions:
     """A data plane.
 
     ``store_address`` (4 or 16 bytes) and ``store_port`` stand in the records as their store host. Without ``timers``
-    no timer message is accepted; ``pops`` need ``timers`` and a ``broker_name``.
+    no timer message is accepted, without ``transactions`` no half message; ``pops`` need ``timers`` and a
+    ``broker_name``.
     """
 
     cluster: str
@@ -80,3 +94,4 @@ class PlaneOptions:
     pull: PullOptions = field(default_factory=PullOptions)
     timers: TimerOptions | None = None
     pops: PopOptions | None = None
+    transactions: TransactionOptions | None = None

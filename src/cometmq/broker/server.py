@@ -31,6 +31,7 @@ from cometmq.broker.native_plane import NativePlane
 from cometmq.broker.plane_options import PlaneOptions, PopOptions, PullOptions, TimerOptions
 from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing, bounded_period_ms
 from cometmq.broker.routes import Unanswered
+from cometmq.broker.transactions import transaction_options
 from cometmq.errors import Error, MalformedBody
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.channel import AsyncChannel
@@ -227,6 +228,7 @@ class Broker:
                 pull=pull,
                 timers=timers if settings.timer_wheel_enable else None,
                 pops=pops,
+                transactions=transaction_options(settings),
             ),
         )
 

@@ -280,6 +280,7 @@ ENGINE_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         RequestCode.GET_MAX_OFFSET,
         RequestCode.GET_MIN_OFFSET,
+        RequestCode.END_TRANSACTION,
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
@@ -338,6 +339,7 @@ BROKER_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.GET_BROKER_CONSUME_STATS,
         RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.GET_ALL_PRODUCER_INFO,
@@ -390,10 +392,7 @@ NAMESRV_REQUESTS: frozenset[RequestCode] = frozenset(
 """Requests that a name server answers."""
 
 NOT_YET_REQUESTS: Mapping[RequestCode, str] = {
-    RequestCode.END_TRANSACTION: "transactions",
-    RequestCode.CHECK_TRANSACTION_STATE: "transactions",
     RequestCode.GET_TIMER_METRICS: "replication",
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: "replication",
     RequestCode.EXCHANGE_BROKER_HA_INFO: "replication",
     RequestCode.GET_BROKER_HA_STATUS: "replication",

@@ -89,6 +89,7 @@ class BrokerSettings(StoreSettings):
     # --- Sending and pulling
     region_id: str = text_option("regionId", "DefaultRegion", "region in answers and messages")
     trace_on: bool = option("traceOn", True, "ask clients to trace messages")
+    reject_transaction_message: bool = option("rejectTransactionMessage", False, "refuse transactional messages")
     store_reply_message_enable: bool = option(
         "storeReplyMessageEnable", True, "store replies to requests, besides pushing them to their requesters"
     )

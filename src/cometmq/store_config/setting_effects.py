@@ -332,9 +332,6 @@ _HARMLESS: Mapping[str, str] = {
     "SQL92 filters; such subscriptions are refused with code 1": """
         enableCalcFilterBitMap enablePropertyFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
         filterServerNums filterSupportRetry maxErrorRateOfBloomFilter""",
-    "transactions; such messages are refused": """
-        rejectTransactionMessage transactionCheckInterval transactionCheckMax transactionOpBatchInterval
-        transactionOpMsgMaxSize transactionTimeOut""",
     "compaction; topics that ask for it are refused": """
         compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
         enableCompaction maxOffsetMapSize""",

@@ -278,11 +278,21 @@ class StoreSettings:
     )
 
     # --- Transactions
-    transaction_timeout_ms: int = long_option("transactionTimeOut", 6 * _SECOND, "age of a half message to be checked")
-    transaction_check_max: int = option("transactionCheckMax", 15, "checks before a half message is given up")
-    transaction_check_interval_ms: int = long_option("transactionCheckInterval", 30 * _SECOND, "between two rounds")
-    transaction_op_msg_max_size_bytes: int = option("transactionOpMsgMaxSize", 4096, "an op message")
-    transaction_op_batch_interval_ms: int = option("transactionOpBatchInterval", 3 * _SECOND, "op message gathering")
+    transaction_timeout_ms: int = long_option(
+        "transactionTimeOut", 6 * _SECOND, "age at which a half message is checked, ms", minimum=1
+    )
+    transaction_check_max: int = option(
+        "transactionCheckMax", 15, "checks after which a half message is discarded", minimum=1
+    )
+    transaction_check_interval_ms: int = long_option(
+        "transactionCheckInterval", 30 * _SECOND, "time between two rounds of checks, ms", minimum=1
+    )
+    transaction_op_msg_max_size_bytes: int = option(
+        "transactionOpMsgMaxSize", 4096, "size at which an op record is written, bytes", minimum=1, maximum=1 << 20
+    )
+    transaction_op_batch_interval_ms: int = option(
+        "transactionOpBatchInterval", 3 * _SECOND, "age at which an op record is written, ms", minimum=1
+    )
 
     # --- Topics, groups, filters
     auto_create_topic_enable: bool = option("autoCreateTopicEnable", True, "create a topic on first use")

@@ -1,0 +1,307 @@
+"""Checks: transactions over sockets and beside twins: asked about, discarded, put back, counted, kept over restarts.
+
+The ends themselves, and what is refused, are tested in ``tests/c/broker/txn/test_cmq_txn.c``.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cometmq._engine import Message, decode_messages, parse_message_id
+from cometmq.broker.config import load_broker_config
+from cometmq.broker.plane import HalfQuestion
+from cometmq.broker.server import Broker
+from cometmq.errors import NotFound
+from cometmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
+from support.broker_twins import NOW_MS, Caller, Rig, run
+
+TIMEOUT_MS = 30_000
+COMMIT, ROLLBACK = 8, 12
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+QUESTION = HalfQuestion("p", "u1", 7, 4_096, "7F00000100002A9F0000000000001000", b"record")
+
+
+# --- Beside twins
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with Rig(tmp_path) as rig:
+        yield rig
+
+
+def asked(rig: Rig) -> list[tuple[int, Command]]:
+    return [(conn, one) for conn, one in rig.link.sent if one.code == RequestCode.CHECK_TRANSACTION_STATE]
+
+
+def test_question_goes_to_a_producer_of_the_group(rig: Rig) -> None:
+    run(rig.heartbeat(Caller(1), producers=("p",), client_id="one"))
+    run(rig.heartbeat(Caller(2), producers=("q",), client_id="two"))
+    rig.plane.questions = [QUESTION]
+    run(rig.control.transactions.step())
+    ((conn, request),) = asked(rig)
+    assert (conn, request.body) == (1, b"record")
+    assert request.fields == {
+        "topic": HALF_TOPIC,
+        "commitLogOffset": "4096",
+        "tranStateTableOffset": "7",
+        "msgId": "u1",
+        "transactionId": "u1",
+        "offsetMsgId": QUESTION.message_id,
+        "bname": "broker-a",
+    }
+    assert rig.plane.producers_seen == [{"p", "q"}]
+
+
+def test_questions_go_round_the_producers_of_a_group(rig: Rig) -> None:
+    for conn in (1, 2, 3):
+        run(rig.heartbeat(Caller(conn), producers=("p",), client_id=f"client-{conn}"))
+    rig.plane.questions = [QUESTION] * 6
+    run(rig.control.transactions.step())
+    assert sorted(conn for conn, _ in asked(rig)) == [1, 1, 2, 2, 3, 3]
+
+
+def test_question_about_a_group_that_left_is_dropped(rig: Rig) -> None:
+    rig.plane.questions = [QUESTION]
+    run(rig.control.transactions.step())
+    assert asked(rig) == []
+
+
+def test_discard_topic_is_made_with_the_first_discarded_message(rig: Rig) -> None:
+    run(rig.control.transactions.step())
+    assert rig.control.topics.get(DISCARD_TOPIC) is None
+    rig.plane.totals["txn_discarded"] = 1
+    run(rig.control.transactions.step())
+    topic = rig.control.topics.get(DISCARD_TOPIC)
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
+
+
+def test_settings_hold_at_run_time(rig: Rig) -> None:
+    body = b"rejectTransactionMessage=true\ntransactionTimeOut=7000\ntransactionCheckMax=3\n"
+    assert rig.run(RequestCode.UPDATE_BROKER_CONFIG, body=body).code == ResponseCode.SUCCESS
+    rules = rig.plane.transaction_rules
+    assert rules is not None
+    assert (rules.reject, rules.timeout_ms, rules.checks_max, rules.reserved_ms) == (True, 7_000, 3, 72 * 3_600_000)
+
+
+def test_message_is_put_back_by_its_id(rig: Rig) -> None:
+    answer = rig.run(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": QUESTION.message_id})
+    assert answer.code == ResponseCode.SUCCESS
+    assert rig.plane.resumed == [4_096]
+    rig.plane.resume_fails = NotFound("no message begins at this place")
+    answer = rig.run(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": QUESTION.message_id})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == f"Put message back to {HALF_TOPIC} failed. no message begins at this place"
+    answer = rig.run(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": "none"})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_open_half_messages_are_counted_over_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "transactionMetrics"
+    with Rig(tmp_path) as rig:
+        rig.plane.halves = {"Tx": (3, 1)}
+        rig.control.transactions.persist()
+        rig.plane.halves = {"Tx": (4, 2), "Other": (1, 0)}
+        rig.control.stop()
+    entry = {"count": 2, "timeStamp": NOW_MS}
+    assert json.loads(path.read_bytes())["transactionCount"] == {"Tx": entry, "Other": {**entry, "count": 1}}
+    with Rig(tmp_path) as rig:
+        rig.plane.halves = {"Tx": (0, 2)}
+        rig.control.transactions.persist()
+    content = json.loads(path.read_bytes())
+    assert content["transactionCount"]["Tx"]["count"] == 0
+    assert content["dataVersion"] == {"counter": 9, "stateVersion": 0, "timestamp": NOW_MS}
+
+
+# --- Over sockets
+
+
+def make(path: Path, **settings: object) -> Broker:
+    fixed = {
+        "brokerName": "broker-a",
+        "flushDiskType": "ASYNC_FLUSH",
+        "mappedFileSizeCommitLog": 1 << 20,
+        "transactionTimeOut": 1,
+        "transactionCheckInterval": 1,
+        "transactionOpBatchInterval": 1,
+    }
+    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ={}))
+
+
+class Asked:
+    """A producer's connection that is asked about transactions."""
+
+    def __init__(self, broker: Broker, group: str) -> None:
+        host, _, port = broker.address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_MS / 1_000)
+        data = HeartbeatData(client_id="asked", producers=(ProducerData(group_name=group),))
+        self._send(Command(code=RequestCode.HEART_BEAT, body=data.to_json(), opaque=1))
+        assert self._next().code == ResponseCode.SUCCESS
+
+    def _send(self, request: Command) -> None:
+        self._socket.sendall(request.encode())
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self._socket.recv(count - len(data))
+            assert part
+            data += part
+        return data
+
+    def _next(self) -> Command:
+        prefix = self._read(4)
+        return Command.decode(prefix + self._read(struct.unpack(">I", prefix)[0]))
+
+    def question(self) -> Command:
+        """Wait for the next question."""
+        request = self._next()
+        while request.code != RequestCode.CHECK_TRANSACTION_STATE:
+            request = self._next()
+        assert request.is_oneway
+        return request
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def send_half(channel: Channel, body: bytes, *, group: str = "p", unique: str = "U1", topic: str = "orders") -> Command:
+    properties = f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02TAGS\x01t\x02UNIQ_KEY\x01{unique}\x02"
+    fields = dict.fromkeys("fhj", "0") | {"a": group, "b": topic, "c": "TBW102", "d": "4", "e": "1"}
+    fields["g"] = str(time.time_ns() // 1_000_000)
+    fields |= {"i": properties, "k": "false", "m": "false"}
+    return channel.invoke(Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=body), timeout_ms=TIMEOUT_MS)
+
+
+def place_of(answer: Command) -> dict[str, str]:
+    """Return the fields by which an end names a half message: of a send's answer, or of a question."""
+    if "commitLogOffset" in answer.fields:
+        return {name: answer.fields[name] for name in ("commitLogOffset", "tranStateTableOffset")}
+    _, physical_offset = parse_message_id(answer.fields["msgId"])
+    return {"commitLogOffset": str(physical_offset), "tranStateTableOffset": answer.fields["queueOffset"]}
+
+
+def end(channel: Channel, half: Command, outcome: int, *, group: str = "p", from_check: bool = False) -> int:
+    fields = place_of(half) | {
+        "producerGroup": group,
+        "commitOrRollback": str(outcome),
+        "msgId": "U1",
+        "fromTransactionCheck": "true" if from_check else "false",
+    }
+    return channel.invoke(Command(code=RequestCode.END_TRANSACTION, fields=fields), timeout_ms=TIMEOUT_MS).code
+
+
+def stored(broker: Broker, topic: str = "orders") -> list[Message]:
+    with broker.store.read(topic) as reader:
+        return list(reader)
+
+
+def wait_for(channel: Channel, topic: str) -> None:
+    """Pull until the topic is there and its first message is found."""
+    fields = {
+        "consumerGroup": "g",
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "15000",
+        "subscription": "*",
+        "subVersion": "0",
+    }
+    request = Command(code=RequestCode.PULL_MESSAGE, fields=fields)
+    while channel.invoke(request, timeout_ms=TIMEOUT_MS).code != ResponseCode.SUCCESS:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    """Start brokers on one store, one after the other."""
+    running: list[Broker] = []
+
+    def start(**settings: object) -> Broker:
+        if running:
+            running.pop().stop()
+        running.append(make(tmp_path / "store", **settings))
+        running[-1].start()
+        return running[-1]
+
+    yield start
+    for broker in running:
+        broker.stop()
+
+
+def test_open_transaction_is_asked_about_and_committed_once(served: Callable[..., Broker]) -> None:
+    broker = served()
+    with Channel(broker.address) as channel:
+        half = send_half(channel, b"paid")
+        assert half.code == ResponseCode.SUCCESS
+        producer = Asked(broker, "p")
+        question = producer.question()
+        (message,) = decode_messages(question.body)
+        assert (message.topic, message.queue_id, bytes(message.body)) == ("orders", 1, b"paid")
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        assert str(message.physical_offset) == question.fields["commitLogOffset"]
+        assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
+        assert end(channel, half, COMMIT) == ResponseCode.SUCCESS
+        producer.close()
+    (committed,) = stored(broker)
+    assert (bytes(committed.body), committed.sys_flag & 0xC) == (b"paid", 8)
+    assert str(committed.prepared_transaction_offset) == question.fields["commitLogOffset"]
+
+
+def test_discarded_message_can_be_put_back(served: Callable[..., Broker]) -> None:
+    broker = served(transactionCheckMax=1)
+    with Channel(broker.address) as channel:
+        send_half(channel, b"lost")
+        producer = Asked(broker, "p")
+        producer.question()
+        wait_for(channel, DISCARD_TOPIC)
+        (message,) = stored(broker, DISCARD_TOPIC)
+        assert message.properties["REAL_TOPIC"] == "orders"
+        resume = Command(code=RequestCode.RESUME_CHECK_HALF_MESSAGE, fields={"msgId": message.message_id})
+        assert channel.invoke(resume, timeout_ms=TIMEOUT_MS).code == ResponseCode.SUCCESS
+        question = producer.question()
+        assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
+        producer.close()
+    assert [bytes(one.body) for one in stored(broker)] == [b"lost"]
+
+
+def test_open_transactions_outlive_a_restart(served: Callable[..., Broker]) -> None:
+    quiet = {"transactionCheckInterval": 600_000, "transactionOpBatchInterval": 600_000}
+    broker = served(**quiet)
+    with Channel(broker.address) as channel:
+        halves = [send_half(channel, b"m%d" % number, unique=f"U{number}") for number in range(3)]
+        assert end(channel, halves[0], COMMIT) == ResponseCode.SUCCESS
+        assert end(channel, halves[1], ROLLBACK) == ResponseCode.SUCCESS
+    broker = served()
+    assert [bytes(one.body) for one in stored(broker, OP_TOPIC)] == [b"0,1,"]
+    with Channel(broker.address) as channel:
+        producer = Asked(broker, "p")
+        question = producer.question()
+        assert question.fields["transactionId"] == "U2"
+        assert end(channel, halves[1], COMMIT) == ResponseCode.SUCCESS
+        assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
+        producer.close()
+    assert sorted(bytes(one.body) for one in stored(broker)) == [b"m0", b"m2"]
+
+
+def test_half_messages_can_be_forbidden(served: Callable[..., Broker]) -> None:
+    broker = served(rejectTransactionMessage=True)
+    with Channel(broker.address) as channel:
+        answer = send_half(channel, b"x")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the broker[127.0.0.1] sending transaction message is forbidden"
