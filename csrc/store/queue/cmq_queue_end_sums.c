@@ -14,7 +14,6 @@
 #define VERSION 1u
 #define HEAD_BYTES 16u
 #define ENTRY_BYTES 18u
-#define TABLE_BYTES_MAX (UINT64_C(64) << 20)   /* more is no table: a million queues with names of 46 bytes */
 #define COPY_BYTES 4096
 
 enum { UNKNOWN = 0, SOUND = 1, DIFFERS = 2 };
@@ -87,21 +86,23 @@ static void write_table(const cmq_queues *queues, const uint8_t *table, size_t b
     cmq_file_close(file);
 }
 
-void cmq_queue_end_sums_store(cmq_queues *queues)
+void cmq_queue_end_sums_store(cmq_queues *queues, size_t bytes_max)
 {
     if (!atomic_exchange_explicit(&queues->ends_changed, false, memory_order_acq_rel)) return;
     const uint32_t count = cmq_queues_count(queues);
     size_t room = HEAD_BYTES + 4, used = HEAD_BYTES;
     for (uint32_t i = 0; i < count; i++) room += ENTRY_BYTES + cmq_queue_topic_bytes(cmq_queues_at(queues, i));
-    uint8_t *table = room <= TABLE_BYTES_MAX ? malloc(room) : NULL;
-    if (table == NULL) {
-        /* The table is larger than the limit of a read, or there is no memory: the next durable point retries. */
+    if (room > bytes_max) room = bytes_max;   /* queues behind have no sum */
+    uint8_t *table = malloc(room);
+    if (table == NULL) {   /* the next durable point retries */
         atomic_store_explicit(&queues->ends_changed, true, memory_order_release);
         return;
     }
     uint32_t entries = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const size_t bytes = encode(cmq_queues_at(queues, i), table + used);
+        cmq_queue *queue = cmq_queues_at(queues, i);
+        if (used + ENTRY_BYTES + cmq_queue_topic_bytes(queue) + 4 > room) break;
+        const size_t bytes = encode(queue, table + used);
         used += bytes;
         entries += bytes > 0;
     }
@@ -123,7 +124,8 @@ static uint8_t *read_table(const cmq_queues *queues, size_t *bytes_out)
     cmq_file_info info;
     uint8_t *table = NULL;
     if (path_of(queues, path) != CMQ_OK || cmq_file_open(queues->fs, path, CMQ_OPEN_READ, &file) != CMQ_OK) return NULL;
-    if (cmq_file_info_of(file, &info) == CMQ_OK && info.bytes >= HEAD_BYTES + 4 && info.bytes <= TABLE_BYTES_MAX)
+    if (cmq_file_info_of(file, &info) == CMQ_OK && info.bytes >= HEAD_BYTES + 4 &&
+        info.bytes <= CMQ_QUEUE_ENDS_BYTES_MAX)
         table = malloc((size_t)info.bytes);
     if (table != NULL && cmq_file_read(file, 0, table, (size_t)info.bytes) != CMQ_OK) {
         free(table);

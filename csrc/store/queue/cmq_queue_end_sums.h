@@ -20,8 +20,11 @@
 
 #include "store/queue/cmq_queue_internal.h"
 
-/* Write the table, if a queue's file has changed since. Failures are not errors: the table is then missing or old. */
-void cmq_queue_end_sums_store(cmq_queues *queues);
+#define CMQ_QUEUE_ENDS_BYTES_MAX ((size_t)64 << 20)   /* more is no table: a million queues with names of 46 bytes */
+
+/* Write the table, if a queue's file has changed since, with as many queues as fit into bytes_max. Failures are not
+ * errors: the table is then missing or old. */
+void cmq_queue_end_sums_store(cmq_queues *queues, size_t bytes_max);
 
 /* Are the units from `at` on part of an end that differs from its sum? *end is lowered to the next border: units
  * [at, *end) share the answer. at < *end. */

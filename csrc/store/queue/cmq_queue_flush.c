@@ -245,7 +245,7 @@ cmq_status cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool dura
         status = make_durable(queues);
         if (status != CMQ_OK) return status;
         if (queues->covered_durable < confirmed_end) queues->covered_durable = confirmed_end;
-        cmq_queue_end_sums_store(queues);
+        cmq_queue_end_sums_store(queues, CMQ_QUEUE_ENDS_BYTES_MAX);
     }
     *covered_out = durable ? queues->covered_durable : queues->covered;
     return CMQ_OK;

@@ -28,6 +28,7 @@ from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.hub import Hub
 from cometmq.spark.offsets import QueueKey
+from cometmq.store_config.built_in_topics import SCHEDULE_TOPIC
 from cometmq.store_config.topic_config import Perm
 
 if TYPE_CHECKING:
@@ -81,9 +82,12 @@ class Retry:
         return True
 
 
-def subscription_of(tags: Sequence[str]) -> str:
-    """Return the expression that brokers filter by."""
-    return " || ".join(tags) if tags else "*"
+def subscription_of(topic: str, tags: Sequence[str]) -> str:
+    """Return the expression that brokers filter by.
+
+    Queue units of delayed messages hold delivery times in place of tag hashes: brokers would find none by their tags.
+    """
+    return " || ".join(tags) if tags and topic != SCHEDULE_TOPIC else "*"
 
 
 class Wire:

@@ -98,10 +98,10 @@ async def _pull_chunk(wire: Wire, part: QueueRange, subscription: str) -> _Chunk
 class _Ahead:
     """Chunks of ranges, pulled ahead and given in order. On the loop only."""
 
-    def __init__(self, wire: Wire, ranges: Sequence[QueueRange], subscription: str) -> None:
+    def __init__(self, wire: Wire, ranges: Sequence[QueueRange], tags: Sequence[str]) -> None:
         self._wire = wire
         self._rest = deque(one for one in ranges if one.rows > 0)
-        self._subscription = subscription
+        self._tags = tags
         self._chunk_rows = _CHUNK_ROWS_FIRST
         self._tasks: deque[asyncio.Task[_Chunk]] = deque()
 
@@ -123,7 +123,7 @@ class _Ahead:
             cut = min(one.start + self._chunk_rows, one.end)
             if cut < one.end:
                 self._rest.appendleft(replace(one, start=cut))
-            work = _pull_chunk(self._wire, replace(one, end=cut), self._subscription)
+            work = _pull_chunk(self._wire, replace(one, end=cut), subscription_of(one.key.topic, self._tags))
             self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     def _adapt(self, chunk: _Chunk) -> None:
@@ -153,7 +153,7 @@ class WireRows:
 
     def batches(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
         """See :class:`cometmq.spark.fetch.RowSource`."""
-        ahead = _Ahead(self._wire, ranges, subscription_of(self._plan.tags))
+        ahead = _Ahead(self._wire, ranges, self._plan.tags)
         rows = missing = 0
         try:
             while chunks := self._wire.run(ahead.take(self._plan.batch_bytes)):

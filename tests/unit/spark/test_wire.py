@@ -109,6 +109,14 @@ def test_tags_keys_and_brokers(cluster: Cluster) -> None:
     assert {row["brokerName"] == hosts[row["storeHost"]] for row in rows} == {True}
 
 
+def test_delayed_messages_are_found_by_their_tags(cluster: Cluster) -> None:
+    with Producer("makers", name_servers=cluster.name_server_address) as producer:
+        for tag in "abab":
+            producer.send(OutgoingMessage(b"later", topic="t", tags=tag, delay_level=18))
+    found = read(cluster, topic="SCHEDULE_TOPIC_XXXX", tags="b", columns="body,tags")
+    assert found == [{"body": b"later", "tags": "b"}] * 2
+
+
 def test_offsets(cluster: Cluster) -> None:
     start = '{"t": {"broker-a": {"0": 10, "1": 7}, "broker-b": {"0": -1, "1": -2}}}'
     end = '{"t": {"broker-a": {"0": 12, "1": 7}, "broker-b": {"0": -1, "1": 1}}}'

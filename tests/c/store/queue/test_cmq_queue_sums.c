@@ -12,6 +12,8 @@
 
 #include "store/check/cmq_repair.h"
 #include "store/check/cmq_verify.h"
+#include "store/cmq_store_internal.h"
+#include "store/queue/cmq_queue_end_sums.h"
 #include "support/cmq_store_kit.h"
 
 #define FILE_UNITS 8192              /* 163,840 bytes: two blocks and a half, and the file's end ends the third */
@@ -388,6 +390,31 @@ static void a_completed_block_keeps_its_damage_known(void)
     kit_close(store);
 }
 
+/* A table that may not hold all queues holds the first ones. */
+static void a_table_of_ends_has_the_queues_that_fit(void)
+{
+    enum { ONE_QUEUE = 16 + 18 + 1 + 4 };
+    static seen all;
+    root = kit_directory();
+    kit_set_clock();
+    cmq_store *store = open_store(false);
+    append(store, "T", 0, 100);
+    append(store, "U", 0, 100);
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK(kit_file_bytes(ends_file()) > ONE_QUEUE);
+    CHECK_OK(cmq_fs_remove(cmq_fs_posix(), ends_file()));
+    append(store, "T", 100, 104);
+    append(store, "U", 100, 104);
+    CHECK_OK(cmq_store_maintain(store, false));
+    cmq_queue_end_sums_store(store->queues, ONE_QUEUE);
+    CHECK_INT(kit_file_bytes(ends_file()), ONE_QUEUE);
+    cmq_store_abandon(store);
+    store = open_store(true);
+    read_tag(store, "T", "rare", &all);
+    CHECK_INT(all.found, rare_below(104));
+    kit_close(store);
+}
+
 /* The table of ends is disposable, too: changed, cut, missing and old ones. */
 static void wrong_ends_change_nothing(void)
 {
@@ -517,6 +544,7 @@ CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_fou
               CMQ_TEST(wrong_sums_change_nothing), CMQ_TEST(growing_queues_are_checked),
               CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(short_queues_have_sums),
               CMQ_TEST(the_end_of_a_batch_queue_is_checked),
-              CMQ_TEST(a_completed_block_keeps_its_damage_known), CMQ_TEST(wrong_ends_change_nothing),
+              CMQ_TEST(a_completed_block_keeps_its_damage_known), CMQ_TEST(a_table_of_ends_has_the_queues_that_fit),
+              CMQ_TEST(wrong_ends_change_nothing),
               CMQ_TEST(recovered_queues_are_read_whole),
               CMQ_TEST(threads_share_learnt_facts), CMQ_TEST(verify_names_them_and_repair_mends_them))
