@@ -45,6 +45,8 @@ SHARED_SETTINGS: Mapping[str, object] = {
     "flushDelayOffsetInterval": 1000,
     # Without its timers, upstream cannot delete a topic.
     "timerWheelEnable": "true",
+    "transactionCheckInterval": 1000,
+    "transactionTimeOut": 1000,
 }
 """A retried message comes back after a second, on level 3 and higher; level 2 is the one that takes longer."""
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.send.producer_settings import ProducerSettings
 from cometmq.client.send.send_engine import SendEngine
+from cometmq.client.send.transactions import Checker
 from support.scripted_network import ScriptedNetwork, route_of
 from support.virtual_loop import VirtualLoop, run_virtual
 
@@ -20,6 +21,7 @@ def played(
     use: Use,
     *,
     interceptors: tuple[Interceptor, ...] = (),
+    checker: Checker | None = None,
     routes: Any = None,
     knows_the_way: bool = False,
     **options: Any,
@@ -28,7 +30,7 @@ def played(
 
     Args:
         use: sends.
-        interceptors: the producer's.
+        interceptors, checker: the producer's.
         routes: topic to route, where it is not t's.
         knows_the_way: the queues of t are known from the beginning, so that plain messages take the fast path.
         options: the producer's settings.
@@ -38,7 +40,11 @@ def played(
 
     async def main(loop: VirtualLoop) -> None:
         engine = await SendEngine.open(
-            settings, interceptors=interceptors, network_factory=network.factory, now_ms=loop.now_ms
+            settings,
+            interceptors=interceptors,
+            checker=checker,
+            network_factory=network.factory,
+            now_ms=loop.now_ms,
         )
         try:
             if knows_the_way:

@@ -39,7 +39,8 @@ class ScriptedNetwork:
     Attributes:
         routes: topic to route; the name server knows no others.
         sent: (address, request, timeout in ms) of every attempt.
-        oneway: the same for those that get no answer.
+        oneway_sends: the same for those that get no answer.
+        oneways: (address, request) of every other request that gets no answer.
         asked: (address, code) of every other request.
         answer_ms: how long an answer takes.
         is_held: answers wait until :meth:`let_go`.
@@ -54,15 +55,19 @@ class ScriptedNetwork:
         self.sent: list[tuple[str, SendRequest, int]] = []
         self.oneway_sends: list[tuple[str, SendRequest]] = []
         self.asked: list[tuple[str, int]] = []
+        self.on_request: Any = None
+        self.on_lost: Any = None
+        self.oneways: list[tuple[str, Command]] = []
         self.answer_ms = 1
         self.is_held = False
         self.held: list[Callable[[], object]] = []
         self.silent: set[str] = set()
 
     def factory(self, settings: Any, **callbacks: Any) -> ScriptedNetwork:
-        """Be the network of the instance that asks."""
+        """Be the network of the instance that asks; of several, brokers ask the first."""
         self.loop = asyncio.get_running_loop()
-        self.on_request, self.on_lost = callbacks["on_request"], callbacks["on_lost"]
+        if self.on_request is None:
+            self.on_request, self.on_lost = callbacks["on_request"], callbacks["on_lost"]
         return self
 
     async def invoke(self, address: str, request: Command, *, timeout_ms: int) -> Command:
@@ -102,6 +107,7 @@ class ScriptedNetwork:
     def oneway(self, address: str, request: Command) -> None:
         """Take a request that gets no answer."""
         self.asked.append((address, request.code))
+        self.oneways.append((address, request))
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -18,8 +18,8 @@ Where calls wait:
   loop stands for any number of messages.
 - Everything else that may touch the disk runs in the executor.
 
-:class:`Producer`, :class:`PushConsumer`, :class:`PullConsumer` and :class:`SimpleConsumer` are those of
-:mod:`cometmq.client`, on the caller's loop.
+:class:`Producer`, :class:`TransactionProducer`, :class:`PushConsumer`, :class:`PullConsumer` and
+:class:`SimpleConsumer` are those of :mod:`cometmq.client`, on the caller's loop.
 
 Cancelling is clean: a cancelled append may or may not have been stored, a cancelled read loses nothing.
 """
@@ -33,6 +33,7 @@ from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader
 from cometmq.aio.scans import AsyncScan
 from cometmq.aio.simple import SimpleConsumer
 from cometmq.aio.store import AsyncStore, open
+from cometmq.aio.transactions import TransactionProducer
 
 __all__ = [
     "AsyncConsumer",
@@ -44,5 +45,6 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "SimpleConsumer",
+    "TransactionProducer",
     "open",
 ]

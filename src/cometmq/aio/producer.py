@@ -11,7 +11,7 @@ A loop that is blocked sends nothing, heartbeats too: brokers drop a producer af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +75,13 @@ class Producer:
         self._own_loop.require()
         if self._engine is not None:
             raise not_startable(f"producer group {self.settings.group}", self._engine.state)
-        self._engine = await SendEngine.open(self.settings, interceptors=self._interceptors)
+        self._engine = await self._opened()
         self._own_loop.bind()
         return self
+
+    def _opened(self) -> Coroutine[Any, Any, SendEngine]:
+        """Return what opens the engine."""
+        return SendEngine.open(self.settings, interceptors=self._interceptors)
 
     async def close(self) -> None:
         """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""

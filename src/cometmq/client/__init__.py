@@ -7,9 +7,9 @@ is a room:
 ==============  ========================================================================================================
 room            holds
 ==============  ========================================================================================================
-(this folder)   the blocking surfaces: ``producer``, ``push_consumer``, ``pull_consumer``, ``simple_consumer``;
-                ``polling_consumer``, the methods that pull and simple consumers share; ``settings`` and ``arguments``:
-                options with their defaults, and the checks of what methods are given
+(this folder)   the blocking surfaces: ``producer``, ``transaction_producer``, ``push_consumer``, ``pull_consumer``,
+                ``simple_consumer``; ``polling_consumer``, the methods that pull and simple consumers share;
+                ``settings`` and ``arguments``: options with their defaults, and the checks of what methods are given
 ``instance/``   everything that the clients of one id share: ``instance`` with its routes, timers and connections;
                 ``background``, the loop's thread; ``loop_tasks``; ``heartbeats`` and ``heartbeat_sender``;
                 ``registrants``, the interfaces of the producers and consumers that register; ``server_requests``,
@@ -21,8 +21,9 @@ room            holds
                 ``send_routes``, ``queue_selection``, ``faults`` and ``fault_detector``: queues, and failed brokers;
                 ``request_making``, ``outgoing``, ``compressing``: from a message to a request; ``accumulating``,
                 batches of single sends; ``pressure``, limits on requests in flight; ``sending``, ``sending_many``;
-                ``requesting``, request and reply; ``inner_producer``, for messages that consumers send back;
-                ``producer_settings``. The fast path of plain messages is compiled: ``bindings/python/_producing.pxi``
+                ``requesting``, request and reply; ``transactions``; ``inner_producer``, for messages that consumers
+                send back; ``producer_settings``. The fast path of plain messages is compiled:
+                ``bindings/python/_producing.pxi``
 ``push/``       a push consumer's engine: ``push_engine``, ``push_pulls``, ``push_pops`` with ``push_popping`` and
                 ``pop_service``; ``tasks``, ``thread_workers``, ``workers``: the listener's callers;
                 ``consume_service``, ``concurrent_service``, ``orderly_service``, ``outcome_policy``: from a listener's
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     from cometmq.client.push.listeners import Outcome
     from cometmq.client.push_consumer import PushConsumer
     from cometmq.client.send.sending import SendResult
+    from cometmq.client.send.transactions import TransactionResult, TransactionState
     from cometmq.client.simple_consumer import SimpleConsumer
+    from cometmq.client.transaction_producer import TransactionProducer
     from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
@@ -74,6 +77,9 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "SimpleConsumer",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
 ]
 
 _PLACES = {
@@ -91,6 +97,9 @@ _PLACES = {
     "SendFuture": "cometmq._engine",
     "SendResult": "cometmq.client.send.sending",
     "SimpleConsumer": "cometmq.client.simple_consumer",
+    "TransactionProducer": "cometmq.client.transaction_producer",
+    "TransactionResult": "cometmq.client.send.transactions",
+    "TransactionState": "cometmq.client.send.transactions",
 }
 """Imported when they are first asked for: others use single modules of this package, and should not pay for all."""
 

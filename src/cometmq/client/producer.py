@@ -11,7 +11,7 @@ All producers of a process share one event loop in a background thread; all logi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +93,13 @@ class Producer:
         """
         if self._engine is not None:
             raise not_startable(f"producer group {self.settings.group}", self._engine.state)
-        self._engine = self._loop.run(SendEngine.open(self.settings, interceptors=self._interceptors))
+        self._engine = self._loop.run(self._opened())
         flush_at_exit(self._engine)
         return self
+
+    def _opened(self) -> Coroutine[Any, Any, SendEngine]:
+        """Return what opens the engine."""
+        return SendEngine.open(self.settings, interceptors=self._interceptors)
 
     def close(self) -> None:
         """Send what waits, wait until all sends and requests have ended, and leave; nothing where it does not run."""

@@ -1,7 +1,7 @@
 """Servers' requests to a client: to share out queues again, to reset offsets, to report on itself.
 
-Replies to requests (326) go to those who wait for them. Requests of transactions (39) go to their handler, if set;
-without one, as for every other code, the answer is that it is not supported.
+Replies to requests (326) go to the requests that wait for them, questions about transactions (39) to the producer of
+the message's group. Every other code is answered as not supported.
 
 Threads: the loop's. Source: consumption specification 1.15, 1.16; remoting specification 2.3.
 """
@@ -54,12 +54,9 @@ class ServerRequests:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._offsets,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: lambda address, command: instance.replies.take(address, command),
         }
-
-    def set_handler(self, code: int, handler: RequestHandler) -> None:
-        """Answer a code by ``handler`` from now on."""
-        self._handlers[code] = handler
 
     def answer(self, address: str, command: Command) -> Awaitable[Command | None] | Command | None:
         """Return the answer to a request of a server; None for none.
@@ -116,6 +113,18 @@ class ServerRequests:
             _CLIENT_VERSION: _VERSION_NAMES[VERSION],
         }
         return replace(info, properties={**own, **info.properties})
+
+    def _check_transaction(self, address: str, command: Command) -> None:
+        namespace = self._instance.settings.namespace
+        message = read_message(command.body, broker_name=command.fields.get("bname"), namespace=namespace)
+        group = message.properties.get("PGROUP", "")
+        part = self._instance.producers.get(group)
+        if part is None:
+            _log.warning(
+                "%s: %s asks for a transaction of group %s, which is not here", self._instance.client_id, address, group
+            )
+            return
+        self._instance.spawn(part.check_transaction(address, command, message))
 
     async def _consume_directly(self, address: str, command: Command) -> Command:
         members = Members(command.fields)

@@ -23,6 +23,7 @@ from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_CHARS_MAX
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
     "BODY_BYTES_MAX",
+    "DELAYS",
     "REPLY_PROPERTIES",
     "SPECIAL_PROPERTIES",
     "STATUS_OF",
@@ -57,13 +58,14 @@ _PROPERTY_ROOM_BYTES = 512  # the broker adds some of its own
 _HEAD = struct.Struct(">iiiii")
 _LENGTH = struct.Struct(">H")
 _DELAY_LEVEL_MAX = 18  # upstream's default; a broker takes a higher level for its highest
-_DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+"""Properties of messages that are held back."""
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
 REPLY_PROPERTIES: Mapping[str, str] = {"MSG_TYPE": "reply"}
 """The mark of a reply to a request, which goes out under a code of its own."""
 
-SPECIAL_PROPERTIES = _DELAYS | {
+SPECIAL_PROPERTIES = DELAYS | {
     *REPLY_PROPERTIES,
     *("TAGS", "KEYS", "WAIT", "UNIQ_KEY", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
     _LIGHT_QUEUES,
@@ -174,7 +176,7 @@ def stored_properties(message: OutgoingMessage, *, is_again: bool = False) -> tu
         if "WAIT" in properties and "UNIQ_KEY" not in properties:
             raise InvalidArgument("give WAIT as the message's wait_stored, not among the properties")
         stored += encode_properties(properties)
-        is_delayed = is_delayed or not _DELAYS.isdisjoint(properties)
+        is_delayed = is_delayed or not DELAYS.isdisjoint(properties)
     if len(stored) > _PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:
         raise MessageTooLarge(
             f"the properties take {len(stored):,} bytes; at most {_PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:,}"

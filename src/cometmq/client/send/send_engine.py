@@ -36,13 +36,19 @@ from cometmq.client.send.request_making import RequestMaker
 from cometmq.client.send.requesting import Requests, reply_message
 from cometmq.client.send.send_attempts import SendAttempts
 from cometmq.client.send.sending import arrival
+from cometmq.client.send.transactions import Transactions
 from cometmq.client.trace.trace import send_tracer
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
+
     from cometmq._engine import BatchFastPath, ReceivedMessage, SendFuture
     from cometmq.client.instance.routes import PublishInfo
+    from cometmq.client.send.sending import SendResult
+    from cometmq.client.send.transactions import Checker, Decision
     from cometmq.client.trace.tracing import Tracing
     from cometmq.remoting.command import Command
 
@@ -75,6 +81,8 @@ class SendEngine:
         settings: ProducerSettings,
         *,
         interceptors: Iterable[Interceptor] = (),
+        checker: Checker | None = None,
+        executor: Executor | None = None,
     ) -> None:
         """Nothing is sent yet; :meth:`start` registers the group. On the loop.
 
@@ -82,6 +90,7 @@ class SendEngine:
             instance: the client instance, of which this has a :meth:`ClientInstance.shared`.
             settings: the producer's, checked.
             interceptors: see every message before and after.
+            checker, executor: of a producer of transactions (:class:`Transactions`); None for any other.
         """
         self.instance = instance
         self.settings = settings
@@ -110,6 +119,9 @@ class SendEngine:
         )
         self._lanes: dict[str, FastPath | BatchFastPath] = {}
         self._requests = Requests(instance, self.attempts, self._maker)
+        self._transactions = (
+            None if checker is None else Transactions(instance, group=self.group, checker=checker, executor=executor)
+        )
         self._closing = Closing()
         _engines.add(self)
 
@@ -130,6 +142,8 @@ class SendEngine:
         settings: ProducerSettings,
         *,
         interceptors: Iterable[Interceptor] = (),
+        checker: Checker | None = None,
+        executor: Executor | None = None,
         network_factory: NetworkFactory | None = None,
         now_ms: Callable[[], int] | None = None,
     ) -> SendEngine:
@@ -137,7 +151,7 @@ class SendEngine:
 
         Args:
             settings: the producer's; they are checked here.
-            interceptors: see every message before and after.
+            interceptors, checker, executor: as for the class.
             network_factory, now_ms: as :meth:`ClientInstance.shared`.
 
         Raises:
@@ -150,7 +164,7 @@ class SendEngine:
         settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
         instance = ClientInstance.shared(settings, network_factory=network_factory, now_ms=now_ms)
         try:
-            engine = cls(instance, settings, interceptors=interceptors)
+            engine = cls(instance, settings, interceptors=interceptors, checker=checker, executor=executor)
         except BaseException:
             await to_the_end(instance.release())
             raise
@@ -177,6 +191,8 @@ class SendEngine:
             settings, group=settings.group, role="PRODUCE", network_factory=network_factory, now_ms=now_ms
         )
         self.attempts.add_interceptor(send_tracer(self._tracing.dispatcher))
+        if self._transactions is not None:
+            self._transactions.dispatcher = self._tracing.dispatcher
 
     async def start(self) -> None:
         """Register the group, start the instance and fetch the routes of the topics named in the settings.
@@ -222,6 +238,8 @@ class SendEngine:
         self._detector.stop()
         try:
             await self.drain()
+            if self._transactions is not None:
+                self._transactions.close()
             if self._tracing is not None:
                 await self._tracing.close()
         finally:
@@ -286,7 +304,9 @@ class SendEngine:
             self._routes.changed(topic, info)
 
     async def check_transaction(self, address: str, request: Command, message: ReceivedMessage) -> None:
-        """Pass a broker's question over: a producer without transactions has nothing to say to it."""
+        """Answer a broker's question; a producer without transactions has no answer."""
+        if self._transactions is not None:
+            await self._transactions.check(address, request, message)
 
     # --- Sending, any thread ------------------------------------------------------------------------------------------
 
@@ -524,3 +544,28 @@ class SendEngine:
         self.require_running()
         message = reply_message(request, body, tags=tags, keys=keys, properties=properties)
         return self._requests.reply(message, request, timeout_ms=timeout_ms)
+
+    # --- Transactions, any thread -------------------------------------------------------------------------------------
+
+    def begin_transaction(
+        self,
+        message: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> SendFuture:
+        """Send a half message; :meth:`deciding` sends its outcome. Any thread.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`, or it is to be held back.
+        """
+        assert self._transactions is not None
+        half = self._transactions.prepare(message)
+        return self.send(half, queue=queue, selector=selector, arg=arg, is_awaited=True, timeout_ms=timeout_ms)
+
+    def deciding(self, message: OutgoingMessage, sent: SendResult) -> AbstractContextManager[Decision]:
+        """Return the block around the local transaction of a half message (:meth:`Transactions.deciding`)."""
+        assert self._transactions is not None
+        return self._transactions.deciding(message, self._maker.topic_of((message,), None), sent)

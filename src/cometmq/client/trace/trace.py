@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cometmq.client.instance.hooks import ConsumeContext, Interceptor, SendContext
 from cometmq.client.instance.unique_ids import UniqueIds
-from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.send.outgoing import DELAYS, OutgoingMessage, SendStatus
 from cometmq.client.send.sending import DEFAULT_REGION
 from cometmq.client.trace.trace_records import (
     PubTrace,
@@ -43,7 +43,6 @@ _CHARS_MAX = 128_000
 _QUEUE_MAX = 2_048
 _BATCH_MAX = 20
 _FLUSH_S = 5.0
-_DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _NORMAL, _HALF, _DELAYED = 0, 1, 3
 
 _log = logging.getLogger(__name__)
@@ -202,7 +201,7 @@ def _type_of(message: OutgoingMessage) -> int:
     if properties.get("TRAN_MSG") == "true":
         return _HALF
     is_held = message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None
-    return _DELAYED if is_held or not _DELAYS.isdisjoint(properties) else _NORMAL
+    return _DELAYED if is_held or not DELAYS.isdisjoint(properties) else _NORMAL
 
 
 def consume_tracer(dispatcher: TraceDispatcher, *, now_ms: Callable[[], int]) -> Interceptor:
