@@ -49,7 +49,7 @@ def test_every_request_to_us_has_one_place() -> None:
     assert sum(map(len, places)) + len(to_clients) == len(RequestCode)
     assert set().union(*places) | to_clients == set(RequestCode)
     pops = {200050, 200051, 200052, 200053, 200054, 200055, 200151}
-    assert {10, 310, 320, 11, 361, 14, 15, 29, 30, 31} | pops == codes.ENGINE_REQUESTS
+    assert {10, 310, 320, 11, 361, 14, 15, 29, 30, 31, 37} | pops == codes.ENGINE_REQUESTS
 
 
 @pytest.mark.parametrize(
