@@ -53,6 +53,7 @@ cdef extern from "base/cmq_bytes.h" nogil:
     void cmq_store_u16(uint8_t *at, uint16_t value)
     void cmq_store_u32(uint8_t *at, uint32_t value)
     uint32_t cmq_load_u32(const uint8_t *at)
+    int32_t cmq_load_i32(const uint8_t *at)
     int64_t cmq_load_i64(const uint8_t *at)
 
 
@@ -138,6 +139,7 @@ cdef extern from "store/record/cmq_record.h" nogil:
         CMQ_SYS_COMPRESSED
         CMQ_SYS_INNER_BATCH
         CMQ_RECORD_BYTES_MIN
+        CMQ_RECORD_AT_QUEUE_ID
         CMQ_RECORD_AT_QUEUE_OFFSET
     uint32_t CMQ_RECORD_MAGIC_V1
     uint32_t CMQ_RECORD_MAGIC_V2

@@ -400,8 +400,10 @@ cdef Message _received(bytes data, size_t at):
 
 
 cdef bint _body_matches(const cmq_record_view *view) noexcept:
-    """Whether the stored body has the record's CRC; an empty body needs none."""
-    return view.body.bytes == 0 or cmq_crc31(view.body.data, view.body.bytes) == view.body_crc
+    """Whether the stored body has the record's CRC; an empty one needs none. No program writes a negative length."""
+    if view.body.bytes == 0:
+        return cmq_load_u32(view.body.data - 4) == 0
+    return cmq_crc31(view.body.data, view.body.bytes) == view.body_crc
 
 
 def decode_messages(bytes data not None, list damaged=None):

@@ -210,7 +210,8 @@ cdef class PulledMessages:
     cdef readonly list messages
     cdef readonly int64_t body_bytes
     cdef readonly Py_ssize_t decoded
-    cdef readonly list unreadable    # (queue offset, why) of each record that was passed over
+    cdef readonly list unreadable    # (queue offset, why) of each record that was passed over, but for the unnamed
+    cdef readonly Py_ssize_t unnamed # how many damaged records beyond the first were passed over
 
     def __repr__(self):
         return f"<PulledMessages {len(self.messages)} of {self.decoded}, {self.body_bytes} B>"
@@ -241,12 +242,16 @@ cdef bint _is_wanted(const _wanted_tags *wanted, cmq_slice properties) noexcept 
     return False
 
 
+cdef enum:
+    _UNREADABLE_NAMED = 16           # damaged records of an answer that are named
+
+
 cdef struct _parsed_answer:
     _found_view *items
     size_t count, capacity
     size_t at                        # of the record that could not be read
     Py_ssize_t decoded
-    size_t unreadable                # the first that was passed over; its bytes begin here, if there is any
+    size_t unreadable[_UNREADABLE_NAMED]   # the first ones that were passed over: where their bytes begin
     Py_ssize_t unreadable_count
 
 
@@ -280,8 +285,8 @@ cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_t
         view = &answer.items[answer.count].view
         status = cmq_record_parse(data + answer.at, bytes - answer.at, -1, CMQ_RECORD_CHECK_BODY_CRC, view)
         if status == CMQ_ERR_CORRUPT and _whole_bytes(data + answer.at, bytes - answer.at) > 0:
-            if answer.unreadable_count == 0:
-                answer.unreadable = answer.at
+            if answer.unreadable_count < _UNREADABLE_NAMED:
+                answer.unreadable[answer.unreadable_count] = answer.at
             answer.unreadable_count += 1
             answer.at += _whole_bytes(data + answer.at, bytes - answer.at)
             continue
@@ -382,6 +387,7 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
     cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>body)
     cdef size_t bytes_of_body = <size_t>len(body)
     cdef _parsed_answer answer
+    cdef const uint8_t *damaged
     cdef _wanted_tags wanted
     cdef list names = [] if tags is None else list(tags)
     cdef ReceivedMessage message
@@ -414,9 +420,12 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
         if status != CMQ_OK:
             raise _errors.CorruptRecord(_failure(status).message, offset=answer.at)
         pulled.decoded = answer.decoded
-        if answer.unreadable_count:
-            offset = cmq_load_i64(data + answer.unreadable + CMQ_RECORD_AT_QUEUE_OFFSET) + offset_delta
-            pulled.unreadable.append((offset, f"{answer.unreadable_count} of the answer's records are damaged"))
+        for i in range(<size_t>min(answer.unreadable_count, _UNREADABLE_NAMED)):
+            damaged = data + answer.unreadable[i]
+            offset = cmq_load_i64(damaged + CMQ_RECORD_AT_QUEUE_OFFSET) + offset_delta
+            why = f"the record of queue {cmq_load_i32(damaged + CMQ_RECORD_AT_QUEUE_ID)} is damaged"
+            pulled.unreadable.append((offset, why))
+        pulled.unnamed = max(answer.unreadable_count - _UNREADABLE_NAMED, 0)
         for i in range(answer.count):
             message = _received_of(pull, body, answer.items[i].record, &answer.items[i].view)
             message._queue_offset = answer.items[i].view.queue_offset + offset_delta

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cometmq._engine import crc31, decode_pulled
+from cometmq._engine import crc31, decode_messages, decode_pulled
+from cometmq.client.pull.pull_kernel import log_unreadable
+from cometmq.errors import CorruptRecord
+from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -145,3 +148,27 @@ def test_inflated_bytes_of_an_answer_have_one_budget() -> None:
     pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
     assert [one.body_size for one in pulled.messages] == [9 << 20]
     assert [offset for offset, _ in pulled.unreadable] == list(range(1, 20))
+
+
+def test_passed_over_records_are_named_up_to_a_bound(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = bytearray(record(0, b"x" * 50))
+    damaged[84:88] = b"\xff\xff\xff\x7f"
+    answer = b""
+    for offset in range(20):
+        damaged[20:28] = struct.pack(">q", offset)
+        damaged[12:16] = struct.pack(">i", 3)
+        answer += damaged
+    pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=-1)
+    assert [offset for offset, _ in pulled.unreadable] == list(range(16))
+    assert pulled.unnamed == 4
+    log_unreadable(MessageQueue(topic=TOPIC, broker_name="b", queue_id=-1), pulled)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith(f"passed over 20 unreadable record(s) of {TOPIC} at b: offset 0 (the record of queue 3 is")
+    assert line.endswith("offset 15 (the record of queue 3 is damaged), and 4 more")
+
+
+def test_a_negative_body_length_is_damage() -> None:
+    empty = bytearray(record(7, b""))
+    empty[84:88] = struct.pack(">i", -(1 << 31))
+    with pytest.raises(CorruptRecord, match="the body of message 7 of queue 0"):
+        decode_messages(bytes(empty))

@@ -254,9 +254,9 @@ static cmq_status check_contiguous(const cmq_log *log, const found_files *found)
                 (unsigned long long)found->files[i].bytes, (long long)log->segment_bytes);
         return cmq_fail_at(CMQ_ERR_NOT_STORE, expected,
                            "the commit log has a gap: no file begins at %lld, between those at %lld and %lld; put it "
-                           "back, or run `truncate -s %lld %s/%020lld`, then `cometmq repair --fill`",
+                           "back, or run `truncate -s %lld %020lld` in its folder, then `cometmq repair --fill` (%s)",
                            (long long)expected, (long long)found->files[i - 1].start, (long long)found->files[i].start,
-                           (long long)log->segment_bytes, log->paths[found->files[i].path], (long long)expected);
+                           (long long)log->segment_bytes, (long long)expected, log->paths[found->files[i].path]);
     }
     return CMQ_OK;
 }

@@ -93,14 +93,17 @@ static cmq_status fail_segment_lengths(const lengths *kind, const char *path, ui
 {
     const bool first_is_short = kind->bytes < bytes;
     const char *const shorter = first_is_short ? kind->first : path;
+    const char *const name = strrchr(shorter, '/');
     const char *const other = strrchr(first_is_short ? path : kind->first, '/');
     const uint64_t most = first_is_short ? bytes : kind->bytes;
+    /* The path comes last, as a long one is cut, and a shell would take some for several words. */
     return cmq_fail(CMQ_ERR_AMBIGUOUS,
-                    "%s has %" PRIu64 " bytes, but %s has %" PRIu64
+                    "segment %s has %" PRIu64 " bytes, but %s has %" PRIu64
                     ": all files must be of %s; if it was truncated, run `truncate -s %" PRIu64
-                    " %s`, then `cometmq repair --fill`",
-                    shorter, first_is_short ? kind->bytes : bytes, other != NULL ? other + 1 : "another", most,
-                    kind->option, most, shorter);
+                    " %s` in its folder, then `cometmq repair --fill` (%s)",
+                    name != NULL ? name + 1 : shorter, first_is_short ? kind->bytes : bytes,
+                    other != NULL ? other + 1 : "another", most, kind->option, most, name != NULL ? name + 1 : shorter,
+                    shorter);
 }
 
 /* One more file of a kind: is its length like the others', and like the setting? */

@@ -152,6 +152,7 @@ class BrokerConfig:
             default_queues=min(self.settings.default_topic_queue_nums, _DEFAULT_TOPIC_QUEUES),
             create=create,
             background=True,
+            warns=False,  # the log has it
         )
 
 

@@ -15,7 +15,6 @@ import logging
 import os
 import socket
 import threading
-import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
@@ -119,10 +118,7 @@ class Broker:
         with _reserved_port(config.host, config.port) as port:
             self._port = port
             refuse_newer_parts(config.path)
-            with warnings.catch_warnings():
-                # The log has them, at ERROR.
-                warnings.filterwarnings("ignore", "damaged file passed over", RuntimeWarning)
-                self.store = undo.enter_context(Store(config.plan(port), read_only=False))
+            self.store = undo.enter_context(Store(config.plan(port), read_only=False))
             self._log_recovery()
             self._plane = plane = NativePlane(self._make_plane(self.store))
             undo.callback(plane.close)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -63,7 +65,7 @@ def _leave_the_pipe() -> None:
 @contextmanager
 def reported() -> Iterator[None]:
     """Turn what a command raises into a line on stderr and an exit code."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _hangup_as_interrupt():
         warnings.showwarning = _show_warning
         try:
             yield
@@ -88,6 +90,19 @@ def reported() -> Iterator[None]:
         except OSError as error:
             fail(_system_text(error))
             raise typer.Exit(ExitCode.FAILED) from None
+
+
+@contextmanager
+def _hangup_as_interrupt() -> Iterator[None]:
+    """Have SIGHUP end the command as Ctrl-C does, so that it closes what it has open; under ``nohup`` it is ignored."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGHUP) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _not_text(error: UnicodeEncodeError) -> typer.Exit:

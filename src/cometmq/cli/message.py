@@ -288,10 +288,10 @@ def get(
             if topic is None:
                 try:
                     found = (messages.by_id(message_id),)
-                except (InvalidArgument, NotFound, ConnectionLost):
+                except (InvalidArgument, NotFound, ConnectionLost) as error:
                     # An address and an offset are in an offset message id, and any 32 digits look like both.
-                    fail(f"looked up as an offset message id; for a unique id pass --topic: get {message_id} --topic T")
-                    raise
+                    fail(f"{error}; for a unique id pass --topic: get {message_id} --topic T")
+                    raise typer.Exit(ExitCode.FAILED) from None
             else:
                 found = messages.by_unique_id(topic, message_id, damaged=damaged)
         elif message_id is None and topic is not None and queue is not None and offset is not None:

@@ -90,7 +90,7 @@ def no_protocol_text(address: str, reason: str) -> str:
 
 def closed_at_once(address: str) -> str:
     """Return the error text for a server that ends a connection before its first byte."""
-    return f"{address} closed the connection at once: it may be at its limit of connections"
+    return f"{address} closed the connection before its first answer: it stops, or is at its limit of connections"
 
 
 def timed_out(address: str, code: int, timeout_ms: int) -> RequestTimeout:

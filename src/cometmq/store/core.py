@@ -224,7 +224,8 @@ class StoreCore:
             if problem is not None:
                 text = f"damaged file passed over: {problem}"
                 _log.error("%s", text)
-                warnings.warn(text, RuntimeWarning, stacklevel=6)
+                if plan.warns:
+                    warnings.warn(text, RuntimeWarning, stacklevel=6)
 
     def _open_topic_book(self, handle: StoreHandle) -> TopicBook:
         plan = self._plan

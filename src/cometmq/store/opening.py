@@ -45,6 +45,7 @@ class Plan:
         default_queues: queues of a topic that its first append makes.
         create: make a store where there is none.
         background: run the engine's and the hand-off thread.
+        warns: warn of damaged files by Python's warnings, beside the log.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class Plan:
     default_queues: int
     create: bool
     background: bool
+    warns: bool = True
 
     def without_background(self) -> Plan:
         """Return the plan of a short life: an existing store, no threads."""

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from cometmq.cli.failures import ExitCode, reported
 from cometmq.cli.running import Stopping, descriptors_for_clients, stopping_by_signals
 from cometmq.cli.terminal import interruptible
 from support.command_line import start
@@ -120,3 +122,21 @@ def test_a_server_has_descriptors_for_its_clients_while_it_runs() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_hangup_ends_commands_without_a_handler_of_their_own_as_ctrl_c_does() -> None:
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    with pytest.raises(typer.Exit) as ended, reported():
+        signal.raise_signal(signal.SIGHUP)
+    assert ended.value.exit_code == ExitCode.INTERRUPTED
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_command_under_nohup_ignores_a_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with reported():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -63,19 +63,20 @@ class PullResult:
     messages: Sequence[ReceivedMessage] = ()
 
 
+_NAMED_MAX = 16
+"""Records that one line names."""
+
+
 def log_unreadable(queue: MessageQueue, pulled: PulledMessages) -> None:
     """Say which messages of an answer were passed over because nobody can read them."""
-    if pulled.unreadable:
-        offset, why = pulled.unreadable[0]
-        _log.error(
-            "passed over %d unreadable record(s) of queue %d of %s at %s, the first at offset %d: %s",
-            len(pulled.unreadable),
-            queue.queue_id,
-            queue.topic,
-            queue.broker_name,
-            offset,
-            why,
-        )
+    if not pulled.unreadable:
+        return
+    count = len(pulled.unreadable) + pulled.unnamed
+    named = [f"offset {offset} ({why})" for offset, why in pulled.unreadable[:_NAMED_MAX]]
+    if count > len(named):
+        named.append(f"and {count - len(named)} more")
+    place = f"queue {queue.queue_id} of {queue.topic}" if queue.queue_id >= 0 else queue.topic
+    _log.error("passed over %d unreadable record(s) of %s at %s: %s", count, place, queue.broker_name, ", ".join(named))
 
 
 class PullKernel:

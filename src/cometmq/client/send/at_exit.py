@@ -2,12 +2,14 @@
 
 The client's loop runs in a daemon thread, which ends with the interpreter and would take unsent messages with it.
 
-Threads: any; the wait is the main thread's, while the loop's thread and executors still run.
+Threads: any; the wait is the main thread's: first when it ends, while executors still run, and again when threads that
+are no daemons have ended, and functions that ``atexit`` got after the first producer's start have run, for their sends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures.thread  # its own wait at the exit is registered first, and so runs after ours
 import logging
 import threading
@@ -40,7 +42,8 @@ def flush_at_exit(engine: SendEngine) -> None:
     with _lock:
         _open.add(engine)
         if not _is_registered:
-            # Not atexit: by then executors, which look host names up, take no more work.
+            atexit.register(_flush)
+            # Not atexit alone: by then executors, which look host names up, take no more work.
             with suppress(RuntimeError):  # the exit has begun
                 threading._register_atexit(_flush)  # type: ignore[attr-defined]
             _is_registered = True
