@@ -31,6 +31,7 @@ from cometmq.broker.ordered import OrderedBatches
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.queries import Queries
 from cometmq.broker.queues import Queues
+from cometmq.broker.replicas import Replicas
 from cometmq.broker.replies import Replies
 from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
@@ -217,6 +218,7 @@ class ControlPlane:
                 self._make_replies(link),
                 self._make_send_back(),
                 self._make_queries(),
+                Replicas(lambda: store.info().log_end),
                 self._make_forwarding(link),
                 self._make_admin(waiting_requests),
             )

@@ -33,6 +33,7 @@ from cometmq.remoting.addresses import parse_address
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.exchange import Asked, Exchange
+from cometmq.remoting.not_supported import not_supported_answer
 
 __all__ = [
     "CONNECT_TIMEOUT_MS",
@@ -44,7 +45,6 @@ __all__ = [
     "closed_at_once",
     "failed_answer",
     "no_protocol_text",
-    "not_supported_answer",
     "timed_out",
 ]
 
@@ -68,13 +68,6 @@ def checked(answer: Command, *, address: str | None = None) -> Command:
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError(answer.remark, code=answer.code, address=address)
     return answer
-
-
-def not_supported_answer(request: Command) -> Command:
-    """Return what is answered to a code that nobody serves."""
-    return request.response(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
-    )
 
 
 def failed_answer(request: Command, error: Exception) -> Command:

@@ -48,11 +48,11 @@ from cometmq.remoting.channel import (
     IDLE_TIMEOUT_MS,
     failed_answer,
     no_protocol_text,
-    not_supported_answer,
     timed_out,
 )
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.network import RpcHook
+from cometmq.remoting.not_supported import not_supported_answer
 
 if TYPE_CHECKING:
     from cometmq._types import CommandParts

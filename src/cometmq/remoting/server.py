@@ -34,6 +34,7 @@ from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import FLAG_RESPONSE, Command
 from cometmq.remoting.connection_room import RefusalLog, check_descriptors
 from cometmq.remoting.lanes import LANE_THREADS, STORE_AT_ONCE, STORE_THREADS, STORE_WAITING_MAX, Lanes
+from cometmq.remoting.not_supported import not_supported_answer
 from cometmq.remoting.watchdog import Watchdog
 
 __all__ = ["AGAIN", "Caller", "Handler", "RemotingServer", "ServerLimits", "Verdict"]
@@ -406,7 +407,7 @@ class RemotingServer:
         caller = Caller(self, item)
         handler = self._handlers.get(request.code)
         if handler is None:
-            self._finish(item, request, caller, _unsupported(request))
+            self._finish(item, request, caller, not_supported_answer(request))
             return
         self._watchdog.begin(request.code, caller.peer)
         try:
@@ -471,13 +472,6 @@ def _call(callback: Callable[[int], object], conn: int) -> None:
         callback(conn)
     except Exception:  # noqa: BLE001 - one part's mistake must not keep the news from the others
         _log.exception("a part failed at the end of a connection", extra={"conn": conn})
-
-
-def _unsupported(request: Command) -> Command:
-    # Upstream's text, its blank in front included.
-    return request.response(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
-    )
 
 
 def _failed(request: Command, peer: str, error: Exception) -> Command:

@@ -25,12 +25,12 @@ from cometmq.remoting.channel import (
     IDLE_TIMEOUT_MS,
     failed_answer,
     no_protocol_text,
-    not_supported_answer,
     timed_out,
 )
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.exchange import Answered, Exchange
+from cometmq.remoting.not_supported import not_supported_answer
 
 __all__ = ["Channel", "RequestHandler"]
 

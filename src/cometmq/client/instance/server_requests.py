@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from cometmq.client.instance.namespaces import without_namespace
 from cometmq.remoting.bodies.offset_changes import GetConsumerStatusBody, ResetOffsetBody
 from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
-from cometmq.remoting.channel import not_supported_answer
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import VERSION, Command
 from cometmq.remoting.members import Members
+from cometmq.remoting.not_supported import not_supported_answer
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
