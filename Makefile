@@ -224,12 +224,13 @@ crash-long: $(BUILT) ## crash tests in their long form: a million power-loss ima
 	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=21600,CMQ_LONG=1,-R 'crash|power')
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_wire_once.py -k 'whenever or around' \
 		--timeout 7200 $(PYTEST_ARGS)
-	@CMQ_LONG=1 $(BIN)/python -m pytest tests/unit/broker/test_pop_kills.py --timeout 7200 $(PYTEST_ARGS)
+	@CMQ_LONG=1 $(BIN)/python -m pytest tests/unit/broker/test_pop_kills.py tests/unit/broker/test_transaction_kills.py --timeout 7200 $(PYTEST_ARGS)
 
 .PHONY: model-long
-model-long: $(SETUP) ## 30,000 histories of pops against a reference (CMQ_HISTORIES=n; CMQ_HISTORY=n repeats one)
+model-long: $(SETUP) ## 30,000 histories of pops against a reference (CMQ_HISTORIES=n; CMQ_HISTORY=n repeats one), 3,000 of transactions
 	$(call configure_and_build,release,)
 	@CMQ_LONG=1 build/release/tests/model_pop
+	@CMQ_LONG=1 build/release/tests/model_txn
 
 .PHONY: histories-long
 histories-long: $(BUILT) ## 100,000 histories of consumer groups against a model (CMQ_COUNT=n; CMQ_SEED=n repeats from one)

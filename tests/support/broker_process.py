@@ -30,6 +30,8 @@ class BrokerProcess:
         self._settings = {**_SMALL, **settings}
         self._log = path.with_name(f"{path.name}.log")
         self._process: subprocess.Popen[str] | None = None
+        self.address = ""
+        """Where it listens since its last start."""
 
     def start(self) -> None:
         """Start it, and wait until it is served and registered."""
@@ -43,6 +45,7 @@ class BrokerProcess:
         assert "listening on" in line, (
             f"the broker printed {line!r} and ended with {self._process.wait()}: {self._log.read_text()[-2_000:]}"
         )
+        self.address = line.partition("listening on")[2].split()[0].rstrip(";,.")
 
     def kill(self) -> None:
         """End it as ``kill -9`` does."""

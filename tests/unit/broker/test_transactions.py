@@ -6,27 +6,22 @@ The ends themselves, and what is refused, are tested in ``tests/c/broker/txn/tes
 from __future__ import annotations
 
 import json
-import socket
-import struct
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cometmq._engine import Message, decode_messages, parse_message_id
+from cometmq._engine import Message, decode_messages
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.plane import HalfQuestion
 from cometmq.broker.server import Broker
 from cometmq.errors import NotFound
-from cometmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 from support.broker_twins import NOW_MS, Caller, Rig, run
+from support.transactions import COMMIT, ROLLBACK, TIMEOUT_MS, AskedProducer, end, send_half
 
-TIMEOUT_MS = 30_000
-COMMIT, ROLLBACK = 8, 12
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 QUESTION = HalfQuestion("p", "u1", 7, 4_096, "7F00000100002A9F0000000000001000", b"record")
@@ -135,72 +130,10 @@ def make(path: Path, **settings: object) -> Broker:
         "mappedFileSizeCommitLog": 1 << 20,
         "transactionTimeOut": 1,
         "transactionCheckInterval": 1,
+        "transactionCheckMax": 1_000_000,
         "transactionOpBatchInterval": 1,
     }
     return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ={}))
-
-
-class Asked:
-    """A producer's connection that is asked about transactions."""
-
-    def __init__(self, broker: Broker, group: str) -> None:
-        host, _, port = broker.address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_MS / 1_000)
-        data = HeartbeatData(client_id="asked", producers=(ProducerData(group_name=group),))
-        self._send(Command(code=RequestCode.HEART_BEAT, body=data.to_json(), opaque=1))
-        assert self._next().code == ResponseCode.SUCCESS
-
-    def _send(self, request: Command) -> None:
-        self._socket.sendall(request.encode())
-
-    def _read(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            part = self._socket.recv(count - len(data))
-            assert part
-            data += part
-        return data
-
-    def _next(self) -> Command:
-        prefix = self._read(4)
-        return Command.decode(prefix + self._read(struct.unpack(">I", prefix)[0]))
-
-    def question(self) -> Command:
-        """Wait for the next question."""
-        request = self._next()
-        while request.code != RequestCode.CHECK_TRANSACTION_STATE:
-            request = self._next()
-        assert request.is_oneway
-        return request
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def send_half(channel: Channel, body: bytes, *, group: str = "p", unique: str = "U1", topic: str = "orders") -> Command:
-    properties = f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02TAGS\x01t\x02UNIQ_KEY\x01{unique}\x02"
-    fields = dict.fromkeys("fhj", "0") | {"a": group, "b": topic, "c": "TBW102", "d": "4", "e": "1"}
-    fields["g"] = str(time.time_ns() // 1_000_000)
-    fields |= {"i": properties, "k": "false", "m": "false"}
-    return channel.invoke(Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=body), timeout_ms=TIMEOUT_MS)
-
-
-def place_of(answer: Command) -> dict[str, str]:
-    """Return the fields by which an end names a half message: of a send's answer, or of a question."""
-    if "commitLogOffset" in answer.fields:
-        return {name: answer.fields[name] for name in ("commitLogOffset", "tranStateTableOffset")}
-    _, physical_offset = parse_message_id(answer.fields["msgId"])
-    return {"commitLogOffset": str(physical_offset), "tranStateTableOffset": answer.fields["queueOffset"]}
-
-
-def end(channel: Channel, half: Command, outcome: int, *, group: str = "p", from_check: bool = False) -> int:
-    fields = place_of(half) | {
-        "producerGroup": group,
-        "commitOrRollback": str(outcome),
-        "msgId": "U1",
-        "fromTransactionCheck": "true" if from_check else "false",
-    }
-    return channel.invoke(Command(code=RequestCode.END_TRANSACTION, fields=fields), timeout_ms=TIMEOUT_MS).code
 
 
 def stored(broker: Broker, topic: str = "orders") -> list[Message]:
@@ -249,7 +182,7 @@ def test_open_transaction_is_asked_about_and_committed_once(served: Callable[...
     with Channel(broker.address) as channel:
         half = send_half(channel, b"paid")
         assert half.code == ResponseCode.SUCCESS
-        producer = Asked(broker, "p")
+        producer = AskedProducer(broker.address, "p")
         question = producer.question()
         (message,) = decode_messages(question.body)
         assert (message.topic, message.queue_id, bytes(message.body)) == ("orders", 1, b"paid")
@@ -267,11 +200,13 @@ def test_discarded_message_can_be_put_back(served: Callable[..., Broker]) -> Non
     broker = served(transactionCheckMax=1)
     with Channel(broker.address) as channel:
         send_half(channel, b"lost")
-        producer = Asked(broker, "p")
+        producer = AskedProducer(broker.address, "p")
         producer.question()
         wait_for(channel, DISCARD_TOPIC)
         (message,) = stored(broker, DISCARD_TOPIC)
         assert message.properties["REAL_TOPIC"] == "orders"
+        raised = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"transactionCheckMax=1000000\n")
+        assert channel.invoke(raised, timeout_ms=TIMEOUT_MS).code == ResponseCode.SUCCESS
         resume = Command(code=RequestCode.RESUME_CHECK_HALF_MESSAGE, fields={"msgId": message.message_id})
         assert channel.invoke(resume, timeout_ms=TIMEOUT_MS).code == ResponseCode.SUCCESS
         question = producer.question()
@@ -288,9 +223,9 @@ def test_open_transactions_outlive_a_restart(served: Callable[..., Broker]) -> N
         assert end(channel, halves[0], COMMIT) == ResponseCode.SUCCESS
         assert end(channel, halves[1], ROLLBACK) == ResponseCode.SUCCESS
     broker = served()
-    assert [bytes(one.body) for one in stored(broker, OP_TOPIC)] == [b"0,1,"]
+    assert bytes(stored(broker, OP_TOPIC)[0].body) == b"0,1,"
     with Channel(broker.address) as channel:
-        producer = Asked(broker, "p")
+        producer = AskedProducer(broker.address, "p")
         question = producer.question()
         assert question.fields["transactionId"] == "U2"
         assert end(channel, halves[1], COMMIT) == ResponseCode.SUCCESS
