@@ -1,8 +1,8 @@
 /* Histories of transactions: producers that decide once and answer about any copy, early, late, twice or never; checks;
  * clean stops and kills, with progress that was written down a while ago.
  *
- * At the end everything is asked about until nothing is open. Then each committed message must be in its topic once, and
- * no rolled-back one. CMQ_HISTORIES sets their number.
+ * At the end everything is asked about until nothing is open: each committed message must be in its topic once, and no
+ * rolled-back one. CMQ_HISTORIES sets the number of histories.
  */
 #include <stdlib.h>
 
