@@ -61,12 +61,14 @@ if TYPE_CHECKING:
     from cometmq.client.transaction_producer import TransactionProducer
     from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
     from cometmq.remoting.bodies.message_queue import MessageQueue
+    from cometmq.remoting.signing import NamespaceFields, RequestSigner
 
 __all__ = [
     "ConsumeFromWhere",
     "Interceptor",
     "MessageModel",
     "MessageQueue",
+    "NamespaceFields",
     "OutgoingMessage",
     "Outcome",
     "Producer",
@@ -74,6 +76,7 @@ __all__ = [
     "PushConsumer",
     "ReceivedMessage",
     "ReplyFuture",
+    "RequestSigner",
     "SendFuture",
     "SendResult",
     "SimpleConsumer",
@@ -87,6 +90,7 @@ _PLACES = {
     "Interceptor": "cometmq.client.instance.hooks",
     "MessageModel": "cometmq.remoting.bodies.heartbeat",
     "MessageQueue": "cometmq.remoting.bodies.message_queue",
+    "NamespaceFields": "cometmq.remoting.signing",
     "OutgoingMessage": "cometmq._engine",
     "Outcome": "cometmq.client.push.listeners",
     "Producer": "cometmq.client.producer",
@@ -94,6 +98,7 @@ _PLACES = {
     "PushConsumer": "cometmq.client.push_consumer",
     "ReceivedMessage": "cometmq._engine",
     "ReplyFuture": "cometmq.client.instance.awaited_replies",
+    "RequestSigner": "cometmq.remoting.signing",
     "SendFuture": "cometmq._engine",
     "SendResult": "cometmq.client.send.sending",
     "SimpleConsumer": "cometmq.client.simple_consumer",

@@ -11,6 +11,7 @@ module            holds
 ``exchange``      the client's end of one connection, without sockets: numbers, waiters, frames
 ``channel``       connections to one server, for asyncio
 ``sync_channel``  the same for threads
+``signing``       hooks that sign requests, and add a namespace
 ``answers``       handlers, refusals, tables of handlers
 ``server``        the server's end: what C's socket loops hand to Python
 ================  ==================================================================================================
