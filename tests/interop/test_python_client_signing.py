@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+import cometmq.admin
 from cometmq.client import NamespaceFields, RequestSigner
-from cometmq.errors import RouteNotFound, SendFailed
+from cometmq.errors import BrokerError, RouteNotFound, SendFailed
 from interop.members import Seen, producer, push
 from interop.servers import Broker
 from interop.sites import Peer
@@ -50,6 +51,10 @@ def test_signed_requests_are_taken_and_others_refused(peer: Peer, tmp_path: Path
             with push(peer, "py_signed_group", seen, **signed).subscribe(topic):
                 (taken,) = seen.wait_for(1)
         assert taken.message.body_bytes == b"hello"
+        with cometmq.admin.connect(namesrv=peer.namesrv.address, rpc_hooks=signed["rpc_hooks"]) as admin:
+            assert admin.topics.describe(topic).messages == 1
+        with cometmq.admin.connect(namesrv=peer.namesrv.address) as admin, pytest.raises(BrokerError):
+            admin.topics.describe(topic)
         for options in (forged, {}):
             with producer(peer, "py_unsigned", **options) as sender, pytest.raises(SendFailed):
                 sender.send(topic, b"x")

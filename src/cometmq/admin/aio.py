@@ -14,7 +14,7 @@ import asyncio
 import functools
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
@@ -31,6 +31,7 @@ from cometmq.admin.sending import OutboundBatch, SendLimits, SendState, targets_
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import NotEntered, WrongType
+from cometmq.remoting.network import RpcHook
 from cometmq.store.options import a_text
 
 __all__ = [
@@ -331,10 +332,17 @@ class AsyncAdmin:
         topics, groups, offsets, messages, cluster: the calls, by subject.
     """
 
-    def __init__(self, *, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> None:
+    def __init__(
+        self,
+        *,
+        namesrv: str | None = None,
+        broker: str | None = None,
+        timeout_ms: int = 5_000,
+        rpc_hooks: Sequence[RpcHook] = (),
+    ) -> None:
         """As :func:`connect`."""
         servers = servers_of(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
-        self.channels = Channels()
+        self.channels = Channels(hooks=rpc_hooks)
         self.topics = AsyncTopics(TopicOperations(servers), self.channels)
         self.groups = AsyncGroups(GroupOperations(servers), self.channels)
         self.offsets = AsyncOffsets(OffsetOperations(servers), self.channels)
@@ -356,18 +364,25 @@ class AsyncAdmin:
         await self.close()
 
 
-def connect(*, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> AsyncAdmin:
+def connect(
+    *,
+    namesrv: str | None = None,
+    broker: str | None = None,
+    timeout_ms: int = 5_000,
+    rpc_hooks: Sequence[RpcHook] = (),
+) -> AsyncAdmin:
     """Return a session, for ``async with``; nothing is connected before the first call.
 
     Args:
         namesrv: name servers, ``host:port``, several with ``;`` between.
         broker: or one broker, which is then asked without a name server.
         timeout_ms: longest wait for one answer.
+        rpc_hooks: see every request and answer, to sign them (:class:`cometmq.client.RequestSigner`).
 
     Without either, the name servers are those of the environment: COMETMQ_NAMESRV, else NAMESRV_ADDR, else
     127.0.0.1:9876.
 
     Raises:
-        InvalidArgument: both were given, or an address is invalid.
+        InvalidArgument: both were given, an address is invalid, or a hook is none.
     """
-    return AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
+    return AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms, rpc_hooks=rpc_hooks)

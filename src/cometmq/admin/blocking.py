@@ -10,7 +10,7 @@ import asyncio
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -26,6 +26,7 @@ from cometmq.admin.sending import SendLimits
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import ClientStateError
+from cometmq.remoting.network import RpcHook
 
 __all__ = ["Admin", "Cluster", "Groups", "Messages", "Offsets", "Sender", "Topics", "connect"]
 
@@ -237,10 +238,17 @@ class Admin:
         topics, groups, offsets, messages, cluster: the calls, by subject.
     """
 
-    def __init__(self, *, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> None:
+    def __init__(
+        self,
+        *,
+        namesrv: str | None = None,
+        broker: str | None = None,
+        timeout_ms: int = 5_000,
+        rpc_hooks: Sequence[RpcHook] = (),
+    ) -> None:
         """As :func:`connect`."""
         # Made first: an invalid address leaves no thread behind.
-        self._async = AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
+        self._async = AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms, rpc_hooks=rpc_hooks)
         self._loop = _Loop()
         self.topics = Topics(self._async.topics.core, self)
         self.groups = Groups(self._async.groups.core, self)
@@ -273,18 +281,25 @@ class Admin:
         self.close()
 
 
-def connect(*, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> Admin:
+def connect(
+    *,
+    namesrv: str | None = None,
+    broker: str | None = None,
+    timeout_ms: int = 5_000,
+    rpc_hooks: Sequence[RpcHook] = (),
+) -> Admin:
     """Return a session with a cluster, for ``with``; nothing is connected before the first call.
 
     Args:
         namesrv: name servers, ``host:port``, several with ``;`` between.
         broker: or one broker, which is then asked without a name server.
         timeout_ms: longest wait for one answer.
+        rpc_hooks: see every request and answer, to sign them (:class:`cometmq.client.RequestSigner`).
 
     Without either, the name servers are those of the environment: COMETMQ_NAMESRV, else NAMESRV_ADDR, else
     127.0.0.1:9876.
 
     Raises:
-        InvalidArgument: both were given, or an address is invalid.
+        InvalidArgument: both were given, an address is invalid, or a hook is none.
     """
-    return Admin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
+    return Admin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms, rpc_hooks=rpc_hooks)

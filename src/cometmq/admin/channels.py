@@ -6,7 +6,7 @@ Threads: the event loop's, which is the one of the first call, until the channel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from cometmq.admin.operation import Answer, Call, Operation
@@ -14,6 +14,7 @@ from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.errors import Error
 from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.command import Command
+from cometmq.remoting.network import RpcHook, after_answer, before_request, check_hooks
 
 __all__ = ["Channel", "Channels", "ChannelFactory"]
 
@@ -37,9 +38,19 @@ ChannelFactory = Callable[[str], Channel]
 class Channels:
     """The channels of one administration session."""
 
-    def __init__(self, factory: ChannelFactory = AsyncChannel) -> None:
-        """Nothing is connected yet; ``factory`` makes a channel."""
+    def __init__(self, factory: ChannelFactory = AsyncChannel, *, hooks: Sequence[RpcHook] = ()) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            factory: makes a channel.
+            hooks: see every request and answer.
+
+        Raises:
+            InvalidArgument: these are no hooks.
+        """
+        check_hooks(hooks)
         self._factory = factory
+        self._hooks = tuple(hooks)
         self._channels: dict[str, Channel] = {}
         self._own_loop = OwnLoop("session")
 
@@ -68,7 +79,10 @@ class Channels:
             if channel is None:
                 channel = self._channels[call.address] = self._factory(call.address)
                 self._own_loop.bind()
-            return await channel.invoke(call.request, timeout_ms=call.timeout_ms)
+            request = before_request(self._hooks, call.address, call.request)
+            answer = await channel.invoke(request, timeout_ms=call.timeout_ms)
+            after_answer(self._hooks, call.address, request, answer)
+            return answer
         except Error as error:
             return error
 

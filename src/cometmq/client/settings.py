@@ -22,7 +22,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.remoting.addresses import parse_addresses
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from cometmq.remoting.command import HeaderFormat
-from cometmq.remoting.network import RpcHook
+from cometmq.remoting.network import RpcHook, check_hooks
 from cometmq.store_config.fields import INT32_MAX, INT64_MAX
 from cometmq.store_config.names import validate_group
 
@@ -454,18 +454,7 @@ def check_fields(settings: ClientSettings) -> None:
             _check_enum(settings, known.name)
         elif isinstance(known.default, str) and (not isinstance(value, str) or not value.strip()):
             raise InvalidArgument(f"{known.name} is {value!r}: it is a text that is not empty")
-    _check_hooks(settings.rpc_hooks)
-
-
-def _check_hooks(hooks: object) -> None:
-    if not isinstance(hooks, Sequence) or not all(_is_hook(hook) for hook in hooks):
-        raise InvalidArgument(
-            f"rpc_hooks is {hooks!r}: give a list of hooks, each with the methods before_request and after_answer"
-        )
-
-
-def _is_hook(hook: object) -> bool:
-    return all(callable(getattr(hook, name, None)) for name in ("before_request", "after_answer"))
+    check_hooks(settings.rpc_hooks)
 
 
 def _enum_kinds(kind: type[ClientSettings]) -> dict[str, type[Enum]]:

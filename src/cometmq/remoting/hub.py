@@ -51,7 +51,7 @@ from cometmq.remoting.channel import (
     timed_out,
 )
 from cometmq.remoting.command import Command, HeaderFormat
-from cometmq.remoting.network import RpcHook
+from cometmq.remoting.network import RpcHook, after_answer, before_request
 from cometmq.remoting.not_supported import not_supported_answer
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ class Hub:
             request, timeout_ms = self._before(address, request, timeout_ms)
         self._begin(address, request, on_answer, timeout_ms)
         answer = Command.of_parts(await future)
-        self._after(address, request, answer)
+        after_answer(self._hooks, address, request, answer)
         return answer
 
     def send(
@@ -366,24 +366,11 @@ class Hub:
     def _before(self, address: str, request: Command, timeout_ms: int) -> tuple[Command, int]:
         """Return the request as the hooks want it sent, and the time that they left of its time-out."""
         deadline_ms = _now_ms() + timeout_ms
-        hook = None
-        try:
-            for hook in self._hooks:
-                request = hook.before_request(address, request)
-        except Exception as error:
-            raise HookFailed(f"{hook!r} failed before request {request.code} to {address}: {error}") from error
+        request = before_request(self._hooks, address, request)
         left_ms = deadline_ms - _now_ms()
         if left_ms <= 0:
             raise RequestTimeout(f"request {request.code} to {address} was not sent: hooks took its {timeout_ms} ms")
         return request, left_ms
-
-    def _after(self, address: str, request: Command, answer: Command) -> None:
-        hook = None
-        try:
-            for hook in self._hooks:
-                hook.after_answer(address, request, answer)
-        except Exception as error:
-            raise HookFailed(f"{hook!r} failed after {address} answered request {request.code}: {error}") from error
 
     def _begin_native(
         self, address: str, request: SendRequest | PullRequest, on_answer: _OnAnswer | None, timeout_ms: int
@@ -421,7 +408,7 @@ class Hub:
                 return
             answer = Command.of_parts(outcome)
             try:
-                self._after(address, command, answer)
+                after_answer(self._hooks, address, command, answer)
                 native: SendAnswer | PullAnswer | Error = read_native_answer(request, answer.encode())
             except Error as error:
                 native = error

@@ -10,8 +10,10 @@ Source: remoting specification 1.9, 1.10.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from cometmq.errors import HookFailed, InvalidArgument
 
 if TYPE_CHECKING:
     from cometmq._engine import Link, PullAnswer, PullRequest, SendAnswer, SendRequest
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     OnSendAnswer: TypeAlias = Callable[[SendAnswer | Error], object]
     OnPullAnswer: TypeAlias = Callable[[PullAnswer | Error], object]
 
-__all__ = ["Network", "RpcHook"]
+__all__ = ["Network", "RpcHook", "after_answer", "before_request", "check_hooks"]
 
 
 class Network(Protocol):
@@ -86,3 +88,48 @@ class RpcHook(Protocol):
     def after_answer(self, address: str, request: Command, answer: Command) -> None:
         """Take note of an answer."""
         ...
+
+
+def before_request(hooks: Iterable[RpcHook], address: str, request: Command) -> Command:
+    """Return the request as the hooks want it sent.
+
+    Raises:
+        HookFailed: one raised.
+    """
+    hook = None
+    try:
+        for hook in hooks:
+            request = hook.before_request(address, request)
+    except Exception as error:
+        raise HookFailed(f"{hook!r} failed before request {request.code} to {address}: {error}") from error
+    return request
+
+
+def after_answer(hooks: Iterable[RpcHook], address: str, request: Command, answer: Command) -> None:
+    """Let the hooks see an answer.
+
+    Raises:
+        HookFailed: one raised.
+    """
+    hook = None
+    try:
+        for hook in hooks:
+            hook.after_answer(address, request, answer)
+    except Exception as error:
+        raise HookFailed(f"{hook!r} failed after {address} answered request {request.code}: {error}") from error
+
+
+def check_hooks(hooks: object) -> None:
+    """Return where these are hooks.
+
+    Raises:
+        InvalidArgument: they are not a list of them.
+    """
+    if not isinstance(hooks, Sequence) or not all(_is_hook(hook) for hook in hooks):
+        raise InvalidArgument(
+            f"rpc_hooks is {hooks!r}: give a list of hooks, each with the methods before_request and after_answer"
+        )
+
+
+def _is_hook(hook: object) -> bool:
+    return all(callable(getattr(hook, name, None)) for name in ("before_request", "after_answer"))

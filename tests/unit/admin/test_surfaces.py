@@ -7,6 +7,7 @@ import inspect
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,15 @@ from cometmq.admin import (
 from cometmq.admin.aio import AsyncPart
 from cometmq.admin.blocking import Cluster, Groups, Messages, Offsets, Topics
 from cometmq.client import ConsumeFromWhere, Producer, PullConsumer, SimpleConsumer
-from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MessageTooLarge, NotFound, RequestTimeout
+from cometmq.errors import (
+    BrokerError,
+    ConnectionLost,
+    HookFailed,
+    InvalidArgument,
+    MessageTooLarge,
+    NotFound,
+    RequestTimeout,
+)
 from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -147,6 +156,36 @@ def test_messages_in_flight_are_returned(admin: Admin, running: RunningCluster) 
     assert (done.waiting, done.in_flight, done.oldest_unacked_ms) == (2, 0, None)
     with pytest.raises(NotFound, match="no broker has a group g-none"):
         admin.groups.in_flight("g-none")
+
+
+class Marking:
+    """A hook that marks each request and notes the answers; a code may fail."""
+
+    def __init__(self, fails: int = -1) -> None:
+        self.fails = fails
+        self.answered: list[int] = []
+
+    def before_request(self, address: str, request: Command) -> Command:
+        if request.code == self.fails:
+            raise ValueError("no key")
+        return replace(request, fields={**request.fields, "Mark": "m"})
+
+    def after_answer(self, address: str, request: Command, answer: Command) -> None:
+        assert request.fields["Mark"] == "m"
+        self.answered.append(request.code)
+
+
+def test_hooks_see_each_request_of_a_session(running: RunningCluster) -> None:
+    hook = Marking()
+    with cometmq.admin.connect(namesrv=running.name_server_address, rpc_hooks=[hook]) as admin:
+        assert admin.topics.list()
+        assert hook.answered
+        hook.fails = hook.answered[0]
+        with pytest.raises(HookFailed, match="no key"):
+            admin.topics.list()
+    for connect in (cometmq.admin.connect, cometmq.admin.aio.connect):
+        with pytest.raises(InvalidArgument, match="rpc_hooks"):
+            connect(broker="127.0.0.1:1", rpc_hooks=[print])  # type: ignore[list-item]
 
 
 def test_trace_of_a_message(running: RunningCluster, admin: Admin) -> None:
