@@ -78,6 +78,7 @@ cdef class BrokerPlane(RequestHandler):
         options.short_polling_ms = pull.short_polling_ms
         options.holds_max = pull.holds_max
         options.lite_pull_off = not pull.lite
+        options.property_filter = pull.property_filter
         options.transfer_count_memory = pull.transfer_count_memory
         options.transfer_bytes_memory = pull.transfer_bytes_memory
         options.transfer_count_disk = pull.transfer_count_disk
@@ -276,8 +277,8 @@ cdef class BrokerPlane(RequestHandler):
 
         ``end_holds``: pulls held for it are answered, so that their clients ask again.
 
-        ``subscriptions``: tuples of topic, TAG expression (None: an expression of another kind), version, and whether
-        reading is forbidden.
+        ``subscriptions``: tuples of topic, TAG expression (None: an expression of another kind), version, whether
+        reading is forbidden, and of the other kind the SQL92 expression in effect with its version, or None.
         """
         cdef list rows = list(subscriptions)
         cdef Py_ssize_t count = len(rows), i
@@ -294,13 +295,17 @@ cdef class BrokerPlane(RequestHandler):
         self.enter()
         try:
             for i in range(count):
-                topic, expression, version, forbidden = rows[i]
+                topic, expression, version, forbidden, selector = rows[i]
                 parts[i].topic = _slice_of_text(topic)
                 parts[i].sub_version = version
                 parts[i].read_forbidden = forbidden
                 parts[i].type = CMQ_EXPRESSION_OTHER if expression is None else CMQ_EXPRESSION_TAG
+                parts[i].filter_version = INT64_MIN   # CMQ_FILTER_NO_DATA
                 if expression is not None:
                     _check(cmq_filter_parse(_slice_of_text(expression), &parts[i].filter))
+                elif selector is not None:
+                    text, parts[i].filter_version = selector
+                    _check(cmq_filter_select(_slice_of_text(text), &parts[i].filter))
             _check(cmq_tables_put_consumer(self._tables, &consumer))
             if end_holds:
                 _check(cmq_broker_group_changed(self._broker, consumer.group))

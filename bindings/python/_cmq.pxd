@@ -57,6 +57,15 @@ cdef extern from "base/cmq_bytes.h" nogil:
     int64_t cmq_load_i64(const uint8_t *at)
 
 
+cdef extern from "base/cmq_bloom.h" nogil:
+    enum: CMQ_BLOOM_HASHES_MAX
+    ctypedef struct cmq_bloom:
+        uint32_t hash_count, bit_count
+
+    cmq_status cmq_bloom_init(cmq_bloom *bloom_out, uint32_t error_percent, uint32_t entry_count)
+    void cmq_bloom_positions(const cmq_bloom *bloom, cmq_slice entry, uint32_t *positions_out)
+
+
 cdef extern from "filter/cmq_selector.h" nogil:
     ctypedef struct cmq_selector
     ctypedef enum cmq_selector_answer:

@@ -61,6 +61,7 @@ cdef extern from "broker/tables/cmq_tables.h" nogil:
         cbool read_forbidden
         cmq_filter *filter
         int64_t sub_version
+        int64_t filter_version
 
     ctypedef struct cmq_consumer_entry:
         cmq_slice group
@@ -70,6 +71,7 @@ cdef extern from "broker/tables/cmq_tables.h" nogil:
         const cmq_subscription *subscriptions
 
     cmq_status cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out)
+    cmq_status cmq_filter_select(cmq_slice expression, cmq_filter **filter_out)
     void cmq_filter_release(cmq_filter *filter)
     cmq_status cmq_tables_create(cmq_tables **tables_out)
     void cmq_tables_destroy(cmq_tables *tables)
@@ -376,6 +378,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         cmq_timer *timer
         cbool lite_pull_off
         cmq_txn *txn
+        cbool property_filter
 
     ctypedef struct cmq_broker_counters:
         uint64_t sends, send_failures, messages_in, message_bytes_in

@@ -35,3 +35,12 @@ cdef class Selector:
         if answer == CMQ_SELECTOR_ERROR:
             return "error"
         return None if answer == CMQ_SELECTOR_NULL else answer == CMQ_SELECTOR_TRUE
+
+
+def bloom_positions(str entry not None, uint32_t error_percent, uint32_t entries):
+    """Return the bits of a Bloom filter for so many entries at that rate of false passes, and an entry's places."""
+    cdef cmq_bloom bloom
+    cdef uint32_t positions[CMQ_BLOOM_HASHES_MAX]
+    _check(cmq_bloom_init(&bloom, error_percent, entries))
+    cmq_bloom_positions(&bloom, _slice_of_text(entry), positions)
+    return bloom.bit_count, tuple([positions[i] for i in range(bloom.hash_count)])

@@ -117,6 +117,7 @@ static void free_loop(cmq_broker_loop *l)
 {
     cmq_watcher_destroy(l->watcher);
     cmq_holds_destroy(l->holds);
+    cmq_select_forget(l);
     cmq_pop_waits_destroy(l->pop_waits);
     cmq_pop_waits_destroy(l->notices);
     cmq_pop_ack_run_destroy(l->ack_run);

@@ -73,6 +73,7 @@ typedef struct cmq_broker_options {
     cmq_timer *timer;                   /* NULL: timerWheelEnable=false; outlives the broker */
     bool lite_pull_off;                 /* litePullMessageEnable=false */
     cmq_txn *txn;                       /* NULL: half messages are refused; outlives the broker */
+    bool property_filter;               /* enablePropertyFilter: pulls filter by SQL92 */
 } cmq_broker_options;
 
 cmq_status CMQ_MUST_CHECK cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *options);

@@ -82,7 +82,8 @@ static bool look(compiler *c, size_t from)
 {
     c->token = cmq_selector_lex(&c->source, from);
     if (c->token.kind != CMQ_TOKEN_BAD) return true;
-    if (text_at(c, c->token.at)[0] == '\'') return fail(c, CMQ_ERR_ARGUMENT, c->token.at, "the text has no closing quote");
+    if (text_at(c, c->token.at)[0] == '\'')
+        return fail(c, CMQ_ERR_ARGUMENT, c->token.at, "the text has no closing quote");
     return fail(c, CMQ_ERR_ARGUMENT, c->token.at, "`%.*s` is not part of the language", 1, text_at(c, c->token.at));
 }
 
@@ -544,7 +545,8 @@ static cmq_status begin(cmq_slice text, cmq_selector **made_out)
 {
     if (text.bytes > CMQ_SELECTOR_TEXT_BYTES_MAX)
         return cmq_fail_at(CMQ_ERR_LIMIT, CMQ_SELECTOR_TEXT_BYTES_MAX,
-                           "an SQL92 expression has at most %u bytes, not %zu", CMQ_SELECTOR_TEXT_BYTES_MAX, text.bytes);
+                           "an SQL92 expression has at most %u bytes, not %zu", CMQ_SELECTOR_TEXT_BYTES_MAX,
+                           text.bytes);
     if (!cmq_utf8_is_valid(text)) return cmq_fail_at(CMQ_ERR_ARGUMENT, 0, "the SQL92 expression is not UTF-8");
     cmq_selector *made = calloc(1, sizeof *made);
     uint8_t *arena = malloc(2 * text.bytes + 1);

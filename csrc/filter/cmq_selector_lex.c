@@ -1,5 +1,5 @@
-/* cmq_selector_lex: the tokens of an expression. The longest match wins, so `0123` is `0` and then `123`, and `--` without
- * a line end behind it is two minus signs. */
+/* cmq_selector_lex: the tokens of an expression. The longest match wins, so `0123` is `0` and then `123`, and `--`
+ * without a line end behind it is two minus signs. */
 #include "filter/cmq_selector_internal.h"
 
 #include <strings.h>

@@ -254,6 +254,34 @@ static void negate(cmq_selector_value *value)
         value->kind = CMQ_SELECTOR_NOTHING;
 }
 
+/* The first half of BETWEEN, whose relation takes the place of the lower bound. */
+static cmq_selector_answer begin_range(const cmq_selector_step *step, cmq_selector_value *top)
+{
+    const bool negated = step->relation == CMQ_SELECTOR_LESS;
+    const cmq_selector_answer answer =
+        relate(negated ? CMQ_SELECTOR_LESS : CMQ_SELECTOR_GREATER_EQUAL, top - 1, top);
+    set_answer(top, answer);
+    return answer;
+}
+
+/* The second half: value, first relation and upper bound become one. */
+static cmq_selector_answer end_range(const cmq_selector_step *step, cmq_selector_value *value)
+{
+    const bool negated = step->relation == CMQ_SELECTOR_LESS;
+    const cmq_selector_answer first = answer_of(value + 1);
+    const cmq_selector_answer second =
+        relate(negated ? CMQ_SELECTOR_GREATER : CMQ_SELECTOR_LESS_EQUAL, value, value + 2);
+    set_answer(value, negated ? either(first, second) : both(first, second));
+    return second;
+}
+
+static void look_up(const cmq_selector *selector, const cmq_selector_step *step, cmq_selector_value *top)
+{
+    const cmq_selector_list *list = &selector->lists[step->argument];
+    if (top->kind == CMQ_SELECTOR_NOTHING) return;
+    set_answer(top, truth(is_member(selector, list, top->as.text) != (step->other != 0)));
+}
+
 static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *values, cmq_selector_value *stack)
 {
     cmq_selector_value *top = stack - 1;
@@ -300,31 +328,19 @@ static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *va
         case CMQ_SELECTOR_UNLESS_NULL:
             if (top->kind == CMQ_SELECTOR_NOTHING) step = steps + step->argument - 1;
             break;
-        case CMQ_SELECTOR_RANGE_BEGIN: {
-            const bool negated = step->relation == CMQ_SELECTOR_LESS;
-            answer = relate(negated ? CMQ_SELECTOR_LESS : CMQ_SELECTOR_GREATER_EQUAL, top - 1, top);
+        case CMQ_SELECTOR_RANGE_BEGIN:
+            answer = begin_range(step, top);
             if (answer == CMQ_SELECTOR_ERROR) return answer;
-            set_answer(top, answer);
-            if (answer != truth(negated)) break;
+            if (answer != truth(step->relation == CMQ_SELECTOR_LESS)) break;
             top--;
             *top = top[1];
             step = steps + step->argument - 1;
             break;
-        }
-        case CMQ_SELECTOR_RANGE_END: {
-            const bool negated = step->relation == CMQ_SELECTOR_LESS;
+        case CMQ_SELECTOR_RANGE_END:
             top -= 2;
-            answer = relate(negated ? CMQ_SELECTOR_GREATER : CMQ_SELECTOR_LESS_EQUAL, top, top + 2);
-            if (answer == CMQ_SELECTOR_ERROR) return answer;
-            set_answer(top, negated ? either(answer_of(top + 1), answer) : both(answer_of(top + 1), answer));
+            if (end_range(step, top) == CMQ_SELECTOR_ERROR) return CMQ_SELECTOR_ERROR;
             break;
-        }
-        case CMQ_SELECTOR_IN: {
-            const cmq_selector_list *list = &selector->lists[step->argument];
-            if (top->kind != CMQ_SELECTOR_NOTHING)
-                set_answer(top, truth(is_member(selector, list, top->as.text) != (step->other != 0)));
-            break;
-        }
+        case CMQ_SELECTOR_IN: look_up(selector, step, top); break;
         case CMQ_SELECTOR_CONTAINS:
         case CMQ_SELECTOR_STARTS_WITH:
         case CMQ_SELECTOR_ENDS_WITH:

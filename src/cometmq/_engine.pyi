@@ -52,6 +52,8 @@ class OffsetLog:
     def restart(self, basis: tuple[int, int]) -> None: ...
     def remove(self) -> None: ...
 
+def bloom_positions(entry: str, error_percent: int, entries: int) -> tuple[int, tuple[int, ...]]: ...
+
 @final
 class Selector:
     @property
@@ -1267,7 +1269,7 @@ class BrokerPlane(RequestHandler):
         *,
         broadcasting: bool,
         consume_type: int,
-        subscriptions: Iterable[tuple[str, str | None, int, bool]],
+        subscriptions: Iterable[tuple[str, str | None, int, bool, tuple[str, int] | None]],
         end_holds: bool = True,
     ) -> None: ...
     def remove_consumer(self, group: str) -> None: ...

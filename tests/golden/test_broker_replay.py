@@ -246,7 +246,7 @@ def is_left_out(request: Command, theirs: Command | None) -> bool:
     if is_later and request.code not in SENDS | {RequestCode.UPDATE_AND_CREATE_TOPIC}:
         return True
     if request.code in PULLS:
-        return theirs is None or request.fields.get("expressionType") == "SQL92"
+        return theirs is None
     # The statistics of the moment, and queries by what this run's log does not have at these places.
     return request.code in {RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE, RequestCode.GET_CONSUME_STATS}
 

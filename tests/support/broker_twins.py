@@ -193,6 +193,7 @@ class MemoryPlane:
         consume_type: ConsumeType,
         subscriptions: Iterable[SubscriptionData],
         forbidden_topics: Collection[str],
+        selectors: Mapping[str, tuple[str, int]],
         *,
         end_holds: bool,
     ) -> None:

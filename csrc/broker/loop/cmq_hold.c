@@ -27,8 +27,11 @@ typedef struct link {
     uint32_t next, previous;
 } link;
 
-/* ANY: of the queue, those that any message ends; the oldest first */
+/* ANY: of the queue, those that any message ends, and those that wait for an expression; the oldest first */
 enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, ANY = 3, LISTS = 4 };
+
+/* The messages that end a hold. */
+typedef enum hold_kind { BY_TAGS = 0, BY_ANY, BY_SELECTOR } hold_kind;
 
 typedef struct hold {
     int64_t deadline_ns;
@@ -38,8 +41,13 @@ typedef struct hold {
     cmq_conn_id conn;
     link links[LISTS];
     uint32_t anchors[2];      /* BY_QUEUE, BY_GROUP */
-    uint32_t first_tag;       /* CMQ_HOLD_TAG_NONE: none */
-    uint32_t tag_count;
+    union {
+        struct {
+            uint32_t first;   /* CMQ_HOLD_TAG_NONE: none */
+            uint32_t count;
+        } tags;
+        cmq_filter *selects;  /* BY_SELECTOR */
+    } of;
     uint32_t conn_slot;
     uint32_t heap_at;         /* NONE: not in use, and links[0].next is the next free one */
     uint32_t epoch;           /* of its queue when it was added */
@@ -48,7 +56,7 @@ typedef struct hold {
     int32_t max_bytes;
     uint16_t code;
     uint8_t format;
-    bool any;                 /* any message ends it */
+    uint8_t kind;             /* hold_kind */
 } hold;
 _Static_assert(sizeof(hold) <= 120, "a hold is small");
 
@@ -59,7 +67,7 @@ typedef struct anchor {
     int32_t id;
     uint16_t name_bytes;
     uint32_t any_first, any_last;
-    uint32_t tagged;          /* holds that wait for certain tags */
+    uint32_t tagged;          /* holds that wait for certain tags, or for an expression */
     uint32_t count;           /* a queue's holds … */
     uint32_t epoch;           /* … which rises with each hold that begins below an earlier one … */
     uint32_t earlier;         /* … and those of them that are of an earlier epoch */
@@ -117,6 +125,7 @@ void cmq_holds_destroy(cmq_holds *holds)
     for (uint32_t i = 0; i < holds->count; i++) {
         const hold *held = at(holds, holds->heap[i]);
         if (held->filter != NULL) cmq_filter_release(held->filter);
+        if (held->kind == BY_SELECTOR) cmq_filter_release(held->of.selects);
     }
     for (uint32_t i = 0; i < holds->chunk_count; i++) free(holds->chunks[i]);
     for (uint32_t i = 0; i < holds->anchor_count; i++) free(holds->anchors[i].name);
@@ -264,7 +273,7 @@ static bool unlink_hold(cmq_holds *holds, int list, uint32_t number, uint32_t *f
     return old.previous == NONE;
 }
 
-/* The queue's holds that any message ends. */
+/* The queue's holds that any message ends, or that wait for an expression. */
 static void link_any(cmq_holds *holds, anchor *a, uint32_t number)
 {
     at(holds, number)->links[ANY] = (link){.next = NONE, .previous = a->any_last};
@@ -280,6 +289,9 @@ static void unlink_any(cmq_holds *holds, anchor *a, uint32_t number)
     if (unlink_hold(holds, ANY, number, &first)) a->any_first = first;
     if (old.next == NONE) a->any_last = old.previous;
 }
+
+static uint32_t tags_of(const hold *held) { return held->kind == BY_TAGS ? held->of.tags.count : 0; }
+static bool is_selective(const hold *held) { return held->kind == BY_SELECTOR || tags_of(held) > 0; }
 
 /* ---- heap ---- */
 
@@ -414,6 +426,7 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
     }
     hold *held = at(holds, number);
     holds->free_hold = held->links[0].next;
+    const bool selects = cmq_filter_selector(wakes) != NULL;
     *held = (hold){
         .deadline_ns = deadline_ns,
         .from = pull->from,
@@ -421,9 +434,8 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
         .filter = pull->filter,
         .conn = pull->conn,
         .conn_slot = conn_slot,
-        .first_tag = first_tag,
-        .tag_count = tag_count,
-        .any = cmq_filter_is_all(wakes),
+        .of.tags = {.first = first_tag, .count = tag_count},
+        .kind = cmq_filter_is_all(wakes) ? BY_ANY : selects ? BY_SELECTOR : BY_TAGS,
         .anchors = {anchors[BY_QUEUE], anchors[BY_GROUP]},
         .opaque = pull->opaque,
         .max_messages = pull->max_messages,
@@ -431,12 +443,13 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
         .code = (uint16_t)pull->code,
         .format = (uint8_t)pull->format,
     };
+    if (selects) held->of.selects = cmq_filter_keep(wakes);
     anchor *queue = &holds->anchors[anchors[BY_QUEUE]];
     note_from(queue, pull->from);
     held->epoch = queue->epoch;
     queue->count++;
-    queue->tagged += tag_count > 0;
-    if (held->any) link_any(holds, queue, number);
+    queue->tagged += is_selective(held);
+    if (held->kind != BY_TAGS) link_any(holds, queue, number);
     for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
         anchor *a = &holds->anchors[anchors[list]];
         link_first(holds, list, number, a->first);
@@ -487,11 +500,15 @@ void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
     heap_remove(holds, held->heap_at);
     uint32_t first;
     anchor *queue = &holds->anchors[held->anchors[BY_QUEUE]];
-    if (held->any) unlink_any(holds, queue, number);
-    queue->tagged -= held->tag_count > 0;
+    const uint32_t tags = tags_of(held);
+    if (held->kind != BY_TAGS) unlink_any(holds, queue, number);
+    queue->tagged -= is_selective(held);
     queue->count--;
     queue->earlier -= held->epoch != queue->epoch;
-    cmq_hold_tags_remove(&holds->tags, held->first_tag);
+    if (held->kind == BY_SELECTOR)
+        cmq_filter_release(held->of.selects);
+    else
+        cmq_hold_tags_remove(&holds->tags, held->of.tags.first);
     for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
         const uint32_t a = held->anchors[list];
         if (unlink_hold(holds, list, number, &first)) holds->anchors[a].first = first;
@@ -500,7 +517,7 @@ void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
     conn_holds *conn = &holds->conns[held->conn_slot];
     if (unlink_hold(holds, BY_CONN, number, &first)) conn->first = first;
     conn->count--;
-    conn->tags -= held->tag_count;
+    conn->tags -= tags;
     held->heap_at = NONE;
     held->links[0].next = holds->free_hold;
     holds->free_hold = number;
@@ -523,10 +540,12 @@ bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue) { return h
 cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t offset)
 {
     const anchor *a = &holds->anchors[queue];
-    uint32_t number = a->any_first;
-    while (number != NONE && at(holds, number)->from > offset)
-        number = a->earlier > 0 ? at(holds, number)->links[ANY].next : NONE;
-    return number;
+    for (uint32_t number = a->any_first; number != NONE; number = at(holds, number)->links[ANY].next) {
+        const hold *held = at(holds, number);
+        if (held->kind == BY_ANY && held->from <= offset) return number;
+        if (held->from > offset && a->earlier == 0) break;
+    }
+    return NONE;
 }
 
 cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t hash, int64_t offset)
@@ -536,6 +555,26 @@ cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t
     while (number != CMQ_HOLD_TAG_NONE && at(holds, cmq_hold_tags_hold(&holds->tags, number))->from > offset)
         number = a->earlier > 0 ? cmq_hold_tags_next(&holds->tags, number) : CMQ_HOLD_TAG_NONE;
     return number == CMQ_HOLD_TAG_NONE ? NONE : cmq_hold_tags_hold(&holds->tags, number);
+}
+
+static uint32_t selecting_from(const cmq_holds *holds, uint32_t number)
+{
+    while (number != NONE && at(holds, number)->kind != BY_SELECTOR) number = at(holds, number)->links[ANY].next;
+    return number;
+}
+
+cmq_hold cmq_holds_of_selectors(const cmq_holds *holds, cmq_hold_queue queue)
+{
+    return selecting_from(holds, holds->anchors[queue].any_first);
+}
+cmq_hold cmq_holds_next_of_selectors(const cmq_holds *holds, cmq_hold number)
+{
+    return selecting_from(holds, at(holds, number)->links[ANY].next);
+}
+const cmq_selector *cmq_holds_selector(const cmq_holds *holds, cmq_hold number, int64_t offset)
+{
+    const hold *held = at(holds, number);
+    return held->from > offset ? NULL : cmq_filter_selector(held->of.selects);
 }
 
 cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id)

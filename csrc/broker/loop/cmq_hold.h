@@ -1,9 +1,10 @@
 /* cmq_hold: pull requests that found nothing and wait: for a message of their queue, their deadline, their client's
  * end, or a new subscription.
  *
- * Found by queue and tag (arrival), by group (its subscription changed), by connection (it closed), and by deadline (a
- * heap), each without looking at the others: 100,000 holds cost no time while nothing happens, nor while messages of
- * other tags arrive, and each is answered at its own deadline, not at the next round of a scan.
+ * Found by queue and tag (arrival; those that wait for an SQL92 expression: by queue), by group (its subscription
+ * changed), by connection (it closed), and by deadline (a heap), each without looking at the others: 100,000 holds
+ * cost no time while nothing happens, nor while messages of other tags arrive, and each is answered at its own
+ * deadline, not at the next round of a scan.
  *
  * A queue knows up to where its messages were compared with its holds ("seen"): a hold that is still there goes on from
  * there, without being touched.
@@ -12,7 +13,8 @@
  * Size:   at most 120 B a hold, and 60 B a tag of it; a queue or a group that is waited for costs 64 B and its name
  *         once.
  *
- * Owns:      the holds of one loop, with a reference on each one's own filter.
+ * Owns:      the holds of one loop, with a reference on each one's own filter, and on an SQL92 filter that it waits
+ *            for.
  * Invariant: a hold is in the heap, in the list of its queue, of its group and of its connection, or in none of them.
  * Threads:   one: the loop's. Time is the caller's.
  * Way:       pull that found nothing -> [cmq_holds_add] -> arrival, deadline, change -> [cmq_holds_remove] -> the pull
@@ -79,11 +81,17 @@ typedef uint32_t cmq_hold_queue;
 cmq_hold_queue cmq_holds_find_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id);
 int64_t cmq_holds_seen(const cmq_holds *holds, cmq_hold_queue queue);
 void cmq_holds_set_seen(cmq_holds *holds, cmq_hold_queue queue, int64_t offset);
-/* does one of its holds wait for certain tags? */
+/* does one of its holds wait for certain tags, or for an SQL92 expression? */
 bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue);
 /* The hold that came first of those that any message at `offset`, or one with this tag hash, ends. */
 cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t offset);
 cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t hash, int64_t offset);
+
+/* The queue's holds that wait for an SQL92 expression: the first, the next one, and the expression of one; a hold that
+ * begins behind `offset` does not wait for the message there. */
+cmq_hold cmq_holds_of_selectors(const cmq_holds *holds, cmq_hold_queue queue);
+cmq_hold cmq_holds_next_of_selectors(const cmq_holds *holds, cmq_hold hold);
+const cmq_selector *cmq_holds_selector(const cmq_holds *holds, cmq_hold hold, int64_t offset);   /* NULL: none there */
 
 cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id);
 cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold hold);

@@ -22,10 +22,11 @@
 #define QUEUES_PER_TURN 2048u
 #define ARRIVED_MAX 2u
 #define POP_LOOKS_PER_TURN 2048u    /* at queues, some 0.3 us each */
+#define STEPS_PER_TURN 500000u      /* of expressions, some 4 ms */
 
 /* The work of a turn that is left. */
 typedef struct turn_work {
-    uint32_t answers, reads, pop_looks;
+    uint32_t answers, reads, pop_looks, steps;
 } turn_work;
 
 /* How often the queue is among those that arrived; NULL without memory. */
@@ -90,7 +91,49 @@ static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint3
     return true;
 }
 
-/* The queue's messages from where they were seen last, for holds that wait for certain tags. */
+/* The next hold of the queue, from `hold` on, whose expression selects the unit's record. An expression that several
+ * holds wait for is evaluated once. */
+static cmq_hold next_selected(cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *unit, cmq_hold hold,
+                              turn_work *left)
+{
+    const int64_t offset = unit->offset + unit->count - 1;
+    const cmq_selector *last = NULL;
+    cmq_transfer_place place = {0};
+    bool passes = false;
+    for (; hold != CMQ_HOLD_NONE; hold = cmq_holds_next_of_selectors(l->holds, hold)) {
+        const cmq_selector *selector = cmq_holds_selector(l->holds, hold, offset);
+        if (selector == NULL) continue;
+        if (selector != last) {
+            const uint32_t cost = cmq_selector_cost(selector);
+            passes = cmq_select_passes(l, &place, queue, unit, selector);
+            left->steps -= cost < left->steps ? cost : left->steps;
+        }
+        last = selector;
+        if (passes) break;
+    }
+    cmq_transfer_leave(&place);
+    return hold;
+}
+
+/* End the holds of the queue whose expression selects the unit's record. False: more than this turn answers. */
+static bool end_selected(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, turn_work *left)
+{
+    const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue));
+    cmq_hold hold = of != CMQ_HOLD_NONE ? cmq_holds_of_selectors(l->holds, of) : CMQ_HOLD_NONE;
+    while ((hold = next_selected(l, queue, unit, hold, left)) != CMQ_HOLD_NONE) {
+        const cmq_hold next = cmq_holds_next_of_selectors(l->holds, hold);
+        if (left->answers == 0) return false;
+        left->answers--;
+        /* its request begins at the message: another look at those before it would take as long as this one did */
+        cmq_holds_set_seen(l->holds, cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue)), unit->offset);
+        cmq_bump(&l->counters.hold_wakes, 1);
+        cmq_pull_end_hold(l, hold);   /* removes this one alone */
+        hold = next;
+    }
+    return true;
+}
+
+/* The queue's messages from where they were seen last, for holds that wait for certain tags or an expression. */
 static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int64_t confirmed, int64_t max,
                      turn_work *left)
 {
@@ -112,8 +155,14 @@ static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int6
             const uint32_t hash = (uint32_t)units[i].tags_code;
             /* its tag is not known */
             if (cmq_tags_code_is_ext(units[i].tags_code)) return end_all(l, topic, queue_id, &left->answers);
-            if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, &left->answers))
+            if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, &left->answers) ||
+                !end_selected(l, queue, topic, &units[i], left))
                 return false;
+            const cmq_hold_queue selecting =
+                left->steps == 0 ? cmq_holds_find_queue(l->holds, topic, queue_id) : CMQ_HOLD_NONE;
+            if (selecting == CMQ_HOLD_NONE) continue;
+            cmq_holds_set_seen(l->holds, selecting, units[i].offset + units[i].count);
+            return false;
         }
         const cmq_hold_queue still = cmq_holds_find_queue(l->holds, topic, queue_id);
         if (still != CMQ_HOLD_NONE) cmq_holds_set_seen(l->holds, still, next > seen ? next : max);
@@ -156,7 +205,10 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
 {
     enum { TAKE = 64 };
     cmq_queue *taken[TAKE];
-    turn_work left = {.answers = ANSWERS_PER_TURN, .reads = READS_PER_TURN, .pop_looks = POP_LOOKS_PER_TURN};
+    turn_work left = {.answers = ANSWERS_PER_TURN,
+                      .reads = READS_PER_TURN,
+                      .pop_looks = POP_LOOKS_PER_TURN,
+                      .steps = STEPS_PER_TURN};
     uint32_t count;
     do {
         count = cmq_watcher_take(l->watcher, taken, TAKE);
@@ -165,7 +217,7 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     /* Serving may list a queue again, behind the others. */
     const uint32_t listed = l->arrived_count < QUEUES_PER_TURN ? l->arrived_count : QUEUES_PER_TURN;
     uint32_t served = 0;
-    while (served < listed && left.answers > 0 && left.reads > 0 && left.pop_looks > 0) {
+    while (served < listed && left.answers > 0 && left.reads > 0 && left.pop_looks > 0 && left.steps > 0) {
         cmq_queue *queue = l->arrived[served++];
         uint8_t *times = times_arrived(l, queue);
         if (times != NULL && *times > 0) (*times)--;

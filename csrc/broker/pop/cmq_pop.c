@@ -181,15 +181,9 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
 {
     const int64_t max = cmq_queue_max(queue, confirmed);
     const uint32_t wanted = popped->capacity - popped->count;
-    const cmq_filter *filter = a->wait.filter;
-    uint32_t hash_count = 0, found = 0;
-    const uint32_t *hashes = filter != NULL ? cmq_filter_hashes(filter, &hash_count) : NULL;
+    uint32_t found = 0;
     int64_t next = max;
-    cmq_status status = CMQ_OK;
-    if (filter == NULL || hash_count > 0 || cmq_filter_is_all(filter))
-        status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, cmq_transfer_examine(wanted), l->units,
-                                wanted, &found, &next);
-    if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
+    cmq_status status = cmq_select_units(l, queue, a->wait.filter, from, confirmed, wanted, &found, &next);
     if (status == CMQ_OK && found == 0) {
         if (next > from) pass(l, a, popped, lane, key, next);
         popped->rest += max - next;
@@ -398,14 +392,19 @@ bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *a, bool last, int64_t *free_
 static bool take_expression(cmq_broker_loop *l, cmq_pop_asked *a, const cmq_pop_header *header)
 {
     if (header->expression.bytes == 0 || cmq_slice_equal(header->expression, CMQ_NAME("*"))) return true;
-    if (header->expression_type.bytes > 0 && !cmq_slice_equal(header->expression_type, CMQ_NAME("TAG"))) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR,
-                       "The broker does not support consumer to filter message by %.*s",
-                       cmq_shown(header->expression_type), (const char *)header->expression_type.data);
+    const cmq_slice type = header->expression_type;
+    const bool is_sql = cmq_slice_equal(type, CMQ_NAME("SQL92"));
+    if (type.bytes > 0 && !is_sql && !cmq_slice_equal(type, CMQ_NAME("TAG"))) {
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SUBSCRIPTION_PARSE_FAILED,
+                       "parse the consumer's subscription failed: the broker does not filter messages by %.*s",
+                       cmq_shown(type), (const char *)type.data);
         return false;
     }
-    if (cmq_filter_parse(header->expression, &a->wait.filter) == CMQ_OK) return true;
-    cmq_pop_refuse(l, a, CMQ_RESPONSE_SUBSCRIPTION_PARSE_FAILED, "%s", cmq_last_error()->text);
+    const cmq_status status = is_sql ? cmq_select_filter(l, header->expression, &a->wait.filter)
+                                     : cmq_filter_parse(header->expression, &a->wait.filter);
+    if (status == CMQ_OK) return true;
+    cmq_pop_refuse(l, a, CMQ_RESPONSE_SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed: %s",
+                   cmq_last_error()->text);
     return false;
 }
 

@@ -23,6 +23,9 @@
 
 #define ANSWER_BYTES 512u
 #define LEND_BYTES 16384u
+#define NO_PROPERTY_FILTER                                            \
+    "The broker does not support consumer to filter message by SQL92; " \
+    "its setting enablePropertyFilter is false"
 
 /* Bits of a pull's sysFlag. */
 enum {
@@ -231,6 +234,28 @@ static const cmq_subscription *find_subscription(const cmq_consumer_entry *consu
     return normal != NULL ? normal : own;
 }
 
+static bool check_property_filter(cmq_broker_loop *l, const pull *p)
+{
+    if (l->broker->options.property_filter) return true;
+    answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, NO_PROPERTY_FILTER);
+    return false;
+}
+
+/* Of a subscription by another expression than TAG: is it compiled, and not an older one? */
+static bool check_filter_data(cmq_broker_loop *l, const pull *p, const cmq_subscription *subscription)
+{
+    if (subscription->filter_version == CMQ_FILTER_NO_DATA) {
+        answer_text(l, p, CMQ_RESPONSE_FILTER_DATA_NOT_EXIST, FORBIDDEN_NOT,
+                    "The broker's consumer filter data is not exist!Your expression may be wrong!");
+    } else if (subscription->filter_version < p->held.sub_version) {
+        answer_text(l, p, CMQ_RESPONSE_FILTER_DATA_NOT_LATEST, FORBIDDEN_NOT,
+                    "the consumer's consumer filter data not latest");
+    } else {
+        return check_property_filter(l, p);
+    }
+    return false;
+}
+
 /* By what the group's consumers have subscribed. */
 static bool take_subscription(cmq_broker_loop *l, pull *p)
 {
@@ -267,11 +292,7 @@ static bool take_subscription(cmq_broker_loop *l, pull *p)
                     "the consumer's subscription not latest");
         return false;
     }
-    if (subscription->type != CMQ_EXPRESSION_TAG) {
-        answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT,
-                    "The broker does not support consumer to filter message by SQL92");
-        return false;
-    }
+    if (subscription->type != CMQ_EXPRESSION_TAG && !check_filter_data(l, p, subscription)) return false;
     p->filter = subscription->filter;
     return true;
 }
@@ -353,19 +374,11 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
             set(got, CMQ_RESPONSE_PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", got->max);
         return CMQ_OK;
     }
-    uint32_t hash_count = 0, found = 0;
-    const uint32_t *hashes = cmq_filter_hashes(p->filter, &hash_count);
+    uint32_t found = 0;
     const uint32_t wanted = (uint32_t)p->held.max_messages;
-    const uint64_t examine = cmq_transfer_examine(wanted);
     int64_t next = from;
-    if (hash_count == 0 && !cmq_filter_is_all(p->filter)) {
-        set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got->max);
-        return CMQ_OK;
-    }
     const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
-    cmq_status status =
-        cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
-    if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
+    const cmq_status status = cmq_select_units(l, queue, p->filter, from, confirmed, capacity, &found, &next);
     if (status != CMQ_OK) return status;
     if (found == 0)
         set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);
@@ -432,13 +445,18 @@ static cmq_status read_pull(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
 static bool take_expression(cmq_broker_loop *l, pull *p, const cmq_pull_header *header)
 {
     if ((header->sys_flag & PULL_SUBSCRIPTION) == 0) return true;
-    if (header->expression_type.bytes > 0 && !cmq_slice_equal(header->expression_type, CMQ_NAME("TAG"))) {
-        answer_refused(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT,
-                       "The broker does not support consumer to filter message by %.*s",
-                       cmq_shown(header->expression_type), (const char *)header->expression_type.data);
+    const cmq_slice type = header->expression_type;
+    const bool is_sql = cmq_slice_equal(type, CMQ_NAME("SQL92"));
+    if (type.bytes > 0 && !is_sql && !cmq_slice_equal(type, CMQ_NAME("TAG"))) {
+        answer_refused(l, p, CMQ_RESPONSE_SUBSCRIPTION_PARSE_FAILED, FORBIDDEN_NOT,
+                       "The broker does not support consumer to filter message by %.*s", cmq_shown(type),
+                       (const char *)type.data);
         return false;
     }
-    if (cmq_filter_parse(header->subscription, &p->held.filter) == CMQ_OK) return true;
+    if (is_sql && !check_property_filter(l, p)) return false;
+    const cmq_status status = is_sql ? cmq_select_filter(l, header->subscription, &p->held.filter)
+                                     : cmq_filter_parse(header->subscription, &p->held.filter);
+    if (status == CMQ_OK) return true;
     answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_PARSE_FAILED, FORBIDDEN_NOT, cmq_last_error()->text);
     return false;
 }

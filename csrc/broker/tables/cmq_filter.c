@@ -11,6 +11,7 @@
 struct cmq_filter {
     _Atomic uint32_t references;
     bool all;
+    cmq_selector *selector;   /* NULL: by tags */
     uint32_t count;
     uint32_t hashes[];
 };
@@ -31,7 +32,9 @@ void cmq_filter_release(cmq_filter *filter)
     if (filter == NULL || filter == &everything) return;
     const uint32_t before = atomic_fetch_sub_explicit(&filter->references, 1, memory_order_acq_rel);
     CMQ_ASSERT(before > 0);
-    if (before == 1) free(filter);
+    if (before > 1) return;
+    cmq_selector_free(filter->selector);
+    free(filter);
 }
 
 static int by_value(const void *a, const void *b)
@@ -49,6 +52,7 @@ cmq_status cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filt
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a filter of %u tags", count);
     atomic_init(&made->references, 1);
     made->all = false;
+    made->selector = NULL;
     made->count = 0;
     if (count > 0) memcpy(made->hashes, hashes, count * sizeof *hashes);
     if (count > 1) qsort(made->hashes, count, sizeof made->hashes[0], by_value);
@@ -110,6 +114,18 @@ cmq_status cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out)
     return status;
 }
 
+cmq_status cmq_filter_select(cmq_slice expression, cmq_filter **filter_out)
+{
+    cmq_status status = cmq_filter_of_hashes(NULL, 0, filter_out);
+    if (status == CMQ_OK) status = cmq_selector_compile(expression, &(*filter_out)->selector, NULL);
+    if (status == CMQ_OK) return CMQ_OK;
+    cmq_filter_release(*filter_out);
+    *filter_out = NULL;
+    return status;
+}
+
+const cmq_selector *cmq_filter_selector(const cmq_filter *filter) { return filter->selector; }
+
 bool cmq_filter_is_all(const cmq_filter *filter) { return filter->all; }
 
 const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out)
@@ -121,6 +137,8 @@ const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out)
 bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b)
 {
     if (a == b) return true;
+    if ((a->selector == NULL) != (b->selector == NULL)) return false;
+    if (a->selector != NULL) return cmq_slice_equal(cmq_selector_text(a->selector), cmq_selector_text(b->selector));
     return a->all == b->all && a->count == b->count &&
            (a->count == 0 || memcmp(a->hashes, b->hashes, a->count * sizeof a->hashes[0]) == 0);
 }

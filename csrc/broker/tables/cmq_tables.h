@@ -88,8 +88,10 @@ typedef enum cmq_consume_type {
 
 typedef enum cmq_expression_type {
     CMQ_EXPRESSION_TAG = 0,
-    CMQ_EXPRESSION_OTHER = 1     /* SQL92: no filter of ours */
+    CMQ_EXPRESSION_OTHER = 1     /* SQL92, or what no filter could be made of */
 } cmq_expression_type;
+
+#define CMQ_FILTER_NO_DATA INT64_MIN
 
 typedef struct cmq_subscription {
     cmq_slice topic;
@@ -97,6 +99,7 @@ typedef struct cmq_subscription {
     bool read_forbidden;         /* the group's forbiddenTable has this topic's read bit */
     cmq_filter *filter;          /* never NULL; in a put: borrowed, NULL is all */
     int64_t sub_version;
+    int64_t filter_version;      /* of another expression than TAG: of the compiled one; CMQ_FILTER_NO_DATA: none */
     uint64_t serial;             /* of this filter in this group; another one whenever the filter or its type changes.
                                   * Set by the table */
 } cmq_subscription;

@@ -1,7 +1,7 @@
 /* cmq_property_places: where the separators of a property string are, 64 bytes at a time, as bit masks.
  *
  * Invariant: not a byte outside the block is read.
- * Way:       a block of a property string -> [cmq_property_find_places] -> names and values of cmq_property, cmq_selector
+ * Way:       a block of a property string -> [cmq_property_find_places] -> names and values
  * Threads:   any; pure functions.
  */
 #ifndef CMQ_PROPERTY_PLACES_H

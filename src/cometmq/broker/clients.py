@@ -15,12 +15,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
+from cometmq._engine import Selector
+from cometmq.broker.filters import BrokerFilters, is_by_tag
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.registry import ClientConnection, ConsumerGroup, ConsumerRegistry, ProducerRegistry
 from cometmq.broker.topics import BrokerTopics
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.answers import Caller, Refusal, Table, ok, read_apart, with_body
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.heartbeat import (
@@ -69,12 +71,14 @@ class ClientRules:
         notify_changes: members are notified when others come or go.
         notify_at_once: they are notified as it happens; else every 15 s (:meth:`Clients.flush_notices`).
         expire_ms: silence after which a client is gone.
+        property_filter: SQL92 subscriptions are served.
     """
 
     refuse_pull_consumers: bool = False
     notify_changes: bool = True
     notify_at_once: bool = True
     expire_ms: int = 120_000
+    property_filter: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +105,7 @@ class Clients:
         groups: BrokerGroups,
         plane: DataPlane,
         link: ClientLink,
+        filters: BrokerFilters,
         rules: ClientRules,
         now_ms: Callable[[], int],
     ) -> None:
@@ -109,6 +114,7 @@ class Clients:
         self._groups = groups
         self._plane = plane
         self._link = link
+        self._filters = filters
         self.rules = rules
         self._now_ms = now_ms
         self._fingerprints: dict[str, int] = {}
@@ -130,13 +136,19 @@ class Clients:
             self._to_notify.add(group.name)
 
     def subscriptions_changed(self, group: ConsumerGroup, *, end_holds: bool) -> None:
-        """Give the loops what a group subscribes to."""
+        """Give the loops what a group subscribes to, with the filters that are in effect."""
+        end_holds = self._filters.register(group.name, group.subscriptions.values()) or end_holds
         self._plane.put_consumer(
             group.name,
             group.message_model,
             group.consume_type,
             tuple(group.subscriptions.values()),
             self._groups.forbidden_topics(group.name),
+            {
+                topic: selector
+                for topic, subscription in group.subscriptions.items()
+                if not is_by_tag(subscription) and (selector := self._filters.selector(topic, group.name)) is not None
+            },
             end_holds=end_holds,
         )
 
@@ -150,6 +162,7 @@ class Clients:
         """Forget a group that nobody is in."""
         self._fingerprints.pop(name, None)
         self._to_notify.discard(name)
+        self._filters.unregister(name)
         self._plane.remove_consumer(name)
 
     def _notify(self, group: ConsumerGroup) -> None:
@@ -333,10 +346,20 @@ class Clients:
 
     def _check(self, request: Command, caller: Caller, body: CheckClientRequestBody) -> Command:
         subscription = body.subscription
-        if subscription is not None and not _is_by_tag(subscription):
-            kind = subscription.expression_type
+        if subscription is None or is_by_tag(subscription):
+            return ok(request)
+        kind = subscription.expression_type
+        if not self.rules.property_filter:
             text = f"The broker does not support consumer to filter message by {kind}"
-            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"{text}; its setting enablePropertyFilter is false")
+        if kind != "SQL92":
+            text = f"the broker does not filter messages by {kind}, only by TAG and SQL92"
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+        try:
+            Selector(subscription.sub_string)
+        except (InvalidArgument, LimitReached) as error:
+            text = f"Invalid MessageSelector. {error.message}"
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from error
         return ok(request)
 
 
@@ -372,15 +395,10 @@ def _check_subscription(subscription: SubscriptionData) -> None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"a subscription's topic has 1 to {_TOPIC_BYTES_MAX} bytes: {topic[:60]!r}"
         )
-    if _is_by_tag(subscription) and expression and not any(part.strip() for part in expression.split("||")):
+    if is_by_tag(subscription) and expression and not any(part.strip() for part in expression.split("||")):
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"{expression[:60]!r} names no tag; write *, or tags with || between them"
         )
-
-
-def _is_by_tag(subscription: SubscriptionData) -> bool:
-    """Return whether a subscription filters by tags, and not by SQL92."""
-    return subscription.expression_type in (None, "", "TAG")
 
 
 def _checked_group(name: str) -> str:

@@ -22,6 +22,7 @@ from cometmq.broker.client_forwarding import ClientForwarding
 from cometmq.broker.clients import ClientRules, Clients
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import BrokerDelays
+from cometmq.broker.filters import BrokerFilters
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.in_flight import InFlight
 from cometmq.broker.link import ClientLink
@@ -62,6 +63,7 @@ __all__ = ["ControlPlane", "Job", "NameServers"]
 _log = logging.getLogger("cometmq.broker")
 
 _ORDERED_MS = 10_000
+_FILTERS_MS = 10_000
 _EXPIRE_MS = 10_000
 _TRANSACTIONS_MS = 500
 _TRANSACTION_METRICS_MS = 3_000
@@ -175,11 +177,13 @@ class ControlPlane:
         self.locks = self._make_locks(steady_ms)
         self.topics = self._make_topics()
         self.groups = self._make_groups()
+        self.filters = self._make_filters()
         self.clients = Clients(
             topics=self.topics,
             groups=self.groups,
             plane=plane,
             link=link,
+            filters=self.filters,
             rules=self._client_rules(),
             now_ms=steady_ms,
         )
@@ -225,6 +229,16 @@ class ControlPlane:
         )
 
     # --- Parts
+
+    def _make_filters(self) -> BrokerFilters:
+        settings = self._settings
+        return BrokerFilters(
+            self._store.path / "config",
+            error_percent=settings.max_error_rate_of_bloom_filter_percent,
+            groups_expected=settings.expect_consumer_num_use_filter,
+            clean_ms=lambda: self._settings.filter_data_clean_time_span_ms,
+            now_ms=self._now_ms,
+        )
 
     def _make_locks(self, steady_ms: Callable[[], int]) -> QueueLocks:
         return QueueLocks(
@@ -422,6 +436,7 @@ class ControlPlane:
             notify_changes=settings.notify_consumer_ids_changed_enable,
             notify_at_once=settings.real_time_notify_consumer_change,
             expire_ms=settings.channel_expired_timeout_ms,
+            property_filter=settings.enable_property_filter,
         )
 
     def _assignment_rules(self) -> AssignmentRules:
@@ -507,6 +522,7 @@ class ControlPlane:
             whole.callback(self.offsets.persist)
             whole.callback(self.transactions.stop)
             whole.callback(self.ordered.persist)
+            whole.callback(self.filters.persist)
             whole.callback(self.locks.persist)
             whole.callback(self.delays.stop)
             whole.callback(self._plane.stop_timers)
@@ -580,6 +596,7 @@ class ControlPlane:
                 period_ms=lambda: _TRANSACTION_METRICS_MS,
                 run=lambda: self._in_executor(self.transactions.persist),
             ),
+            Job(name="filters", period_ms=lambda: _FILTERS_MS, run=lambda: self._in_executor(self.filters.persist)),
             Job(name="ordered", period_ms=lambda: _ORDERED_MS, run=lambda: self._in_executor(self.ordered.persist)),
             Job(name="clients", period_ms=lambda: _EXPIRE_MS, run=self._expire),
             Job(

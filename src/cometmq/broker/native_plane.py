@@ -77,6 +77,7 @@ class NativePlane:
         consume_type: ConsumeType,
         subscriptions: Iterable[SubscriptionData],
         forbidden_topics: Collection[str],
+        selectors: Mapping[str, tuple[str, int]],
         *,
         end_holds: bool,
     ) -> None:
@@ -86,7 +87,13 @@ class NativePlane:
             broadcasting=model is MessageModel.BROADCASTING,
             consume_type=_CONSUME_TYPES[consume_type],
             subscriptions=[
-                (one.topic, _tag_expression(one), one.sub_version, one.topic in forbidden_topics)
+                (
+                    one.topic,
+                    _tag_expression(one),
+                    one.sub_version,
+                    one.topic in forbidden_topics,
+                    selectors.get(one.topic),
+                )
                 for one in subscriptions
             ],
             end_holds=end_holds,

@@ -147,6 +147,7 @@ class DataPlane(Protocol):
         consume_type: ConsumeType,
         subscriptions: Iterable[SubscriptionData],
         forbidden_topics: Collection[str],
+        selectors: Mapping[str, tuple[str, int]],
         *,
         end_holds: bool,
     ) -> None:
@@ -154,6 +155,7 @@ class DataPlane(Protocol):
 
         Args:
             group, model, consume_type, subscriptions, forbidden_topics: the group now.
+            selectors: by topic, the SQL92 expressions in effect and their versions.
             end_holds: answer the group's held pulls, since they were made for something else.
         """
 

@@ -19,6 +19,7 @@ class PullOptions:
     short_polling_ms: int = 0
     holds_max: int = 0
     lite: bool = True
+    property_filter: bool = False
     transfer_count_memory: int = 0
     transfer_bytes_memory: int = 0
     transfer_count_disk: int = 0

@@ -178,6 +178,7 @@ class Broker:
             long_polling=settings.long_polling_enable,
             short_polling_ms=settings.short_polling_time_ms,
             lite=settings.lite_pull_message_enable,
+            property_filter=settings.enable_property_filter,
             transfer_count_memory=settings.max_transfer_count_on_message_in_memory,
             transfer_bytes_memory=settings.max_transfer_bytes_on_message_in_memory,
             transfer_count_disk=settings.max_transfer_count_on_message_in_disk,

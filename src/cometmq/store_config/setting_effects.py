@@ -329,9 +329,10 @@ _HARMLESS: Mapping[str, str] = {
         liteLagLatencyMetricsEnable liteLagLatencyTopK liteSubscriptionCheckInterval
         liteSubscriptionCheckTimeoutMills liteTtlCheckInterval maxClientEventCount maxLiteSubscriptionCount
         minLiteTTl""",
-    "SQL92 filters; such subscriptions are refused with code 1": """
-        enableCalcFilterBitMap enablePropertyFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
-        filterServerNums filterSupportRetry maxErrorRateOfBloomFilter""",
+    "bits of SQL92 filters in the queues' extension: every message is looked at by its properties": """
+        enableCalcFilterBitMap""",
+    "filter servers of old releases": "filterServerNums",
+    "filters of retry topics, which clients subscribe to by tag": "filterSupportRetry",
     "compaction; topics that ask for it are refused": """
         compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
         enableCompaction maxOffsetMapSize""",

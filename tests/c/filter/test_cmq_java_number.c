@@ -14,7 +14,8 @@ static bool whole(const char *text, int64_t *number_out)
 
 static void integers(void)
 {
-    static const char *const refused[] = {"", "+", "-", " 5", "5 ", "5.0", "2147483648", "-2147483649", "5l", "0x5", "+-5"};
+    static const char *const refused[] = {"",    "+",          "-",           " 5", "5 ", "5.0",
+                                          "+-5", "2147483648", "-2147483649", "5l", "0x5"};
     int64_t number;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) CHECK(!whole(refused[i], &number));
     CHECK(whole("2147483647", &number) && number == INT32_MAX);

@@ -161,6 +161,7 @@ static void values_are_those_of_the_property_reader(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(values_are_those_of_the_property_reader), CMQ_TEST(truth_table), CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place),
+CMQ_TEST_MAIN(CMQ_TEST(values_are_those_of_the_property_reader), CMQ_TEST(truth_table),
+              CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place),
               CMQ_TEST(tails_are_reported), CMQ_TEST(hostile_texts_are_refused), CMQ_TEST(deep_expressions_run),
               CMQ_TEST(cost_grows_with_the_program))

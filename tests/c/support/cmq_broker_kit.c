@@ -36,11 +36,9 @@ void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t
     CHECK_OK(cmq_tables_put_topic(kit->tables, &topic));
 }
 
-void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression,
-                          int64_t version)
+/* With a filter, whose reference it takes. */
+static void subscribe(kit_broker *kit, const char *group, cmq_subscription subscription)
 {
-    cmq_filter *filter;
-    CHECK_OK(cmq_filter_parse(cmq_slice_of_text(expression), &filter));
     const cmq_group_entry entry = {.name = cmq_slice_of_text(group),
                                    .consume_enable = true,
                                    .consume_broadcast_enable = true,
@@ -48,13 +46,33 @@ void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic,
                                    .retry_queues = 1,
                                    .retry_max = 16};
     CHECK_OK(cmq_tables_put_group(kit->tables, &entry));
-    const cmq_subscription subscription = {.topic = cmq_slice_of_text(topic), .filter = filter, .sub_version = version};
     const cmq_consumer_entry consumer = {.group = cmq_slice_of_text(group),
                                          .type = CMQ_CONSUME_PASSIVELY,
                                          .subscription_count = 1,
                                          .subscriptions = &subscription};
     CHECK_OK(cmq_tables_put_consumer(kit->tables, &consumer));
-    cmq_filter_release(filter);
+    cmq_filter_release(subscription.filter);
+}
+
+void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression,
+                          int64_t version)
+{
+    cmq_subscription subscription = {.topic = cmq_slice_of_text(topic), .sub_version = version};
+    CHECK_OK(cmq_filter_parse(cmq_slice_of_text(expression), &subscription.filter));
+    subscribe(kit, group, subscription);
+}
+
+void kit_broker_select(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version)
+{
+    cmq_subscription subscription = {.topic = cmq_slice_of_text(topic),
+                                     .type = CMQ_EXPRESSION_OTHER,
+                                     .sub_version = version,
+                                     .filter_version = version};
+    if (expression == NULL)
+        subscription.filter_version = CMQ_FILTER_NO_DATA;
+    else
+        CHECK_OK(cmq_filter_select(cmq_slice_of_text(expression), &subscription.filter));
+    subscribe(kit, group, subscription);
 }
 
 static void make_tables(kit_broker *kit, cmq_store *store)

@@ -63,6 +63,9 @@ void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t
 void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression,
                           int64_t version);
 
+/* The same by an SQL92 expression, whose filter data have this version; NULL: there are none. */
+void kit_broker_select(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version);
+
 /* A client's connection. */
 int kit_client(kit_broker *kit);
 int kit_connect(uint16_t port);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -424,13 +425,34 @@ def test_goodbyes_and_lists_need_their_members(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [(None, 0), ("TAG", 0), ("SQL92", 1), ("other", 1)])
-def test_only_filters_by_tag_are_taken(rig: Rig, kind: str | None, code: int) -> None:
+def test_only_filters_by_tag_are_taken_without_property_filters(rig: Rig, kind: str | None, code: int) -> None:
     subscription = SubscriptionData(topic="t", sub_string="a > 1", expression_type=kind)
     body = CheckClientRequestBody(client_id="c", group="g", subscription=subscription)
     answer = rig.run(RequestCode.CHECK_CLIENT_CONFIG, body=body.to_json())
     assert answer.code == code
     if code:
-        assert answer.remark == f"The broker does not support consumer to filter message by {kind}"
+        assert answer.remark == (
+            f"The broker does not support consumer to filter message by {kind}; "
+            "its setting enablePropertyFilter is false"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "code", "remark"),
+    [
+        ("SQL92", "a > 1 AND b = 'x'", 0, None),
+        ("SQL92", "a > 'x'", 23, "Invalid MessageSelector. SQL92 expression, byte 4: only numbers and properties"),
+        ("SQL92", "(" * 100_000, 23, "Invalid MessageSelector. an SQL92 expression has at most 65536 bytes"),
+        ("other", "a > 1", 23, "the broker does not filter messages by other"),
+    ],
+)
+def test_sql92_expressions_are_checked(rig: Rig, kind: str, expression: str, code: int, remark: str | None) -> None:
+    rig.control.clients.rules = dataclasses.replace(rig.control.clients.rules, property_filter=True)
+    subscription = SubscriptionData(topic="t", sub_string=expression, expression_type=kind)
+    body = CheckClientRequestBody(client_id="c", group="g", subscription=subscription)
+    answer = rig.run(RequestCode.CHECK_CLIENT_CONFIG, body=body.to_json())
+    assert answer.code == code
+    assert (answer.remark or "").startswith(remark or "")
 
 
 def test_forbidden_topic_is_passed_to_the_loops(rig: Rig) -> None:

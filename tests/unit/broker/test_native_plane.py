@@ -168,6 +168,7 @@ def test_loops_serve_by_the_tables(store: cometmq.Store, plane: NativePlane, ask
             SubscriptionData(topic="U", sub_string="*", sub_version=3),
         ],
         {"U"},
+        {},
         end_holds=True,
     )
     assert asked.pull("T", version=3) == (ResponseCode.SUCCESS, [b"a", b"b"])
@@ -198,6 +199,7 @@ def test_an_expression_that_is_none_is_refused(plane: NativePlane) -> None:
             ConsumeType.CONSUME_PASSIVELY,
             [SubscriptionData(topic="T", sub_string="||", sub_version=1)],
             (),
+            {},
             end_holds=False,
         )
 

@@ -107,8 +107,9 @@ def test_line_names_the_settings_without_effect_by_subject() -> None:
     assert settings_without_effect({"tls.server.mode": "permissive"}) == (
         "settings without effect: tls.server.mode (TLS, which CometMQ does not serve)"
     )
-    harmless = ["slaveReadEnable", "brokerName", "enablePropertyFilter", "inSyncReplicas"]
+    harmless = ["slaveReadEnable", "brokerName", "enableCalcFilterBitMap", "inSyncReplicas"]
     assert settings_without_effect(dict.fromkeys(harmless)) == (
-        "settings without effect: enablePropertyFilter (SQL92 filters; such subscriptions are refused with code 1); "
+        "settings without effect: enableCalcFilterBitMap (bits of SQL92 filters in the queues' extension: every "
+        "message is looked at by its properties); "
         "inSyncReplicas, slaveReadEnable (slaves, controllers and broker groups; a CometMQ broker stands alone)"
     )

@@ -1,5 +1,6 @@
 /* Tests of arrivals at holds: each message ends the holds that wait for its tag, however many messages come at once and
  * however many holds there are. */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -165,6 +166,60 @@ static void all_holds_of_a_tag_end_and_no_others(void)
     kit_broker_stop(&kit);
 }
 
+static void start_selecting(const char *expression)
+{
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.property_filter = true});
+    kit_broker_select(&kit, "G", "T", expression, 1);
+}
+
+/* Every message is looked at by its properties, and a hold that is still there goes on behind it. */
+static void holds_by_expression_end_for_their_messages_alone(void)
+{
+    enum { BEFORE = 20000 };
+    start_selecting("TAGS = 'wanted'");
+    const int client = kit_client(&kit);
+    kit_pull(client, 1, "T", 0, 2, WAIT_MS, "");
+    CHECK(kit_is_silent(&kit, client));
+    append(BEFORE, "other");
+    CHECK(kit_is_silent(&kit, client));
+    CHECK_INT(hold_wakes(), 0);
+    append(1, "wanted");
+    CHECK_INT(first_found(client, 1), BEFORE);
+    kit_pull(client, 2, "T", BEFORE + 1, 2, WAIT_MS, "");
+    CHECK(kit_is_silent(&kit, client));
+    append(3, "other");
+    CHECK(kit_is_silent(&kit, client));
+    kit_broker_pass(&kit, WAIT_MS);
+    const kit_answer *answer = kit_answer_of(&kit, client);
+    CHECK_INT(answer->command.code, 20);   /* with an offset behind the others */
+    CHECK_INT(kit_number(answer, "nextBeginOffset"), BEFORE + 4);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* A long expression spends a turn's steps on few messages; others' holds wait no longer for it. */
+static void long_expressions_delay_no_other_hold(void)
+{
+    static char text[60000];
+    for (size_t used = 0; used + 40 < sizeof text;)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%sTAGS CONTAINS 'none'", used == 0 ? "" : " OR ");
+    start_selecting(text);
+    kit_broker_subscribe(&kit, "H", "U", "*", 1);
+    kit_broker_topic(&kit, "U", 1, 6);
+    const int slow = kit_client(&kit), quick = kit_client(&kit);
+    kit_pull(slow, 1, "T", 0, 2, WAIT_MS, "");
+    kit_pull(quick, 2, "U", 0, HELD_AND_FILTERED, WAIT_MS, "*");
+    CHECK(kit_is_silent(&kit, slow) && kit_is_silent(&kit, quick));
+    append(200, "other");
+    append_to("U", 1, "any");
+    CHECK_INT(first_found(quick, 2), 0);
+    append(1, "none");
+    CHECK_INT(first_found(slow, 1), 200);
+    close(slow);
+    close(quick);
+    kit_broker_stop(&kit);
+}
+
 /* A topic whose queue begins anew while requests wait for messages of the old one. */
 static void holds_of_a_queue_that_began_anew_end(void)
 {
@@ -187,4 +242,6 @@ static void holds_of_a_queue_that_began_anew_end(void)
 CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(long_looks_delay_no_other_queue),
               CMQ_TEST(changes_of_a_group_end_its_holds_over_turns), CMQ_TEST(a_change_answers_the_holds_of_before_it),
               CMQ_TEST(all_holds_of_a_tag_end_and_no_others),
+              CMQ_TEST(holds_by_expression_end_for_their_messages_alone),
+              CMQ_TEST(long_expressions_delay_no_other_hold),
               CMQ_TEST(holds_of_a_queue_that_began_anew_end))

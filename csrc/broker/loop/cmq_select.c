@@ -1,0 +1,96 @@
+/* cmq_select: the units of a queue that a filter lets pass: by the tag scan, or by an SQL92 expression over the
+ * properties of their records.
+ *
+ * An expression is evaluated where the record lies; nothing is copied or allocated. A request looks at as many units as
+ * one by tags, fewer where its expression is long: no expression takes a loop from the others.
+ *
+ * A record that cannot be read passes: the answer's own look at it says why.
+ *
+ * Threads: the loop's.
+ */
+#include "broker/loop/cmq_broker_internal.h"
+
+#include <stdlib.h>
+
+#include "base/cmq_name_hash.h"
+#include "store/cmq_store_internal.h"
+#include "store/record/cmq_record.h"
+
+#define READ_UNITS 64u
+#define STEPS_MAX 65536u   /* of expressions, in one request: some 0.5 ms */
+
+bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
+                       const cmq_selector *selector)
+{
+    const uint8_t *record;
+    if (unit->phy < 0 || unit->bytes < CMQ_RECORD_BYTES_MIN) return true;
+    if (cmq_transfer_reach(l, place, queue, unit, &record) != CMQ_OK) return true;
+    return cmq_selector_evaluate(selector, cmq_record_properties(record, (uint32_t)unit->bytes)) == CMQ_SELECTOR_TRUE;
+}
+
+static uint64_t examined_by(const cmq_selector *selector, uint32_t wanted)
+{
+    const uint64_t by_tags = cmq_transfer_examine(wanted), by_cost = STEPS_MAX / cmq_selector_cost(selector);
+    return by_cost == 0 ? 1 : by_cost < by_tags ? by_cost : by_tags;
+}
+
+static cmq_status by_selector(cmq_broker_loop *l, cmq_queue *queue, const cmq_selector *selector, int64_t from,
+                              int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next)
+{
+    cmq_transfer_place place = {0};
+    cmq_status status = CMQ_OK;
+    uint32_t count = 1;
+    *next = from;
+    for (uint64_t left = examined_by(selector, wanted); left > 0 && count > 0 && *found < wanted; left -= count) {
+        cmq_unit units[READ_UNITS];
+        int64_t behind = *next;
+        status = cmq_queue_read(queue, *next, confirmed, units, left < READ_UNITS ? (uint32_t)left : READ_UNITS, &count,
+                                &behind);
+        if (status != CMQ_OK) break;
+        for (uint32_t i = 0; i < count && *found < wanted; i++) {
+            *next = units[i].offset + units[i].count;
+            if (cmq_select_passes(l, &place, queue, &units[i], selector)) l->units[(*found)++] = units[i];
+        }
+        if (*found < wanted) *next = behind;
+    }
+    cmq_transfer_leave(&place);
+    return *found > 0 || *next > from ? CMQ_OK : status;
+}
+
+cmq_status cmq_select_units(cmq_broker_loop *l, cmq_queue *queue, const cmq_filter *filter, int64_t from,
+                            int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next)
+{
+    uint32_t hash_count = 0;
+    const uint32_t *hashes = filter != NULL ? cmq_filter_hashes(filter, &hash_count) : NULL;
+    const cmq_selector *selector = filter != NULL ? cmq_filter_selector(filter) : NULL;
+    cmq_status status = CMQ_OK;
+    *found = 0;
+    *next = cmq_queue_max(queue, confirmed);
+    if (selector != NULL)
+        status = by_selector(l, queue, selector, from, confirmed, wanted, found, next);
+    else if (filter == NULL || hash_count > 0 || cmq_filter_is_all(filter))
+        status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, cmq_transfer_examine(wanted), l->units,
+                                wanted, found, next);
+    return status == CMQ_OK ? cmq_transfer_check(l->units, found, next) : status;
+}
+
+/* ---- expressions of requests ---- */
+
+cmq_status cmq_select_filter(cmq_broker_loop *l, cmq_slice expression, cmq_filter **filter_out)
+{
+    cmq_filter **kept = &l->selected[cmq_name_hash(expression) % CMQ_SELECTED_FILTERS];
+    if (*kept == NULL || !cmq_slice_equal(cmq_selector_text(cmq_filter_selector(*kept)), expression)) {
+        cmq_filter *made;
+        const cmq_status status = cmq_filter_select(expression, &made);
+        if (status != CMQ_OK) return status;
+        cmq_filter_release(*kept);
+        *kept = made;
+    }
+    *filter_out = cmq_filter_keep(*kept);
+    return CMQ_OK;
+}
+
+void cmq_select_forget(cmq_broker_loop *l)
+{
+    for (uint32_t i = 0; i < CMQ_SELECTED_FILTERS; i++) cmq_filter_release(l->selected[i]);
+}

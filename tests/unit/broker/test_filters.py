@@ -1,0 +1,114 @@
+"""SQL92 filters of groups: registered by versions, dead and alive again, and written as upstream writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.filters import BrokerFilters
+from cometmq.remoting.bodies.heartbeat import SubscriptionData
+
+DAY_MS = 86_400_000
+
+
+class Clock:
+    """A wall clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def made(folder: Path, clock: Clock) -> BrokerFilters:
+    return BrokerFilters(folder, error_percent=20, groups_expected=32, clean_ms=lambda: DAY_MS, now_ms=clock)
+
+
+@pytest.fixture
+def filters(tmp_path: Path, clock: Clock) -> BrokerFilters:
+    return made(tmp_path, clock)
+
+
+def by_sql(expression: str, version: int, topic: str = "TopicTest", kind: str = "SQL92") -> SubscriptionData:
+    return SubscriptionData(topic=topic, sub_string=expression, sub_version=version, expression_type=kind)
+
+
+def written(folder: Path) -> dict[str, dict[str, object]]:
+    topics = json.loads((folder / "consumerFilter.json").read_text())["filterDataByTopic"]
+    return {topic: data["groupFilterData"] for topic, data in topics.items()}
+
+
+def test_newer_versions_replace_a_filter(filters: BrokerFilters) -> None:
+    assert filters.register("g", [by_sql("a > 5", 10)])
+    assert filters.selector("TopicTest", "g") == ("a > 5", 10)
+    assert not filters.register("g", [by_sql("a > 6", 10)]), "a changed expression of an old version is ignored"
+    assert filters.selector("TopicTest", "g") == ("a > 5", 10)
+    assert filters.register("g", [by_sql("a > 5", 11)])
+    assert filters.register("g", [by_sql("a > 6", 12)])
+    assert filters.selector("TopicTest", "g") == ("a > 6", 12)
+
+
+def test_expression_that_does_not_compile_removes_the_filter(filters: BrokerFilters) -> None:
+    filters.register("g", [by_sql("a > 5", 10)])
+    assert filters.register("g", [by_sql("a > 'x'", 11)])
+    assert filters.selector("TopicTest", "g") is None
+    assert not filters.register("g", [by_sql("a > 'x'", 12)])
+    assert not filters.register("g", [by_sql("a > 5", 13, kind="CLASS")]), "a kind that nobody knows"
+    assert not filters.register("g", [by_sql("*", 14, kind="TAG"), by_sql("", 14, topic="other")])
+
+
+def test_filters_die_and_live_again(filters: BrokerFilters, tmp_path: Path, clock: Clock) -> None:
+    filters.register("g", [by_sql("a > 5", 10), by_sql("b = 1", 10, topic="U")])
+    clock.ms += 5
+    filters.register("g", [by_sql("a > 5", 10)])
+    filters.persist()
+    assert [written(tmp_path)[topic]["g"]["dead"] for topic in ("TopicTest", "U")] == [False, True]  # type: ignore[index]
+    assert filters.selector("U", "g") == ("b = 1", 10), "a dead filter still serves"
+    filters.unregister("g")
+    assert filters.register("g", [by_sql("a > 5", 10)]), "the same version brings it back"
+    filters.persist()
+    assert written(tmp_path)["TopicTest"]["g"]["dead"] is False  # type: ignore[index]
+
+
+def test_dead_filters_are_forgotten_after_a_day(filters: BrokerFilters, tmp_path: Path, clock: Clock) -> None:
+    filters.register("g", [by_sql("a > 5", 10)])
+    filters.unregister("g")
+    clock.ms += DAY_MS - 1
+    filters.persist()
+    assert "TopicTest" in written(tmp_path)
+    clock.ms += 1
+    filters.persist()
+    assert written(tmp_path) == {}
+
+
+def test_file_is_that_of_upstream(filters: BrokerFilters, tmp_path: Path, clock: Clock) -> None:
+    filters.register("group1", [by_sql("a > 5", 1_700_000_000_123)])
+    filters.persist()
+    assert (tmp_path / "consumerFilter.json").read_text() == (
+        '{\n\t"filterDataByTopic":{\n\t\t"TopicTest":{\n\t\t\t"groupFilterData":{\n\t\t\t\t"group1":{\n'
+        '\t\t\t\t\t"bloomFilterData":{\n\t\t\t\t\t\t"bitNum":112,\n\t\t\t\t\t\t"bitPos":[79,5,68]\n\t\t\t\t\t},\n'
+        '\t\t\t\t\t"bornTime":1700000000000,\n\t\t\t\t\t"clientVersion":1700000000123,\n'
+        '\t\t\t\t\t"consumerGroup":"group1",\n\t\t\t\t\t"dead":false,\n\t\t\t\t\t"deadTime":0,\n'
+        '\t\t\t\t\t"expression":"a > 5",\n\t\t\t\t\t"expressionType":"SQL92",\n\t\t\t\t\t"topic":"TopicTest"\n'
+        '\t\t\t\t}\n\t\t\t},\n\t\t\t"topic":"TopicTest"\n\t\t}\n\t}\n}'
+    )
+    clock.ms += 60_000
+    again = made(tmp_path, clock)
+    assert again.selector("TopicTest", "group1") == ("a > 5", 1_700_000_000_123)
+    again.persist()
+    assert written(tmp_path)["TopicTest"]["group1"]["deadTime"] == clock.ms - 30_000  # type: ignore[index]
+
+
+def test_file_of_other_bloom_settings_is_dropped(filters: BrokerFilters, tmp_path: Path, clock: Clock) -> None:
+    filters.register("g", [by_sql("a > 5", 10)])
+    filters.persist()
+    other = BrokerFilters(tmp_path, error_percent=1, groups_expected=32, clean_ms=lambda: DAY_MS, now_ms=clock)
+    assert other.selector("TopicTest", "g") is None
