@@ -14,7 +14,7 @@ import cometmq.admin
 import cometmq.aio
 from cometmq.client import PullConsumer, ReceivedMessage
 from cometmq.client.pull.pull_kernel import PullStatus
-from cometmq.client.trace.trace_records import PubTrace, SubAfterTrace, SubBeforeTrace, decode_trace
+from cometmq.client.trace.trace_records import PubTrace, SubAfterTrace, SubBeforeTrace
 from cometmq.errors import OffsetOutOfRange
 from interop.landscapes import beside_java, on_each_server
 from interop.members import (
@@ -193,26 +193,32 @@ def test_traces_contain_sends_and_consumptions(servers: Site) -> None:
     with push(servers, "py_traced", seen, enable_trace=True).subscribe(topic):
         with producer(servers, "py_tracing", enable_trace=True) as sender:
             result = sender.send(topic, b"followed", tags="t", keys="k-traced")
-        seen.wait_for(1)
+            keyless = sender.send(topic, b"without keys and tags")
+        seen.wait_for(2)
     # Closing has sent the pending traces.
     wanted = {PubTrace, SubBeforeTrace, SubAfterTrace}
-    told = eventually(
-        lambda: traces_of(servers, result.message_id), lambda records: {type(one) for one in records} == wanted
+    told, plain = (
+        eventually(
+            lambda message_id=one.message_id: traces_of(servers, message_id),  # type: ignore[misc]
+            lambda records: {type(one) for one in records} == wanted,
+        )
+        for one in (result, keyless)
     )
+    assert {one.keys for one in plain} == {""}
     (sent,) = (one for one in told if isinstance(one, PubTrace))
     assert (sent.topic, sent.group, sent.tags, sent.keys) == (topic, "py_tracing", "t", "k-traced")
     (before,) = (one for one in told if isinstance(one, SubBeforeTrace))
     assert before.group == "py_traced"
     if isinstance(servers, Peer) and servers.landscape.version.startswith("5."):
-        shown = servers.client.mqadmin("queryMsgTraceById", "-i", result.message_id)
-        rows = [line.split() for line in shown.splitlines() if line.startswith(("Pub", "Sub"))]
-        assert {(row[0], row[1]) for row in rows} >= {("Pub", "py_tracing"), ("Sub", "py_traced")}
+        for message_id in (result.message_id, keyless.message_id):
+            shown = servers.client.mqadmin("queryMsgTraceById", "-i", message_id)
+            rows = [line.split() for line in shown.splitlines() if line.startswith(("Pub", "Sub"))]
+            assert {(row[0], row[1]) for row in rows} >= {("Pub", "py_tracing"), ("Sub", "py_traced")}
 
 
 def traces_of(site: Site, message_id: str) -> list[Any]:
     with cometmq.admin.connect(namesrv=site.namesrv.address) as admin:
-        bodies = [one.body_bytes.decode() for one in admin.messages.by_key("RMQ_SYS_TRACE_TOPIC", message_id)]
-    return [record for body in bodies for record in decode_trace(body) if message_id in repr(record)]
+        return list(admin.messages.trace(message_id))
 
 
 @beside_java(short=False)

@@ -273,6 +273,8 @@ class Transactions:
             else:
                 executor = self._executor or self._thread()
                 outcome = await asyncio.get_running_loop().run_in_executor(executor, self._checker, message)
+                if inspect.isawaitable(outcome):  # an object whose call is a coroutine does not look like one
+                    outcome = await outcome
             return _state_of(outcome, "the checker"), None
         except Exception as error:  # noqa: BLE001 - the checker is the user's: its failure is an outcome, too
             _log.warning("transaction %s: the checker failed", message.unique_id, exc_info=True)

@@ -340,6 +340,22 @@ def test_plain_checker_runs_in_a_thread_of_its_own_and_ends_with_the_producer() 
     assert set(threads) == {"cometmq-check_0"}
 
 
+def test_checker_may_be_an_object_whose_call_is_a_coroutine() -> None:
+    class Checker:
+        async def __call__(self, message: ReceivedMessage) -> TransactionState:
+            return ROLLBACK
+
+    async def main() -> None:
+        network = ScriptedNetwork(t=route_of("a"))
+        settings = ProducerSettings(group="g", name_servers=("ns:9876",), client_ip="10.0.0.1")
+        engine = await SendEngine.open(settings, checker=Checker(), network_factory=network.factory)
+        network.on_request("a:1", question())
+        assert [end.fields["commitOrRollback"] for end in await answered(network)] == ["12"]
+        await engine.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("name", ["apache-5.3.3", "apache-4.9.7"])
 def test_captured_checks_of_apaches_broker_are_answered_as_by_javas_client(name: str) -> None:
     frames = all_frames(name)
