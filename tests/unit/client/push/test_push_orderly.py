@@ -45,6 +45,24 @@ async def test_orderly_listener_sees_each_queue_in_order_and_waits_for_failures(
 
 
 @on_cluster
+async def test_messages_that_were_taken_when_the_lock_was_lost_come_in_order(cluster: FakeCluster) -> None:
+    fill(cluster, 300, queues=1)
+    order: list[int] = []
+
+    async def listener(message: Any) -> None:
+        order.append(int(message.body_bytes))
+        if len(order) == 200:
+            engine._rebalance.queues[queue_of(0)].locked = False
+
+    engine = consumer(cluster, listener, orderly=True)
+    await engine.start()
+    await until(lambda: len(order) >= 300)
+    await engine.close()
+    assert order == list(range(300))
+    assert committed(cluster)[0] == 300
+
+
+@on_cluster
 async def test_orderly_queues_change_hands_without_overlap(cluster: FakeCluster) -> None:
     """Promises 30, 92: the next owner begins when the listener of the last one has ended and its lock is given back."""
     at_work: dict[int, str] = {}

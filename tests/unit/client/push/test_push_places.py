@@ -201,6 +201,22 @@ async def test_former_owner_does_not_undo_a_reset_that_its_last_pull_gets(cluste
     await engine.close()
 
 
+@on_cluster
+async def test_reset_counts_for_a_minute_beside_commits_of_the_last_owner(cluster: FakeCluster) -> None:
+    fill(cluster, 10, queues=1)
+    engine = consumer(cluster, Seen())
+    await engine.start()
+    await until(lambda: committed(cluster).get(0) == 10)
+    await engine.reset_offsets("T", {queue_of(0): 4})
+    cluster.brokers[0].offsets["g", "T", 0] = 10
+    assert await engine.start_offset(queue_of(0)) == 4
+    assert committed(cluster)[0] == 4
+    await asyncio.sleep(61)
+    cluster.brokers[0].offsets["g", "T", 0] = 10
+    assert await engine.start_offset(queue_of(0)) == 10
+    await engine.close()
+
+
 @pytest.mark.parametrize("kind", ["push", "pull", "simple"])
 def test_changed_subscription_is_newer_although_the_clock_is_set_back(kind: str) -> None:
     """Brokers take the newest: of a changed expression they would hear nothing for an hour."""

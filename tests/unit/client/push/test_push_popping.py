@@ -321,6 +321,26 @@ def test_message_in_a_listener_may_stay_invisible_for_its_whole_time(fails: bool
     run(main)
 
 
+def test_message_that_waited_for_a_listener_stays_invisible() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(2)
+
+        async def slow(message: ReceivedMessage) -> None:
+            await asyncio.sleep(6 if len(scene.calls) == 1 else 60)
+
+        engine = await scene.join(
+            slow, pop_invisible_time_ms=10_000, pop_extend=True, consume_thread_min=1, consume_thread_max=1
+        )
+        other = await scene.join()
+        await asyncio.sleep(100)
+        assert [number for number, _, _ in scene.calls] == [1, 1], "nobody else gets it meanwhile"
+        assert sorted(scene.acked) == [b"0", b"1"]
+        await engine.close()
+        await other.close()
+
+    run(main)
+
+
 def test_a_consumer_that_is_closed_hides_nothing_any_longer() -> None:
     async def main(scene: Scene) -> None:
         scene.send(1)

@@ -269,6 +269,35 @@ static void a_revived_record_has_upstreams_fields(void)
     end();
 }
 
+/* Written by a sender, or by a client that copied a message's properties. */
+static void a_foreign_first_pop_time_is_replaced(void)
+{
+    cmq_appended appended;
+    begin();
+    put_topic("%RETRY%g_T");
+    const cmq_append append = {.common = {.topic = kit_slice("T")},
+                               .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("m")},
+                               .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("1ST_POP_TIME\0015\002")}};
+    CHECK_OK(cmq_store_append(store, &append, &appended));
+    cmq_pop_revive *revive = make(true);
+    const int64_t pop_ms = now() - 5000;
+    deliver_checkpoint(0, 1, pop_ms, 0);
+    pass(4000);
+    (void)step(revive);
+    kit_found *found = kit_found_make(1);
+    cmq_slice first_pop;
+    char expected[32];
+    CHECK_OK(cmq_store_read_offset(store, kit_slice("%RETRY%g_T"), 0, 0, &found->batch));
+    const cmq_record_view view = kit_view(&found->items[0]);
+    CHECK(cmq_property_find(view.properties, kit_slice("1ST_POP_TIME"), &first_pop));
+    CHECK_BYTES(first_pop.data, first_pop.bytes, expected,
+                (size_t)snprintf(expected, sizeof expected, "%lld", (long long)pop_ms));
+    kit_found_free(found);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 static bool is_caught_up;
 static bool caught_up(void *context)
 {
@@ -901,7 +930,7 @@ CMQ_TEST_MAIN(
     CMQ_TEST(acks_of_one_broker_name_are_not_of_another),
     CMQ_TEST(checkpoints_two_seconds_behind_the_latest_are_complete),
     CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(messages_that_cannot_be_put_wait_longer_each_time),
-    CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields),
+    CMQ_TEST(messages_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_upstreams_fields), CMQ_TEST(a_foreign_first_pop_time_is_replaced),
     CMQ_TEST(a_retry_topic_is_waited_for), CMQ_TEST(a_retry_topic_that_is_not_made_puts_again),
     CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
     CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
