@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "export/cmq_scan.h"
@@ -37,7 +38,8 @@
 #define SECTOR 512
 #define PAGE_BYTES 4096
 #define RESULTS_MAX 5000
-#define SECONDS_MAX 60       /* of one damage */
+#define CPU_SECONDS_MAX 30   /* of one damage */
+#define SECONDS_MAX 3600     /* the same by the clock, which also counts time in which other programs run */
 #define REAL_ONE_IN 16       /* damages that are done to the system's files */
 #define SUMMED_STEP 41       /* of the bytes of a queue file with sums, one in so many */
 #define TIME_BEGIN_MS INT64_C(1800000000000)
@@ -799,6 +801,14 @@ static void copy_base(const base *of)
     atomic_store(&kit_now_ms, TIME_BEGIN_MS + 700 * (int64_t)of->count);
 }
 
+/* A hang is named by say_hang. */
+static void limit_time(void)
+{
+    const struct itimerval cpu = {.it_value.tv_sec = CPU_SECONDS_MAX};
+    CHECK(setitimer(ITIMER_PROF, &cpu, NULL) == 0);
+    alarm(SECONDS_MAX);
+}
+
 static void try_damage(const base *of, size_t file, kind how, int64_t at)
 {
     outcome results[2];
@@ -806,7 +816,7 @@ static void try_damage(const base *of, size_t file, kind how, int64_t at)
     trial_fs = damages % REAL_ONE_IN == 0 ? cmq_fs_posix() : memory;
     copy_base(of);
     if (!strike(file, (unsigned)cmq_test_random_below(8))) return;
-    alarm(SECONDS_MAX);
+    limit_time();
     damages++;
     try_modes(results);
     for (int i = 0; i < 2; i++) counts[now.area][how][results[i]]++;
@@ -914,7 +924,7 @@ static void damaged_in_turn(void)
 {
     const uint64_t many = kit_amount("CMQ_FLIPS", 1500, 0);
     const char *directory = kit_directory();
-    CHECK(signal(SIGALRM, say_hang) != SIG_ERR);
+    CHECK(signal(SIGALRM, say_hang) != SIG_ERR && signal(SIGPROF, say_hang) != SIG_ERR);
     cmq_memory_fs *files_in_memory = cmq_memory_fs_create();
     memory = trial_fs = cmq_memory_fs_fs(files_in_memory);
     CHECK_OK(cmq_fs_make_directory_unsynced(memory, directory));
