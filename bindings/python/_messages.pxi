@@ -66,6 +66,11 @@ cdef class Message:
     cdef int32_t _reconsume_raised   # likewise
     cdef cmq_record_view _view
 
+    def __reduce__(self):
+        raise _errors.WrongType("a message of a store cannot be pickled, as it refers to the store's mapped files: "
+                                "pass on the fields that are needed (body_bytes, tags, keys), or its topic, queue_id "
+                                "and queue_offset")
+
     @cython.final
     cdef int _parse(self) except -1:
         if not self._parsed:

@@ -86,6 +86,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     ("cometmq.open(None)", WrongType, "path must be a str or a Path, not NoneType (None)"),
+    ("m.__reduce__()", WrongType, "a message of a store cannot be pickled, as it refers to the store's mapped files"),
     ("cometmq.open(5)", WrongType, "path must be a str or a Path, not int"),
     ('cometmq.open("")', InvalidArgument, 'path is empty: give a directory ("." for the current one)'),
     ('cometmq.open(b"x")', WrongType, "path must be a str or a Path, not bytes (b'x')"),

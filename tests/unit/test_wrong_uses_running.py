@@ -33,7 +33,6 @@ from cometmq import (
 )
 from cometmq.client import (
     ConsumeFromWhere,
-    Outcome,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -56,7 +55,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         admin.topics.create("t", queues=1)
         producer = life.enter_context(Producer("p", **network))
         producer.send("t", b"1")
-        push = PushConsumer("push", listener=lambda message: Outcome.success(), **network)
+        push = PushConsumer("push", listener=lambda message: None, **network)
         push.subscribe("t")
         pull = life.enter_context(PullConsumer("pull", **network))
         queue = pull.queues("t")[0]
@@ -64,7 +63,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         simple = SimpleConsumer("simple", consume_from_where=FIRST, **network)
         simple.subscribe("t")
         closed_producer, closed_pull = Producer("p2", **network), PullConsumer("pull2", **network)
-        closed_push = PushConsumer("push2", listener=lambda message: Outcome.success(), **network)
+        closed_push = PushConsumer("push2", listener=lambda message: None, **network)
         closed_simple = SimpleConsumer("simple2", **network)
         for one in (closed_producer, closed_pull, closed_push, closed_simple):
             with one:

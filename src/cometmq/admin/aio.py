@@ -158,6 +158,7 @@ class AsyncMessages(AsyncPart[MessageOperations]):
     by_id = _awaited(MessageOperations.by_id)
     by_unique_id = _awaited(MessageOperations.by_unique_id)
     by_key = _awaited(MessageOperations.by_key)
+    by_tag = _awaited(MessageOperations.by_tag)
     trace = _awaited(MessageOperations.trace)
     at = _awaited(MessageOperations.at)
     peek = _awaited(MessageOperations.peek)
@@ -341,13 +342,17 @@ class AsyncAdmin:
         rpc_hooks: Sequence[RpcHook] = (),
     ) -> None:
         """As :func:`connect`."""
-        servers = servers_of(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
+        self._servers = servers = servers_of(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
         self.channels = Channels(hooks=rpc_hooks)
         self.topics = AsyncTopics(TopicOperations(servers), self.channels)
         self.groups = AsyncGroups(GroupOperations(servers), self.channels)
         self.offsets = AsyncOffsets(OffsetOperations(servers), self.channels)
         self.messages = AsyncMessages(MessageOperations(servers), self.channels)
         self.cluster = AsyncCluster(ClusterOperations(servers), self.channels)
+
+    def __repr__(self) -> str:
+        """Return the servers' addresses."""
+        return f"<AsyncAdmin {self._servers.place}>"
 
     async def close(self) -> None:
         """Close all connections. Closing twice is fine."""

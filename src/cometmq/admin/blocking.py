@@ -169,6 +169,7 @@ class Messages(_Part[MessageOperations]):
     by_id = _blocking(MessageOperations.by_id)
     by_unique_id = _blocking(MessageOperations.by_unique_id)
     by_key = _blocking(MessageOperations.by_key)
+    by_tag = _blocking(MessageOperations.by_tag)
     trace = _blocking(MessageOperations.trace)
     at = _blocking(MessageOperations.at)
     peek = _blocking(MessageOperations.peek)
@@ -255,6 +256,10 @@ class Admin:
         self.offsets = Offsets(self._async.offsets.core, self)
         self.messages = Messages(self._async.messages.core, self)
         self.cluster = Cluster(self._async.cluster.core, self)
+
+    def __repr__(self) -> str:
+        """Return the servers' addresses, and whether the session is closed."""
+        return f"<Admin {self._async._servers.place}{'' if self._loop.is_open else ' closed'}>"
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation of this session to its end."""

@@ -107,6 +107,11 @@ class Servers:
         self.timeout_ms = timeout_ms
 
     @property
+    def place(self) -> str:
+        """The servers' addresses."""
+        return f"broker {self._broker}" if self._broker is not None else ";".join(self._namesrv)
+
+    @property
     def is_direct(self) -> bool:
         """True where one broker is asked, without a name server."""
         return self._broker is not None

@@ -68,6 +68,10 @@ class AsyncStore:
         self._store: Store | None = None
         self._owned = True
 
+    def __repr__(self) -> str:
+        """Return the store's path and state."""
+        return f"<AsyncStore {'not entered' if self._store is None else repr(self._store)}>"
+
     @classmethod
     def wrap(cls, store: Store) -> AsyncStore:
         """Return the asyncio view of an open store. Leaving it does not close the store."""

@@ -338,7 +338,10 @@ def _span_of(from_time: str | None, to_time: str | None) -> tuple[int, int]:
 @reported()
 def find(
     topic: _Topic,
-    key: Annotated[str, typer.Argument(help="Message key.", show_default=False)],
+    key: Annotated[str | None, typer.Argument(help="Message key.", show_default=False)] = None,
+    tag: Annotated[
+        str | None, typer.Option("--tag", metavar="TAG", help="Tag instead of a key (RocketMQ since 5.4).")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum messages per broker.")] = 64,
     from_time: FromTime = None,
     to_time: ToTime = None,
@@ -347,7 +350,7 @@ def find(
     json: Json = False,
     raw: _Raw = False,
 ) -> None:
-    """Print a topic's messages with a key, oldest first.
+    """Print a topic's messages with a key or a tag, oldest first.
 
     Exit codes: 0 found, 2 usage error, 3 none found, or the look-up failed, 4 damaged messages were passed over.
 
@@ -355,11 +358,16 @@ def find(
     Examples:
       cometmq message find flights N14228
       cometmq message find orders o-17 --from-time 1d --json
+      cometmq message find orders --tag paid
     """
+    if (key is None) == (tag is None):
+        raise typer.BadParameter("give a key, or --tag")
     begin_ms, end_ms = _span_of(from_time, to_time)
     with connected(namesrv, broker) as admin, _naming_damage() as damaged:
-        found = admin.messages.by_key(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms, damaged=damaged)
-        _print_found(found, damaged, json=json, raw=raw, what=f"key {key}")
+        look_up = admin.messages.by_key if tag is None else admin.messages.by_tag
+        wanted = key if tag is None else tag
+        found = look_up(topic, wanted or "", limit=limit, begin_ms=begin_ms, end_ms=end_ms, damaged=damaged)
+        _print_found(found, damaged, json=json, raw=raw, what=f"{'key' if tag is None else 'tag'} {wanted}")
 
 
 _CONTEXT_CODES = ("ok", "over the time", "exception", "no answer", "failed")

@@ -8,11 +8,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import cometmq.admin
 import cometmq.admin.aio
+import cometmq.aio
 from cometmq.admin import (
     Admin,
     MessageRequestMode,
@@ -222,6 +224,7 @@ def test_one_message(admin: Admin) -> None:
         admin.messages.by_id(sent.message_id),
         *admin.messages.by_unique_id("t-one", sent.unique_id),
         *admin.messages.by_key("t-one", "k-2"),
+        *admin.messages.by_tag("t-one", "paid"),
         admin.messages.at("t-one", sent.queue_id, sent.queue_offset, broker_name=sent.broker_name),
         *admin.messages.peek("t-one", tags="refused || paid"),
     ):
@@ -230,6 +233,7 @@ def test_one_message(admin: Admin) -> None:
         assert (message.queue_id, message.queue_offset) == (sent.queue_id, sent.queue_offset)
     assert admin.messages.peek("t-one", tags="refused") == ()
     assert admin.messages.by_key("t-one", "k-3") == ()
+    assert admin.messages.by_tag("t-one", "k-2") == ()
     with pytest.raises(NotFound, match="has no message 5"):
         admin.messages.at("t-one", sent.queue_id, 5, broker_name=sent.broker_name)
     with pytest.raises(NotFound, match="of its log"):
@@ -549,3 +553,13 @@ def test_a_broker_that_goes_away_meanwhile() -> None:
         assert part == "broker-a"
         bodies = {one.body_bytes for one in admin.messages.peek("orders", limit=1000)}
         assert {b"%d" % number for number in range(100, 200)} <= bodies
+
+
+def test_sessions_and_stores_say_where_they_lead(tmp_path: Path) -> None:
+    with cometmq.admin.connect(namesrv="127.0.0.1:1;127.0.0.1:2") as admin:
+        assert repr(admin) == "<Admin 127.0.0.1:1;127.0.0.1:2>"
+    assert repr(admin) == "<Admin 127.0.0.1:1;127.0.0.1:2 closed>"
+    assert repr(cometmq.admin.aio.connect(broker="127.0.0.1:1")) == "<AsyncAdmin broker 127.0.0.1:1>"
+    assert repr(cometmq.aio.open(tmp_path / "s")) == "<AsyncStore not entered>"
+    with cometmq.open(tmp_path / "s") as store:
+        assert repr(cometmq.aio.AsyncStore.wrap(store)) == f"<AsyncStore {store!r}>"

@@ -209,6 +209,11 @@ def test_texts() -> None:
     assert ok_json("message", "get", *place) == [first]
     assert ok("message", "get", *place, "--raw").out == first["body"] + "\n"
     assert len(ok("message", "find", "t-texts", "b").lines) == 2
+    assert len(ok("message", "find", "t-texts", "--tag", "paid").lines) == 2
+    for wrong in ((), ("b", "--tag", "paid")):
+        assert run("message", "find", "t-texts", *wrong).code == ExitCode.USAGE
+    untagged = run("message", "find", "t-texts", "--tag", "a")
+    assert untagged.err == "cometmq: no message with the tag a\n", "a is a key"
     missing = run("message", "find", "t-texts", "c")
     assert (missing.code, missing.err) == (ExitCode.FAILED, "cometmq: no message with the key c\n")
     assert "[paid] (a b)" in ok("message", "peek", "t-texts", "--newest", "--limit", "1").out

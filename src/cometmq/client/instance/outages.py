@@ -36,6 +36,7 @@ _MAY_PASS: Final = (*_UNANSWERED, CorruptRecord, LimitReached, MalformedBody, Ma
 
 
 _REFUSALS: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_PARSE_FAILED})
+_BEFORE_HEARTBEAT: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST})
 _NO_FILTER: Final = "does not support consumer to filter message by"
 
 
@@ -71,8 +72,8 @@ class OutageLog:
         """
         self._log = log
         self._group = group
-        self._failing: dict[str | MessageQueue, tuple[type[Error], bool]] = {}
-        """Broker name, or queue, to its last logged error, and whether that was a refusal."""
+        self._failing: dict[str | MessageQueue, tuple[type[Error], bool] | None] = {}
+        """Broker name, or queue, to its last logged error, and whether that was a refusal; None: a heartbeat is due."""
 
     def __bool__(self) -> bool:
         """Whether something fails."""
@@ -83,6 +84,12 @@ class OutageLog:
         is_unanswered = isinstance(error, _UNANSWERED)
         key = queue.broker_name if is_unanswered else queue
         kind = (type(error), is_refusal(error))
+        if key not in self._failing and isinstance(error, BrokerError) and error.code in _BEFORE_HEARTBEAT:
+            # A broker that was started anew: it knows the group with the next heartbeat, which a second failure is not
+            # due to.
+            self._failing[key] = None
+            self._log.info("group %s: %s waits for a heartbeat: %s", self._group, _name(queue), error)
+            return
         level, extra = (logging.ERROR, {"refusal": error}) if kind[1] else (logging.WARNING, None)
         if self._failing.get(key) == kind:
             level = logging.DEBUG

@@ -49,6 +49,19 @@ def test_pauses_grow_to_their_end() -> None:
     assert pauses[-1] == pauses[-2] == 2
 
 
+def test_the_first_read_before_a_heartbeat_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger=LOG.name)
+    queue = MessageQueue(topic="t", broker_name="b", queue_id=0)
+    troubles = OutageLog(LOG, group="g")
+    for _ in range(3):
+        troubles.fails(queue, BrokerError("no consumer of it has sent a heartbeat", code=24))
+    assert [one.levelname for one in caplog.records] == ["INFO", "WARNING"]
+    caplog.clear()
+    troubles.works(queue)
+    troubles.fails(queue, BrokerError("no consumer of it has sent a heartbeat", code=24))
+    assert [one.levelname for one in caplog.records] == ["INFO", "INFO"]
+
+
 def test_outages_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=LOG.name)
     one, two = (MessageQueue(topic="t", broker_name="b", queue_id=number) for number in (0, 1))
