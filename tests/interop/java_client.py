@@ -142,6 +142,16 @@ class Client:
         """Answers so many requests with the prefix and their bodies; the first row comes when the listener runs."""
         return self.ask("answer", group=group, topic=topic, count=count, prefix=prefix)
 
+    def transact(
+        self, group: str, topic: str, bodies: Sequence[str], *, checks: int = 0, timeout_ms: int = 60_000
+    ) -> list[Row]:
+        """Sends transactions, a row for each, and answers so many checks.
+
+        c commits and r rolls back at once, C and R when a check asks: the first letter of a body.
+        """
+        arguments = {"group": group, "topic": topic, "bodies": list(bodies), "checks": checks, "timeout_ms": timeout_ms}
+        return list(self.ask("transact", **arguments, linger_ms=1_000 if checks else 0))
+
     def pull_all(self, topic: str, *, tags: str | None = None, with_body: bool = False) -> list[Row]:
         """Every message of the topic, by queue and offset."""
         return list(self.ask("pull_all", topic=topic, tags=tags, with_body=with_body))

@@ -265,8 +265,9 @@ static cmq_status CMQ_MUST_CHECK walk(cmq_txn *txn, cmq_queue *queue, const cmq_
             cmq_queue_read(queue, round->at, cmq_store_confirmed(txn->store), units, UNITS, &count, &next);
         if (status != CMQ_OK) return status;
         if (count == 0) {
-            round->at = round->end;   /* fillers, up to the end */
-            break;
+            if (next <= round->at) return CMQ_AGAIN;   /* not to be read for now: nothing is passed over */
+            round->at = next;                          /* fillers */
+            continue;
         }
         const uint64_t open = open_among(txn, units, count);
         for (uint32_t i = 0; i < count && units[i].offset < round->end; i++) {

@@ -220,13 +220,8 @@ static void set_progress(kit_broker *kit, const char *topic, int64_t offset)
     if (offset >= 0) CHECK_OK(cmq_offsets_commit(kit->offsets, &key, offset));
 }
 
-void kit_broker_serve_txn(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_txn_rules *rules,
-                          int64_t half_progress, int64_t op_progress)
+static void make_txn(kit_broker *kit, const cmq_txn_rules *rules)
 {
-    make_tables(kit, store);
-    kit->now_ms = now_ms;
-    set_progress(kit, CMQ_TXN_TOPIC_HALF, half_progress);
-    set_progress(kit, CMQ_TXN_TOPIC_OP, op_progress);
     const cmq_txn_options options = {.store = kit->store,
                                      .offsets = kit->offsets,
                                      .host = {.address = {127, 0, 0, 1}, .port = 10911},
@@ -234,7 +229,27 @@ void kit_broker_serve_txn(kit_broker *kit, cmq_store *store, int64_t now_ms, con
                                      .rules = rules != NULL ? *rules : (cmq_txn_rules){0}};
     CHECK_OK(cmq_txn_create(&kit->txn, &options));
     CHECK_OK(cmq_txn_start(kit->txn));
+}
+
+void kit_broker_serve_txn(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_txn_rules *rules,
+                          int64_t half_progress, int64_t op_progress)
+{
+    make_tables(kit, store);
+    kit->now_ms = now_ms;
+    set_progress(kit, CMQ_TXN_TOPIC_HALF, half_progress);
+    set_progress(kit, CMQ_TXN_TOPIC_OP, op_progress);
+    make_txn(kit, rules);
     make_broker(kit, NULL, false);
+}
+
+void kit_broker_start_txn_threads(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_txn_rules *rules,
+                                  uint32_t loops)
+{
+    make_tables(kit, open_store(root, flush, (cmq_clock){0}));
+    kit->loops = loops;
+    kit->threads = true;
+    make_txn(kit, rules);
+    make_broker(kit, &(cmq_broker_options){.flush_timeout_ms = 600000}, true);
 }
 
 void kit_broker_start_txn(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_txn_rules *rules)

@@ -57,6 +57,9 @@ void kit_broker_start_txn(kit_broker *kit, const char *root, cmq_flush_mode flus
  * -1: none. */
 void kit_broker_serve_txn(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_txn_rules *rules,
                           int64_t half_progress, int64_t op_progress);
+/* The same as kit_broker_start_txn with loops that run in threads. */
+void kit_broker_start_txn_threads(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_txn_rules *rules,
+                                  uint32_t loops);
 void kit_broker_stop(kit_broker *kit);
 
 void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t perm);

@@ -29,7 +29,8 @@ static void bits_are_those_that_were_set(void)
         expected[at] = true;
     }
     const int64_t first = ended.base - below;
-    for (int64_t at = 0; at < HALVES; at++) CHECK_INT(cmq_txn_ended_has(&ended, first + at), at >= below && expected[at]);
+    for (int64_t at = 0; at < HALVES; at++)
+        CHECK_INT(cmq_txn_ended_has(&ended, first + at), at >= below && expected[at]);
     CHECK(!cmq_txn_ended_has(&ended, 0));
     CHECK(!cmq_txn_ended_has(&ended, INT64_MAX));
     cmq_txn_ended_forget(&ended, INT64_MAX / 2);

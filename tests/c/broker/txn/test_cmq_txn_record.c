@@ -39,7 +39,8 @@ static void a_half_message_is_read(void)
 
 static void malformed_numbers_are_none(void)
 {
-    static const char *const bad[] = {"", "REAL_TOPIC\001T\002", "REAL_QID\0010\002", "REAL_TOPIC\001T\002REAL_QID\001x\002",
+    static const char *const bad[] = {"", "REAL_TOPIC\001T\002", "REAL_QID\0010\002",
+                                      "REAL_TOPIC\001T\002REAL_QID\001x\002",
                                       "REAL_TOPIC\001T\002REAL_QID\001-1\002",
                                       "REAL_TOPIC\001T\002REAL_QID\0014294967296\002"};
     cmq_txn_half half;
@@ -62,8 +63,10 @@ static void malformed_numbers_are_none(void)
 
 static void a_sender_cannot_set_what_brokers_set(void)
 {
-    const cmq_slice sent = cmq_slice_of_text("TAGS\001t\002REAL_TOPIC\001X\002__transactionId__\001no\002REAL_QID\0017\002"
-                                             "TRAN_PREPARED_QUEUE_OFFSET\0011\002TRANSACTION_CHECK_TIMES\00199\002A\001b");
+    const cmq_slice sent = cmq_slice_of_text("TAGS\001t\002REAL_TOPIC\001X\002__transactionId__\001no\002"
+                                             "REAL_QID\0017\002"
+                                             "TRAN_PREPARED_QUEUE_OFFSET\0011\002"
+                                             "TRANSACTION_CHECK_TIMES\00199\002A\001b");
     const cmq_slice topic = cmq_slice_of_text("T"), unique = cmq_slice_of_text("U");
     uint8_t room[512];
     CHECK(cmq_txn_half_room(sent.bytes, topic, unique) <= sizeof room);
@@ -93,7 +96,8 @@ static void op_texts_of_both_forms_are_read(void)
         const char *body;
         int64_t expected[4];
         int count;
-    } cases[] = {{"12", {12}, 1}, {"0,1,3,", {0, 1, 3}, 3}, {",,7,x,-2,9223372036854775808,8", {7, 8}, 2}, {"", {0}, 0}};
+    } cases[] = {
+        {"12", {12}, 1}, {"0,1,3,", {0, 1, 3}, 3}, {",,7,x,-2,9223372036854775808,8", {7, 8}, 2}, {"", {0}, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cmq_slice rest = cmq_slice_of_text(cases[i].body);
         int64_t offset;

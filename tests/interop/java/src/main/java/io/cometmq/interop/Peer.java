@@ -84,6 +84,7 @@ public final class Peer {
         Map.entry("assignment", (request, rows) -> Popper.assignment(request, rows)),
         Map.entry("request", Requests::request),
         Map.entry("answer", Requests::answer),
+        Map.entry("transact", Transactions::transact),
         Map.entry("mqadmin", Commands::run),
         Map.entry("bench_produce", Bench::produce),
         Map.entry("bench_consume", Bench::consume),

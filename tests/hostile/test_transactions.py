@@ -1,0 +1,82 @@
+"""Attacks by transactions: forged ends commit nothing, and half messages that nobody ends hold up nobody."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.config import load_broker_config
+from cometmq.broker.server import Broker
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command, HeaderFormat
+from cometmq.remoting.sync_channel import Channel
+from support.transactions import COMMIT, TIMEOUT_MS, AskedProducer, end, end_fields, send_half
+
+HALVES = 200
+FORGED = 2_000
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    settings = {
+        "brokerName": "broker-a",
+        "flushDiskType": "ASYNC_FLUSH",
+        "mappedFileSizeCommitLog": 16 << 20,
+        "transactionTimeOut": 1,
+        "transactionCheckInterval": 1,
+        "transactionCheckMax": 1_000_000,
+    }
+    with Broker(load_broker_config(tmp_path / "store", listen=":0", settings=settings, environ={})) as broker:
+        yield broker
+
+
+def committed(broker: Broker) -> list[bytes]:
+    with broker.store.read("orders") as reader:
+        return [bytes(message.body) for message in reader]
+
+
+def test_forged_ends_commit_nothing(broker: Broker) -> None:
+    dice = random.Random(20_250_919)
+    wild = [-(1 << 63), -1, 0, 1, (1 << 31) - 1, 1 << 40, (1 << 63) - 1]
+    with Channel(broker.address) as channel:
+        half = send_half(channel, b"mine", group="mine")
+        true = end_fields(half, COMMIT, group="mine")
+        for number in range(FORGED):
+            fields = dict(true)
+            for name in dice.sample(["commitLogOffset", "tranStateTableOffset", "producerGroup"], dice.randint(1, 3)):
+                if name == "producerGroup":
+                    fields[name] = dice.choice(["", "other", "mine\x00", "m" * 5_000])
+                else:
+                    fields[name] = str(dice.choice([*wild, int(fields[name]) + dice.randint(1, 500)]))
+            if fields == true:
+                continue
+            request = Command(
+                code=RequestCode.END_TRANSACTION,
+                fields=fields,
+                format=dice.choice([HeaderFormat.JSON, HeaderFormat.ROCKETMQ]),
+            )
+            answer = channel.invoke(request, timeout_ms=TIMEOUT_MS)
+            assert answer.code == ResponseCode.SYSTEM_ERROR, (number, fields)
+        for name in true:
+            lacking = {other: text for other, text in true.items() if other != name}
+            answer = channel.invoke(Command(code=RequestCode.END_TRANSACTION, fields=lacking), timeout_ms=TIMEOUT_MS)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert end(channel, half, COMMIT, group="mine") == ResponseCode.SUCCESS
+    assert committed(broker) == [b"mine"]
+
+
+def test_half_messages_that_nobody_ends_hold_up_nobody(broker: Broker) -> None:
+    """Their group is not there: they are copied, round by round. Another group's is asked about behind them."""
+    with Channel(broker.address) as channel:
+        for number in range(HALVES):
+            assert send_half(channel, b"x" * 1_000, group="gone", unique=f"G{number}").code == ResponseCode.SUCCESS
+        assert send_half(channel, b"good", group="p", unique="P1").code == ResponseCode.SUCCESS
+        producer = AskedProducer(broker.address, "p")
+        question = producer.question()
+        assert question.fields["transactionId"] == "P1"
+        assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
+        producer.close()
+    assert committed(broker) == [b"good"]
