@@ -403,6 +403,7 @@ cdef extern from "store/cmq_store.h" nogil:
         uint32_t queue_id_count
         const cmq_slice *tags
         uint32_t tag_count
+        const cmq_selector *where
         cbool backwards
         cbool has_start
         cbool has_end

@@ -6,8 +6,8 @@ cmq_core is linked statically and must be in the process once.
 
     _values.pxi    strings, hosts, properties and message ids between Python and C
     _columns.pxi   lists, numpy and Arrow arrays as the engine's columns
-    _selector.pxi  Selector: an SQL92 expression
     _messages.pxi  Message: one stored message, over the mapped log
+    _selector.pxi  Selector: an SQL92 expression
     _store.pxi     StoreHandle: life, append, look-ups
     _reader.pxi    Reader: iteration
     _scan.pxi      ColumnScan: messages as Arrow columns
@@ -161,8 +161,8 @@ cdef int64_t _monotonic_ms() noexcept nogil:
 
 include "_values.pxi"
 include "_columns.pxi"
-include "_selector.pxi"
 include "_messages.pxi"
+include "_selector.pxi"
 include "_store.pxi"
 include "_reader.pxi"
 include "_scan.pxi"

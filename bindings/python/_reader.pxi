@@ -28,6 +28,7 @@ cdef class Reader:
     cdef bint _follow
     cdef bint _unwrap
     cdef frozenset _tags
+    cdef Selector _where
     cdef bint _backwards
     cdef int64_t _timeout_ms
     cdef int64_t _seen_end
@@ -37,7 +38,8 @@ cdef class Reader:
     cdef str _called                 # in errors: a reader, or the consumer that it belongs to
     cdef object __weakref__
 
-    def __init__(self, StoreHandle handle not None, *, topics=(), queue_ids=(), tags=(), bint backwards=False,
+    def __init__(self, StoreHandle handle not None, *, topics=(), queue_ids=(), tags=(), Selector where=None,
+                 bint backwards=False,
                  start=None, end=None,
                  start_time_ms=None, end_time_ms=None, start_physical=None, bint only_queued=False, dict starts=None,
                  bint may_be_missing=False,
@@ -62,6 +64,7 @@ cdef class Reader:
             ids = _queue_ids_of(queue_ids, len(queue_ids), 0x7FFFFFFF, -1)
             options.queue_ids = <const int32_t *>PyBytes_AS_STRING(<PyObject *>ids)
             options.queue_id_count = <uint32_t>len(queue_ids)
+        options.where = where._program if where is not None else NULL
         options.check_crc = True
         options.backwards = backwards
         options.has_start = start is not None
@@ -80,6 +83,7 @@ cdef class Reader:
         self._timeout_ms = timeout_ms
         self._unwrap = unwrap
         self._tags = frozenset(tag if isinstance(tag, str) else bytes(tag).decode() for tag in tags)
+        self._where = where
         self._backwards = backwards
         self._batch_messages = batch_messages
         options.only_queued = only_queued
@@ -213,6 +217,8 @@ cdef class Reader:
             self._elements = _unwrapped(message, self._first_of(found.queue), self._last)
             if self._tags:    # the engine gives a batch of which one message fits
                 self._elements = [one for one in self._elements if one.tags in self._tags]
+            if self._where is not None:
+                self._elements = [one for one in self._elements if self._where.selects(<Message>one)]
             self._element_at = 0
             if self._backwards:
                 self._elements.reverse()

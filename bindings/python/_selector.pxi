@@ -27,6 +27,15 @@ cdef class Selector:
     def __dealloc__(self):
         cmq_selector_free(self._program)
 
+    cdef bint selects(self, Message message) except -1:
+        """Whether a message matches."""
+        message._parse()
+        return cmq_selector_evaluate(self._program, message._view.properties) == CMQ_SELECTOR_TRUE
+
+    def matches(self, Message message not None):
+        """Return whether a message matches: the expression is true for its properties."""
+        return self.selects(message)
+
     def answer(self, bytes properties not None):
         """Evaluate over a property string: True or False, None where it is unknown, "error" where values do not
         compare.

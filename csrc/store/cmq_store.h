@@ -28,6 +28,7 @@
 #include "base/cmq_clock.h"
 #include "base/cmq_file.h"
 #include "base/cmq_status.h"
+#include "filter/cmq_selector.h"
 #include "store/log/cmq_segment.h"
 #include "store/queue/cmq_queue.h"
 #include "store/record/cmq_record.h"
@@ -326,6 +327,7 @@ typedef struct cmq_read_options {
     uint32_t queue_id_count;
     const cmq_slice *tags;          /* none: every tag; exact strings */
     uint32_t tag_count;
+    const cmq_selector *where;      /* NULL: none; an expression over the properties, which outlives the reader */
     bool backwards;
     bool has_start, has_end;        /* queue offsets, [start, end); only with one topic */
     int64_t start, end;

@@ -61,6 +61,7 @@ class Selector:
     @property
     def tail(self) -> str: ...
     def __init__(self, text: str) -> None: ...
+    def matches(self, message: Message) -> bool: ...
     def answer(self, properties: bytes) -> bool | Literal["error"] | None: ...
 
 @final
@@ -932,6 +933,7 @@ class Reader:
         topics: Iterable[str] = (),
         queue_ids: Iterable[int] = (),
         tags: Iterable[str] = (),
+        where: Selector | None = None,
         backwards: bool = False,
         start: int | None = None,
         end: int | None = None,

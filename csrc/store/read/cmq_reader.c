@@ -80,7 +80,7 @@ static cmq_status take_options(cmq_reader *reader, const cmq_read_options *optio
 {
     reader->options = *options;
     reader->of_queues = options->topic_count > 0 || options->only_starts;
-    if (options->tag_count > 0 || options->check_crc) reader->options.fetch_tails = true;
+    if (cmq_reader_selects(reader) || options->check_crc) reader->options.fetch_tails = true;
     cmq_status status = check_options(options);
     if (status == CMQ_OK) status = copy_slices(options->topics, options->topic_count, &reader->topics, "topics");
     if (status == CMQ_OK) status = copy_slices(options->tags, options->tag_count, &reader->tags, "tags");
@@ -424,22 +424,29 @@ static bool has_tag(const cmq_reader *reader, cmq_slice properties)
     return false;
 }
 
+static bool properties_match(const cmq_reader *reader, cmq_slice properties)
+{
+    const cmq_selector *where = reader->options.where;
+    if (reader->options.tag_count > 0 && !has_tag(reader, properties)) return false;
+    return where == NULL || cmq_selector_evaluate(where, properties) == CMQ_SELECTOR_TRUE;
+}
+
 /* An inner batch is wanted if one of its messages is; those of a compressed one only its reader sees. */
-static bool batch_has_tag(const cmq_reader *reader, const cmq_record_view *view)
+static bool batch_matches(const cmq_reader *reader, const cmq_record_view *view)
 {
     cmq_slice rest = view->body;
     cmq_wire_batch_element element;
     if ((view->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
     cmq_status status = cmq_wire_batch_next(&rest, &element);
     for (; status == CMQ_OK; status = cmq_wire_batch_next(&rest, &element))
-        if (has_tag(reader, element.properties)) return true;
+        if (properties_match(reader, element.properties)) return true;
     return status != CMQ_END;   /* unfolding it reports damage */
 }
 
-bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
+bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view)
 {
-    if (reader->options.tag_count == 0 || has_tag(reader, view->properties)) return true;
-    return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_has_tag(reader, view);
+    if (properties_match(reader, view->properties)) return true;
+    return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_matches(reader, view);
 }
 
 static cmq_status check_whole(const cmq_reader *reader, const cmq_unit *unit, const uint8_t *data)
@@ -484,12 +491,12 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
                                 cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0))))
             return CMQ_OK;
     }
-    if (reader->options.tag_count > 0) {
+    if (cmq_reader_selects(reader)) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, unit->phy, 0, &view);
         if (status != CMQ_OK)
             return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "half a record");
-        if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
+        if (!cmq_reader_matches(reader, &view)) return CMQ_OK;
     }
     *found_out = (cmq_found){.record = data,
                              .queue = cursor->queue,
@@ -546,7 +553,7 @@ static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
 static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
 {
     const cmq_read_options *options = &reader->options;
-    if (options->tag_count > 0 || options->has_start_time || options->has_end_time || options->backwards) return 0;
+    if (cmq_reader_selects(reader) || options->has_start_time || options->has_end_time || options->backwards) return 0;
     if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window) return 0;
     cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
     int64_t limit = reader->window_start + cmq_log_segment_bytes(reader->store->log);

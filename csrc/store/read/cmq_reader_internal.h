@@ -84,7 +84,12 @@ struct cmq_reader {
 /* Pin the segment of `phy` in the batch; CMQ_AGAIN when its pins are used up. */
 cmq_status CMQ_MUST_CHECK cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy,
                                          const uint8_t **data_out, size_t *available_out);
-bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view);
+/* Does the reader take messages by their tags or properties, and this one? */
+static inline bool cmq_reader_selects(const cmq_reader *reader)
+{
+    return reader->options.tag_count > 0 || reader->options.where != NULL;
+}
+bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view);
 
 /* The size of the record at `phy`, and its store time. CMQ_END: blank, or the limit; CMQ_ERR_CORRUPT with the error
  * set. */

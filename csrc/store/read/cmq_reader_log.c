@@ -106,13 +106,13 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
         return cmq_fail_at(CMQ_ERR_CORRUPT, phy,
                            "the record at physical offset %lld does not match its CRC; run `cometmq verify`",
                            (long long)phy);
-    if (options->tag_count > 0 || options->only_queued) {
+    if (cmq_reader_selects(reader) || options->only_queued) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, phy, 0, &view);
         if (status != CMQ_OK)
             return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, phy, "half a record");
         if (options->only_queued && !is_queued(reader, &view)) return CMQ_OK;
-        if (options->tag_count > 0 && !cmq_reader_tags_match(reader, &view)) return CMQ_OK;
+        if (cmq_reader_selects(reader) && !cmq_reader_matches(reader, &view)) return CMQ_OK;
     }
     batch->items[batch->count++] = (cmq_found){.record = data,
                                                .physical_offset = phy,

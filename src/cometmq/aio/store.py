@@ -280,6 +280,7 @@ class AsyncStore:
         follow: bool = False,
         timeout_s: float | None = None,
         unwrap: bool = True,
+        where: str | None = None,
     ) -> AsyncReader:
         """Iterate with ``async for``; the arguments are :meth:`Store.read`'s."""
         timeout_ms(timeout_s)  # that it is one
@@ -294,6 +295,7 @@ class AsyncStore:
             backwards=backwards,
             follow=follow,
             unwrap=unwrap,
+            where=where,
         )
         return AsyncReader(reader, self._more, follow=follow, timeout_s=timeout_s)
 

@@ -39,6 +39,7 @@ class _Query:
 
     topic: str | None
     tags: str | None
+    where: str | None
     queues: tuple[int, ...]
     start: int | None
     end: int | None
@@ -50,6 +51,7 @@ class _Query:
         return store.read(
             self.topic,
             tags=self.tags,
+            where=self.where,
             queues=self.queues or None,
             start=self.start,
             end=self.end,
@@ -69,6 +71,9 @@ def cat(
         Format, typer.Option("--format", "-f", help="text: a line per message; json: JSON lines; raw: bodies.")
     ] = Format.TEXT,
     tags: TagFilter = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="EXPR", help="SQL92 filter over properties: price > 10.")
+    ] = None,
     keys: KeyFilter = None,
     ids: Annotated[
         list[str] | None,
@@ -106,6 +111,7 @@ def cat(
     Examples:
       cometmq cat data/ orders --tags "paid || shipped" --tail 20 --follow
       cometmq cat data/ orders --key o-17 --format json
+      cometmq cat data/ orders --where "price > 10 AND region = 'eu'"
       cometmq cat data/ --from-time 10m
       cometmq cat data/ orders --format raw > bodies.txt
     """
@@ -115,7 +121,9 @@ def cat(
         raise typer.BadParameter("--key and --queue need a TOPIC")
     if follow and backwards:
         raise typer.BadParameter("--follow and --backwards exclude each other")
-    query = _query(topic, tags, queues, (start, end), (from_time, to_time))
+    if where is not None and (keys or ids):
+        raise typer.BadParameter("--where excludes --key and --id")
+    query = _query(topic, (tags, where), queues, (start, end), (from_time, to_time))
     if topic is None and (query.start is not None or query.end is not None):
         raise typer.BadParameter("--start and --end with offsets need a TOPIC")
     out = _Output(sys.stdout.buffer, encoder_of(output, delimiter=delimiter_of(delimiter)), limit)
@@ -137,7 +145,7 @@ def cat(
 
 def _query(
     topic: str | None,
-    tags: str | None,
+    filters: tuple[str | None, str | None],
     queues: list[int] | None,
     offsets: tuple[str | None, str | None],
     times: tuple[str | None, str | None],
@@ -154,7 +162,8 @@ def _query(
         moments.append(None if text is None else parse_time(text))
     return _Query(
         topic=topic,
-        tags=tags,
+        tags=filters[0],
+        where=filters[1],
         queues=tuple(queues or ()),
         start=bounds[0],
         end=bounds[1],

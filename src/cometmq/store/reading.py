@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from cometmq._engine import KeySearch, Message, Reader, StoreHandle, parse_message_id
+from cometmq._engine import KeySearch, Message, Reader, Selector, StoreHandle, parse_message_id
 from cometmq._plural import verb
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.batch_key_search import BatchKeySearch
@@ -58,6 +58,7 @@ class Reading(StoreCore):
         follow: bool = False,
         timeout_s: float | None = None,
         unwrap: bool = True,
+        where: str | None = None,
     ) -> Reader:
         """Iterate over messages: ``for message in store.read("orders", tags="paid || shipped")``.
 
@@ -80,12 +81,16 @@ class Reading(StoreCore):
             timeout_s: with ``follow``, stop when nothing has come for so long; None: never. Iteration may be taken up
                 again afterwards.
             unwrap: an inner batch as its messages; False: as the one record that it is.
+            where: only messages whose properties match this SQL92 expression: ``"price > 10 AND region = 'eu'"``, as
+                consumers of RocketMQ write them; None for all. Messages with values that do not compare do not match.
 
         Returns:
             An iterator; close it or use ``with`` to let go early. One thread at a time.
 
         Raises:
             TopicNotFound: there is no such topic.
+            InvalidArgument: ``where`` is no such expression; the text has the place and the reason.
+            LimitReached: ``where`` is too long or too deep.
             CorruptRecord: (while iterating) a damaged record; iterating on goes on behind it.
         """
         topics = self._checked_topics(topic)
@@ -101,6 +106,7 @@ class Reading(StoreCore):
             topics=topics,
             queue_ids=self._checked_queues(topics, queues) or (),
             tags=parse_tags(tags),
+            where=None if where is None else Selector(a_text(where, "where")),
             backwards=backwards,
             start=start,
             end=end,
