@@ -112,3 +112,14 @@ def test_file_of_other_bloom_settings_is_dropped(filters: BrokerFilters, tmp_pat
     filters.persist()
     other = BrokerFilters(tmp_path, error_percent=1, groups_expected=32, clean_ms=lambda: DAY_MS, now_ms=clock)
     assert other.selector("TopicTest", "g") is None
+
+
+def test_monstrous_expressions_make_no_filter_and_harm_no_other(filters: BrokerFilters) -> None:
+    filters.register("good", [by_sql("a > 5", 10)])
+    for version, monster in enumerate(["(" * 100_000, "NOT " * 15_000 + "TRUE", "a = 1 AND " * 6_000, "'" * 65_001]):
+        filters.register("bad", [by_sql(monster, 10 + version)])
+        assert filters.selector("TopicTest", "bad") is None
+    many = " OR ".join(f"a = '{n}'" for n in range(4_000))
+    filters.register("long", [by_sql(many, 10)])
+    assert filters.selector("TopicTest", "long") == (many, 10)
+    assert filters.selector("TopicTest", "good") == ("a > 5", 10)
