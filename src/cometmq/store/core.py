@@ -451,7 +451,7 @@ class StoreCore:
             if self._role is not None:
                 self._role.close()
             self._group_book.close()
-            if self._applier is not None:  # the watcher that logs the deletions has ended
+            if self._applier is not None and not self.closed:  # the watcher that logs the deletions has ended
                 self._retention_log.note(self._handle.take_retention_report())
         finally:
             while not self.closed:  # the keeper may replace the view meanwhile
