@@ -205,7 +205,8 @@ static cmq_status CMQ_MUST_CHECK compare_queue(recovery *r, cmq_queue *queue, in
         int64_t next;
         const cmq_status status =
             cmq_queue_read(queue, offset, confirmed, timer->units, CMQ_TIMER_BATCH, &count, &next);
-        if (status != CMQ_OK) return status;
+        /* A damaged queue proves nothing. */
+        if (status != CMQ_OK) return cmq_parked_is_hopeless(status) ? CMQ_OK : status;
         for (uint32_t i = 0; i < count && timer->units[i].offset < known && !r->differs; i++) {
             const cmq_unit *queued = &timer->units[i];
             const bool begins = offset == min && i == 0;   /* messages before have expired */
