@@ -79,6 +79,8 @@ static void forge(void)
 static void check_round(int64_t ms, bool answers)
 {
     kit_step(&kit, ms, &asked);
+    close(client);   /* the time of several rounds closes an idle connection */
+    client = kit_client(&kit);
     for (int i = 0; i < asked.count; i++) {
         transaction *one = &transactions[atoi(asked.items[i].unique + 1)];
         CHECK(one < transactions + begun);
