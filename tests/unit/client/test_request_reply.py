@@ -19,7 +19,12 @@ from cometmq.testing.clusters import Cluster, cluster
 
 PATIENT_MS = 60_000
 TOPIC, FREE = "questions", "unanswered"
-FIRST: dict[str, Any] = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+FIRST: dict[str, Any] = {
+    "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    # A notice that comes at a bad moment must not cost the usual 20 s.
+    "rebalance_wait_interval_ms": 500,
+    "rebalance_min_interval_ms": 50,
+}
 
 
 @pytest.fixture(scope="module")
