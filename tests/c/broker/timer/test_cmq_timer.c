@@ -864,33 +864,6 @@ static void a_damaged_unit_hides_no_others(void)
     }
 }
 
-/* A damaged unit of a message that was delivered keeps no timer from its time, and no broker from its start. */
-static void damaged_units_of_the_queue_are_passed_over(void)
-{
-    static const int64_t places[] = {0, 8, 12};   /* physical offset, size, hash */
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        cmq_store *store = open_store();
-        cmq_timer *timer = make_timer(store);
-        send_at(store, now() + 2000, "first");
-        step(timer);
-        pass(3000);
-        step(timer);
-        send_at(store, now() + 5000, "second");
-        step(timer);
-        stop(timer);
-        kit_close(store);
-        kit_flip(kit_path(root, "consumequeue/rmq_sys_wheel_timer/0/00000000000000000000"), places[i], 64);
-        store = open_again();
-        timer = make_timer(store);
-        pass(10000);
-        step(timer);
-        const char *bodies = delivered(store);
-        CHECK(strstr(bodies, "second") != NULL);
-        finish(timer, store);
-        kit_remove_tree(root);
-    }
-}
-
 /* A damaged slot of a time that is more milliseconds away than can be counted: its timer is entered again. */
 static void a_slot_beyond_all_time(void)
 {
@@ -1000,5 +973,4 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
               CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back),
               CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers), CMQ_TEST(a_damaged_unit_hides_no_others),
-              CMQ_TEST(damaged_units_of_the_queue_are_passed_over), CMQ_TEST(a_slot_beyond_all_time),
-              CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
+              CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
