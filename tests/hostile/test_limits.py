@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import client_forwarding, clients, groups, locks, offsets, queries, replies, staged_writes, topics
+from cometmq.broker import (
+    client_forwarding,
+    clients,
+    filters,
+    groups,
+    locks,
+    offsets,
+    queries,
+    replies,
+    staged_writes,
+    topics,
+)
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.cli import logs
@@ -65,6 +76,7 @@ VALUES: dict[str, object] = {
     "groups of a connection, of each kind": clients.GROUPS_OF_CONNECTION_MAX,
     "topics that a group subscribes to": clients.SUBSCRIPTIONS_MAX,
     "characters of a group's expressions": clients.EXPRESSION_CHARS_MAX,
+    "characters of the SQL92 expressions of all groups": filters.EXPRESSION_CHARS_MAX,
     "queues locked by a request": locks.LOCKS_OF_REQUEST_MAX,
     "locks of all groups": locks.LOCKS_MAX,
     "topics that a group must not read": groups.FORBIDDEN_TOPICS_MAX,
@@ -312,8 +324,12 @@ TRIED: dict[str, Callable[[Path], None]] = {
 
 NET = "tests/c/net/test_cmq_net_limits.c"
 UNIT = "tests/unit/broker"
+TXN = "tests/c/broker/txn"
 DOOR = "tests/unit/store/test_handoff_door.py"
 TRIED_ELSEWHERE = {
+    "ends of transactions whose op record cannot be written": (f"{TXN}/test_cmq_txn.c", "texts_have_a_limit"),
+    "open half messages that were copied": (f"{TXN}/test_cmq_txn_ended.c", "copies_have_a_limit"),
+    "characters of the SQL92 expressions of all groups": (f"{UNIT}/test_filters.py", "test_expressions_have_a_limit"),
     "descriptors that connections leave to the store": (NET, "descriptors_of_the_store"),
     "seconds of silence": (NET, "idle"),
     "seconds for a frame that began": (NET, "slow_frames"),

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from cometmq._engine import Selector, bloom_positions
 from cometmq.errors import Error
@@ -21,9 +22,12 @@ from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.store_config.consumer_filters import ConsumerFilter, ConsumerFilters
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["BrokerFilters", "is_by_tag"]
+__all__ = ["EXPRESSION_CHARS_MAX", "BrokerFilters", "is_by_tag"]
 
 _log = logging.getLogger("cometmq.broker.filters")
+
+EXPRESSION_CHARS_MAX: Final = 4_194_304
+"""Of the filters of all groups; compiled, an expression takes up to twelve times its text."""
 
 _TRUSTED_DEAD_MS = 30_000
 """Filters that were alive when the broker stopped count as dead since so long before its start, as upstream has it."""
@@ -105,7 +109,11 @@ class BrokerFilters:
         if old is not None and is_same and old.expression_type == wanted.expression_type:
             self._file.put(replace(old, client_version=wanted.sub_version, dead_ms=0))
             return True
-        if wanted.expression_type != "SQL92" or _compiled(topic, group, wanted.sub_string) is None:
+        if (
+            wanted.expression_type != "SQL92"
+            or _compiled(topic, group, wanted.sub_string) is None
+            or not self._has_room(wanted, old)
+        ):
             self._file.remove(topic, group)
             return old is not None
         bits, positions = self._bloom(topic, group)
@@ -121,6 +129,19 @@ class BrokerFilters:
             )
         )
         return True
+
+    def _has_room(self, wanted: SubscriptionData, old: ConsumerFilter | None) -> bool:
+        """Return whether an expression fits in the limit of all; the filters longest dead make room for it."""
+        more = len(wanted.sub_string) - (0 if old is None else len(old.expression))
+        if self._file.chars + more > EXPRESSION_CHARS_MAX:
+            for one in sorted((one for one in self._file if one.is_dead and one != old), key=lambda one: one.dead_ms):
+                self._file.remove(one.topic, one.group)
+                if self._file.chars + more <= EXPRESSION_CHARS_MAX:
+                    break
+        if self._file.chars + more <= EXPRESSION_CHARS_MAX:
+            return True
+        _log.warning("SQL92 expression refused: the filters of all groups are too long", extra={"topic": wanted.topic})
+        return False
 
     def unregister(self, group: str) -> None:
         """Note that nobody of a group is there."""

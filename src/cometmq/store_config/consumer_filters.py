@@ -61,6 +61,7 @@ class ConsumerFilters(ManagedFile):
 
     def _reset(self) -> None:
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
+        self._chars = 0
         self._unknown: JsonObject = {}
 
     def _decode(self, fields: Fields) -> Callable[[], None]:
@@ -79,6 +80,7 @@ class ConsumerFilters(ManagedFile):
 
         def take_over() -> None:
             self._table = table
+            self._chars = sum(len(one.expression) for groups in table.values() for one in groups.values())
             self._unknown = unknown
 
         return take_over
@@ -92,6 +94,12 @@ class ConsumerFilters(ManagedFile):
         }
         return bean({"filterDataByTopic": topics}, self._unknown)
 
+    @property
+    def chars(self) -> int:
+        """Characters of all expressions."""
+        with self._lock:
+            return self._chars
+
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
         """Return a group's filter of a topic, dead or alive; None where there is none."""
         with self._lock:
@@ -100,13 +108,18 @@ class ConsumerFilters(ManagedFile):
     def put(self, one: ConsumerFilter) -> None:
         """Add a filter, or replace it."""
         with self._lock:
-            self._table.setdefault(one.topic, {})[one.group] = one
+            groups = self._table.setdefault(one.topic, {})
+            old = groups.get(one.group)
+            self._chars += len(one.expression) - (0 if old is None else len(old.expression))
+            groups[one.group] = one
             self._changed = True
 
     def remove(self, topic: str, group: str) -> None:
         """Forget a filter."""
         with self._lock:
-            if self._table.get(topic, {}).pop(group, None) is not None:
+            old = self._table.get(topic, {}).pop(group, None)
+            if old is not None:
+                self._chars -= len(old.expression)
                 self._changed = True
             if not self._table.get(topic, {"": None}):
                 del self._table[topic]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.broker import filters as broker_filters
 from cometmq.broker.filters import BrokerFilters
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 
@@ -123,3 +124,29 @@ def test_monstrous_expressions_make_no_filter_and_harm_no_other(filters: BrokerF
     filters.register("long", [by_sql(many, 10)])
     assert filters.selector("TopicTest", "long") == (many, 10)
     assert filters.selector("TopicTest", "good") == ("a > 5", 10)
+
+
+def test_expressions_have_a_limit(
+    filters: BrokerFilters, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters without members make room, the longest dead first; one with members never goes for another group's."""
+    monkeypatch.setattr(broker_filters, "EXPRESSION_CHARS_MAX", 15)
+    for number, group in enumerate(("first", "second", "third")):
+        clock.ms += 1_000
+        filters.register(group, [by_sql(f"a > {number}", 10)])
+    filters.register("fourth", [by_sql("a > 4", 10)])
+    assert filters.selector("TopicTest", "fourth") is None, "all others have members"
+    filters.unregister("second")
+    clock.ms += 1_000
+    filters.unregister("first")
+    filters.register("fourth", [by_sql("a > 4", 11)])
+    assert filters.selector("TopicTest", "fourth") == ("a > 4", 11)
+    assert filters.selector("TopicTest", "second") is None
+    assert filters.selector("TopicTest", "first") == ("a > 0", 10)
+    filters.register("first", [by_sql("a > 99", 11)])
+    assert filters.selector("TopicTest", "first") is None, "a longer one of the same group has no room either"
+    filters.register("first", [by_sql("a > 1", 12)])
+    filters.persist()
+    again = made(tmp_path, clock)
+    again.register("fifth", [by_sql("a > 55555", 10)])
+    assert again.selector("TopicTest", "fifth") == ("a > 55555", 10), "the file's filters are counted, and are dead"

@@ -1,5 +1,5 @@
-/* Tests csrc/broker/loop/cmq_select.c by pulls: SQL92 by the group's subscription and by the request's own expression, and
- * the answers of those that cannot be. */
+/* Tests csrc/broker/loop/cmq_select.c by pulls: SQL92 by the group's subscription and by the request's own expression,
+ * and the answers of those that cannot be. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -5,6 +5,8 @@
  */
 #include <stdlib.h>
 
+#include "broker/loop/cmq_broker_internal.h"
+#include "broker/txn/cmq_txn_internal.h"
 #include "support/cmq_txn_kit.h"
 
 enum { COMMIT = 8, ROLLBACK = 12, OK = 0, FAILED = 1, ILLEGAL = 13, FORBIDDEN = 16, LATE = 604 };
@@ -323,6 +325,21 @@ static void many_ends_do_not_wait_for_the_interval(void)
     kit_broker_stop(&kit);
 }
 
+/* Beyond the limit texts are written at once; where that fails the end is refused. */
+static void texts_have_a_limit(void)
+{
+    start_with(CMQ_FLUSH_ASYNC, &(cmq_txn_rules){.op_bytes = CMQ_TXN_OP_BYTES_MAX});
+    const int client = kit_client(&kit);
+    const kit_half half = kit_begin(&kit, client, "u", "");
+    for (uint32_t i = 1; i < CMQ_TXN_TEXTS_MAX; i++) cmq_txn_add_text(kit.broker->options.txn, 1000);
+    CHECK_INT(kit_max(kit.store, CMQ_TXN_TOPIC_OP, 0), 0);
+    CHECK_INT(kit_end(&kit, client, half, ROLLBACK), OK);
+    CHECK_INT(kit_max(kit.store, CMQ_TXN_TOPIC_OP, 0), 1);
+    CHECK_INT(kit.broker->options.txn->text_count, 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 static void a_clean_stop_writes_ends_down(void)
 {
     start();
@@ -585,7 +602,8 @@ CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_stored_with_its_target), CMQ_TEST(a_com
               CMQ_TEST(ends_are_refused_with_upstreams_texts), CMQ_TEST(a_forged_record_in_a_body_is_never_committed),
               CMQ_TEST(an_answer_after_the_immunity_comes_too_late), CMQ_TEST(a_commit_to_a_topic_that_is_gone_is_kept),
               CMQ_TEST(ends_are_written_down_together), CMQ_TEST(many_ends_do_not_wait_for_the_interval),
-              CMQ_TEST(a_clean_stop_writes_ends_down), CMQ_TEST(an_open_transaction_is_asked_about),
+              CMQ_TEST(texts_have_a_limit), CMQ_TEST(a_clean_stop_writes_ends_down),
+              CMQ_TEST(an_open_transaction_is_asked_about),
               CMQ_TEST(an_answer_about_an_old_copy_ends_the_newest), CMQ_TEST(a_young_transaction_is_left_alone),
               CMQ_TEST(nobody_there_costs_no_check), CMQ_TEST(an_immune_transaction_holds_up_nobody),
               CMQ_TEST(a_transaction_asked_about_too_often_is_discarded),

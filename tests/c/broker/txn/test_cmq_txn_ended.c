@@ -66,4 +66,18 @@ static void copies_are_those_that_were_put(void)
     cmq_txn_copies_free(&copies);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(bits_are_those_that_were_set), CMQ_TEST(copies_are_those_that_were_put))
+/* At least as many as the limit says; the table is full a little later. */
+static void copies_have_a_limit(void)
+{
+    cmq_txn_copies copies = {0};
+    int64_t first = 0;
+    while (cmq_txn_copies_reserve(&copies) == CMQ_OK) cmq_txn_copies_put(&copies, first++, 1);
+    CHECK(first >= CMQ_TXN_COPIES_MAX && first < CMQ_TXN_COPIES_MAX / 10 * 11);
+    CHECK_INT(copies.used, first);
+    cmq_txn_copies_drop(&copies, 7);
+    CHECK_OK(cmq_txn_copies_reserve(&copies));
+    cmq_txn_copies_free(&copies);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(bits_are_those_that_were_set), CMQ_TEST(copies_are_those_that_were_put),
+              CMQ_TEST(copies_have_a_limit))

@@ -1,5 +1,5 @@
-/* Transactions on several loops, which are ended twice, while checks copy them, ask, and are answered: each is committed
- * once, and no rolled-back one.
+/* Transactions on several loops, which are ended twice, while checks copy them, ask, and are answered: each is
+ * committed once, and no rolled-back one.
  *
  * Threads: yes.
  */
