@@ -13,6 +13,11 @@
 #include "store/follow/cmq_watch.h"
 #include "wire/cmq_codes.h"
 
+/* The refusal of SQL92 where enablePropertyFilter is off. */
+#define CMQ_NO_PROPERTY_FILTER                                          \
+    "The broker does not support consumer to filter message by SQL92; " \
+    "its setting enablePropertyFilter is false"
+
 #define CMQ_BROKER_LOOPS_MAX 16u
 #define CMQ_RUN_SENDS_MAX 256u            /* sends that go to the store in one call */
 #define CMQ_RUN_BYTES_MAX (4u << 20)      /* … and their bodies' bytes */
@@ -238,7 +243,7 @@ cmq_status CMQ_MUST_CHECK cmq_select_units(cmq_broker_loop *l, cmq_queue *queue,
                                            int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next);
 /* Does the expression select the unit's record? Also where that cannot be read. */
 bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
-                       const cmq_selector *selector);
+                       const cmq_selector *selector, uint32_t *steps_left);
 /* The filter of a request's own expression: the loop keeps the last ones compiled. One reference, the caller's. */
 cmq_status CMQ_MUST_CHECK cmq_select_filter(cmq_broker_loop *l, cmq_slice expression, cmq_filter **filter_out);
 void cmq_select_forget(cmq_broker_loop *l);

@@ -2,7 +2,7 @@
  * properties of their records.
  *
  * An expression is evaluated where the record lies; nothing is copied or allocated. A request looks at as many units as
- * one by tags, fewer where its expression is long: no expression takes a loop from the others.
+ * one by tags, fewer where its expression or their properties are long; at one record it always looks.
  *
  * A record that cannot be read passes: the answer's own look at it says why.
  *
@@ -18,20 +18,18 @@
 
 #define READ_UNITS 64u
 #define STEPS_MAX 65536u   /* of expressions, in one request: some 0.5 ms */
+#define STEP_BYTES 64u     /* of properties; a step may read them all */
 
 bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
-                       const cmq_selector *selector)
+                       const cmq_selector *selector, uint32_t *steps_left)
 {
     const uint8_t *record;
     if (unit->phy < 0 || unit->bytes < CMQ_RECORD_BYTES_MIN) return true;
     if (cmq_transfer_reach(l, place, queue, unit, &record) != CMQ_OK) return true;
-    return cmq_selector_evaluate(selector, cmq_record_properties(record, (uint32_t)unit->bytes)) == CMQ_SELECTOR_TRUE;
-}
-
-static uint64_t examined_by(const cmq_selector *selector, uint32_t wanted)
-{
-    const uint64_t by_tags = cmq_transfer_examine(wanted), by_cost = STEPS_MAX / cmq_selector_cost(selector);
-    return by_cost == 0 ? 1 : by_cost < by_tags ? by_cost : by_tags;
+    const cmq_slice properties = cmq_record_properties(record, (uint32_t)unit->bytes);
+    const uint64_t steps = cmq_selector_cost(selector) * (1 + (uint64_t)properties.bytes / STEP_BYTES);
+    *steps_left -= steps < *steps_left ? (uint32_t)steps : *steps_left;
+    return cmq_selector_evaluate(selector, properties) == CMQ_SELECTOR_TRUE;
 }
 
 static cmq_status by_selector(cmq_broker_loop *l, cmq_queue *queue, const cmq_selector *selector, int64_t from,
@@ -39,19 +37,20 @@ static cmq_status by_selector(cmq_broker_loop *l, cmq_queue *queue, const cmq_se
 {
     cmq_transfer_place place = {0};
     cmq_status status = CMQ_OK;
-    uint32_t count = 1;
+    uint32_t count = 1, steps = STEPS_MAX;
     *next = from;
-    for (uint64_t left = examined_by(selector, wanted); left > 0 && count > 0 && *found < wanted; left -= count) {
+    for (uint64_t left = cmq_transfer_examine(wanted); left > 0 && count > 0 && *found < wanted && steps > 0;
+         left -= count) {
         cmq_unit units[READ_UNITS];
         int64_t behind = *next;
         status = cmq_queue_read(queue, *next, confirmed, units, left < READ_UNITS ? (uint32_t)left : READ_UNITS, &count,
                                 &behind);
         if (status != CMQ_OK) break;
-        for (uint32_t i = 0; i < count && *found < wanted; i++) {
+        for (uint32_t i = 0; i < count && *found < wanted && steps > 0; i++) {
             *next = units[i].offset + units[i].count;
-            if (cmq_select_passes(l, &place, queue, &units[i], selector)) l->units[(*found)++] = units[i];
+            if (cmq_select_passes(l, &place, queue, &units[i], selector, &steps)) l->units[(*found)++] = units[i];
         }
-        if (*found < wanted) *next = behind;
+        if (*found < wanted && steps > 0) *next = behind;
     }
     cmq_transfer_leave(&place);
     return *found > 0 || *next > from ? CMQ_OK : status;

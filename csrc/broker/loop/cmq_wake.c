@@ -103,11 +103,7 @@ static cmq_hold next_selected(cmq_broker_loop *l, cmq_queue *queue, const cmq_un
     for (; hold != CMQ_HOLD_NONE; hold = cmq_holds_next_of_selectors(l->holds, hold)) {
         const cmq_selector *selector = cmq_holds_selector(l->holds, hold, offset);
         if (selector == NULL) continue;
-        if (selector != last) {
-            const uint32_t cost = cmq_selector_cost(selector);
-            passes = cmq_select_passes(l, &place, queue, unit, selector);
-            left->steps -= cost < left->steps ? cost : left->steps;
-        }
+        if (selector != last) passes = cmq_select_passes(l, &place, queue, unit, selector, &left->steps);
         last = selector;
         if (passes) break;
     }

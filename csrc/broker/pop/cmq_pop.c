@@ -400,6 +400,10 @@ static bool take_expression(cmq_broker_loop *l, cmq_pop_asked *a, const cmq_pop_
                        cmq_shown(type), (const char *)type.data);
         return false;
     }
+    if (is_sql && !l->broker->options.property_filter) {
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, CMQ_NO_PROPERTY_FILTER);
+        return false;
+    }
     const cmq_status status = is_sql ? cmq_select_filter(l, header->expression, &a->wait.filter)
                                      : cmq_filter_parse(header->expression, &a->wait.filter);
     if (status == CMQ_OK) return true;

@@ -23,9 +23,6 @@
 
 #define ANSWER_BYTES 512u
 #define LEND_BYTES 16384u
-#define NO_PROPERTY_FILTER                                            \
-    "The broker does not support consumer to filter message by SQL92; " \
-    "its setting enablePropertyFilter is false"
 
 /* Bits of a pull's sysFlag. */
 enum {
@@ -237,7 +234,7 @@ static const cmq_subscription *find_subscription(const cmq_consumer_entry *consu
 static bool check_property_filter(cmq_broker_loop *l, const pull *p)
 {
     if (l->broker->options.property_filter) return true;
-    answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, NO_PROPERTY_FILTER);
+    answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, CMQ_NO_PROPERTY_FILTER);
     return false;
 }
 

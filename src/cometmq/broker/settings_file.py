@@ -14,6 +14,7 @@ import copy
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -77,9 +78,11 @@ class SettingsFile:
             raise StorageError(f"cannot write {path}: it is no longer there")
         edited = edited_toml if path.suffix == ".toml" else edited_properties
         data = edited(old or b"", values, path)
-        temporary = path.with_name(f"{path.name}.tmp")
+        # Of a name that nobody knows: two brokers may share the file, and nobody puts a link there.
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         self._ops.make_folder(path.parent)
         try:
+            _make_private(temporary)
             self._ops.write_synced(temporary, data)
             if old is not None:
                 _take_owner_and_mode(path, temporary)
@@ -93,11 +96,20 @@ class SettingsFile:
         self._ops.sync_folder(path.parent)
 
 
+def _make_private(path: Path) -> None:
+    """Make a file that only this user reads: settings may be secrets, and a crash may leave it."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
 def _take_owner_and_mode(old: Path, new: Path) -> None:
     info = old.stat()
-    new.chmod(stat.S_IMODE(info.st_mode))
-    with suppress(PermissionError):  # it can be read by this process all the same
-        os.chown(new, info.st_uid, info.st_gid)
+    descriptor = os.open(new, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with suppress(PermissionError):  # it can be read by this process all the same
+            os.fchown(descriptor, info.st_uid, info.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(info.st_mode))
+    finally:
+        os.close(descriptor)
 
 
 def edited_properties(data: bytes, values: Mapping[str, SettingValue], path: Path) -> bytes:

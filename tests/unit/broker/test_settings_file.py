@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,25 @@ def test_retention_changes_without_a_restart(tmp_path: Path) -> None:
         admin.cluster.set_broker_config({"deleteWhen": ";".join(map(str, range(24))), "fileReservedTime": "1"})
         broker.store.maintain()  # or the background thread was faster
         assert broker.store.info().log_min > 0
+
+
+def test_file_that_is_written_is_private(tmp_path: Path) -> None:
+    """A crash leaves no secret that others can read, whatever the umask is."""
+    seen: list[int] = []
+
+    class Ops(SystemFileOps):
+        def rename(self, source: Path, target: Path) -> None:
+            seen.append(stat.S_IMODE(source.stat().st_mode))
+            super().rename(source, target)
+
+        def write_synced(self, path: Path, data: bytes) -> None:
+            super().write_synced(path, data)
+            seen.append(stat.S_IMODE(path.stat().st_mode))
+
+    file = tmp_path / "broker.properties"
+    file.write_text("brokerName=b\n")
+    file.chmod(0o640)
+    SettingsFile(file, may_create=False, file_ops=Ops()).save({HOURS: 48})
+    assert seen == [0o600, 0o640]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == [file.name]
