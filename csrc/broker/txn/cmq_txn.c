@@ -198,8 +198,8 @@ cmq_status cmq_txn_stop(cmq_txn *txn)
 static cmq_status CMQ_MUST_CHECK finish_round(cmq_txn *txn)
 {
     cmq_status status = CMQ_OK;
-    /* A progress that passes a half message whose copy a power loss takes would lose the transaction. */
-    if (txn->round.copied) status = cmq_store_flush(txn->store);
+    /* A progress that passes a half message whose copy or commit a power loss takes would lose the transaction. */
+    if (txn->round.copied || txn->round.at > txn->progress) status = cmq_store_flush(txn->store);
     if (status != CMQ_OK) return status;
     cmq_txn_lock(txn);
     txn->progress = txn->round.at > txn->progress ? txn->round.at : txn->progress;

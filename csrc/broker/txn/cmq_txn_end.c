@@ -75,7 +75,8 @@ static bool is_late(const ending *end, int64_t now_ms, int64_t timeout_ms)
     int64_t immunity_ms;
     const int64_t seconds = end->half.immunity_s > 0 ? end->half.immunity_s : 0;
     if (__builtin_mul_overflow(seconds, INT64_C(1000), &immunity_ms)) immunity_ms = INT64_MAX;
-    return now_ms - end->parked.view.born_timestamp_ms > (immunity_ms > timeout_ms ? immunity_ms : timeout_ms);
+    const int64_t allowed_ms = immunity_ms > timeout_ms ? immunity_ms : timeout_ms;
+    return cmq_txn_age_ms(now_ms, end->parked.view.born_timestamp_ms) > allowed_ms;
 }
 
 static void check(cmq_txn *txn, ending *end, int64_t now_ms, int64_t timeout_ms)

@@ -37,7 +37,8 @@ cmq_status cmq_txn_half_read(const cmq_record_view *record, cmq_txn_half *half_o
             half_out->immunity_s = number_or(value, -1);
         }
     }
-    if (half_out->first < 0) half_out->first = -1;
+    /* A first copy lies before its copies: any other was forged, at a broker that took it. */
+    if (half_out->first < 0 || half_out->first >= record->queue_offset) half_out->first = -1;
     if (half_out->topic.bytes > 0 && cmq_field_i32(queue, &half_out->queue_id) == CMQ_OK && half_out->queue_id >= 0)
         return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, record->physical_offset,

@@ -70,4 +70,12 @@ bool cmq_txn_text_next(cmq_slice *rest, int64_t *offset_out);
 cmq_record_fields cmq_txn_question(const cmq_record_view *half, const cmq_txn_half *properties, int64_t queue_offset,
                                    int64_t physical_offset, int64_t store_timestamp_ms);
 
+/* Since a client's clock said `born_ms`, which may be any number. */
+static inline int64_t cmq_txn_age_ms(int64_t now_ms, int64_t born_ms)
+{
+    int64_t age_ms;
+    if (__builtin_sub_overflow(now_ms, born_ms, &age_ms)) return born_ms < 0 ? INT64_MAX : INT64_MIN;
+    return age_ms;
+}
+
 #endif

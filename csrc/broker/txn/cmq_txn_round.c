@@ -90,7 +90,7 @@ static decision decide(cmq_txn *txn, const cmq_record_view *record, const cmq_tx
                        const cmq_txn_asker *asker)
 {
     const cmq_txn_rules *rules = &txn->round_rules;
-    const int64_t age_ms = cmq_txn_now_ms(txn) - record->born_timestamp_ms;
+    const int64_t age_ms = cmq_txn_age_ms(cmq_txn_now_ms(txn), record->born_timestamp_ms);
     int64_t immunity_ms;
     if (half->checks >= rules->checks_max || age_ms > rules->reserved_ms) return DISCARD;
     if (half->has_immunity) {

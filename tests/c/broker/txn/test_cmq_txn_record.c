@@ -21,6 +21,7 @@ static void a_half_message_is_read(void)
     cmq_record_view view = record_with("REAL_TOPIC\001T\002REAL_QID\0013\002PGROUP\001P\002UNIQ_KEY\001U\002"
                                        "TRANSACTION_CHECK_TIMES\0014\002TRAN_PREPARED_QUEUE_OFFSET\0019\002"
                                        "CHECK_IMMUNITY_TIME_IN_SECONDS\00130\002");
+    view.queue_offset = 10;
     CHECK_OK(cmq_txn_half_read(&view, &half));
     check_text(half.topic, "T");
     check_text(half.group, "P");
@@ -30,11 +31,21 @@ static void a_half_message_is_read(void)
     CHECK_INT(half.first, 9);
     CHECK(half.has_immunity);
     CHECK_INT(half.immunity_s, 30);
+    view.queue_offset = 9;   /* no copy lies at its first one's place, nor before it */
+    CHECK_OK(cmq_txn_half_read(&view, &half));
+    CHECK_INT(half.first, -1);
     view = record_with("REAL_TOPIC\001T\002REAL_QID\0010\002");
     CHECK_OK(cmq_txn_half_read(&view, &half));
     CHECK_INT(half.first, -1);
     CHECK_INT(half.checks, 0);
     CHECK(!half.has_immunity);
+}
+
+static void ages_do_not_overflow(void)
+{
+    CHECK_INT(cmq_txn_age_ms(1000, 400), 600);
+    CHECK_INT(cmq_txn_age_ms(1000, INT64_MIN), INT64_MAX);
+    CHECK_INT(cmq_txn_age_ms(-1000, INT64_MAX), INT64_MIN);
 }
 
 static void malformed_numbers_are_none(void)
@@ -113,6 +124,7 @@ static void op_texts_of_both_forms_are_read(void)
     CHECK_BYTES(text, 20, "9223372036854775807,", 20);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_read), CMQ_TEST(malformed_numbers_are_none),
+CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_read), CMQ_TEST(ages_do_not_overflow),
+              CMQ_TEST(malformed_numbers_are_none),
               CMQ_TEST(a_sender_cannot_set_what_brokers_set), CMQ_TEST(a_copy_replaces_its_count_and_its_first),
               CMQ_TEST(op_texts_of_both_forms_are_read))
