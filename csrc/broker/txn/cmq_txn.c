@@ -54,6 +54,7 @@ void cmq_txn_destroy(cmq_txn *txn)
     if (txn == NULL) return;
     cmq_txn_round_free(&txn->round);
     cmq_txn_ended_free(&txn->ended);
+    cmq_txn_ended_free(&txn->discarded);
     cmq_txn_copies_free(&txn->copies);
     cmq_traffic_destroy(txn->counts);
     free(txn->texts);
@@ -91,7 +92,7 @@ cmq_queue *cmq_txn_op_queue(const cmq_txn *txn)
 
 cmq_status cmq_txn_verify_half(cmq_txn *txn, const cmq_record_view *record)
 {
-    /* A body can hold what looks like a record of its place: only the queue says what was appended as one. */
+    /* A body can contain bytes that look like a half message: the half queue decides where half messages are. */
     cmq_queue *queue = cmq_txn_half_queue(txn);
     cmq_unit unit;
     uint32_t count = 0;
@@ -113,6 +114,9 @@ cmq_txn_standing cmq_txn_standing_of(const cmq_txn *txn, int64_t offset, const c
     const int64_t latest = cmq_txn_copies_latest(&txn->copies, half->first >= 0 ? half->first : offset);
     *target_out = latest >= 0 ? latest : offset;
     if (latest >= 0) return CMQ_TXN_OPEN;
+    if (cmq_txn_ended_has(&txn->discarded, half->first >= 0 ? half->first : offset) ||
+        cmq_txn_ended_has(&txn->discarded, offset))
+        return CMQ_TXN_GONE;
     if (cmq_txn_ended_has(&txn->ended, offset)) return CMQ_TXN_ENDED;
     return offset >= txn->progress ? CMQ_TXN_OPEN : CMQ_TXN_GONE;
 }
@@ -204,6 +208,7 @@ static cmq_status CMQ_MUST_CHECK finish_round(cmq_txn *txn)
     cmq_txn_lock(txn);
     txn->progress = txn->round.at > txn->progress ? txn->round.at : txn->progress;
     cmq_txn_ended_forget(&txn->ended, txn->progress - KNOWN_BELOW);
+    cmq_txn_ended_forget(&txn->discarded, txn->progress - KNOWN_BELOW);
     txn->counters.rounds++;
     cmq_txn_unlock(txn);
     status = cmq_txn_pass_ops(txn);

@@ -17,7 +17,7 @@ typedef struct ending {
     int32_t opaque, flag;
     cmq_header_format format;
     bool has_opaque;
-    bool checked;                /* it goes on: `parked` and `half` hold */
+    bool checked;                /* no reason to refuse it was found: `parked` and `half` are valid */
     int32_t code;
     char remark[CMQ_ERROR_TEXT_BYTES + 256];
     cmq_parked_record parked;

@@ -25,7 +25,7 @@ typedef struct cmq_txn_ask {
 typedef struct cmq_txn_round {
     bool active;
     bool copied;                 /* something: it must be on the disk before the progress moves */
-    int64_t at, end;             /* queue offsets; what is appended later is the next round's */
+    int64_t at, end;             /* queue offsets; half messages appended later belong to the next round */
     uint32_t free_copies;
     int64_t free_bytes;
     uint32_t ask_count;
@@ -42,6 +42,7 @@ struct cmq_txn {
     cmq_txn_rules rules;
     int64_t progress, op_progress;
     cmq_txn_ended ended;
+    cmq_txn_ended discarded;     /* the first and the newest copy of each discarded one, while the broker runs */
     cmq_txn_copies copies;
     int64_t *texts;              /* CMQ_TXN_TEXTS_MAX places */
     uint32_t text_count;
@@ -62,7 +63,7 @@ struct cmq_txn {
 typedef enum cmq_txn_standing {
     CMQ_TXN_OPEN,
     CMQ_TXN_ENDED,
-    CMQ_TXN_GONE                 /* ended or discarded so long ago that nobody knows */
+    CMQ_TXN_GONE                 /* discarded, or ended so long ago that nobody knows */
 } cmq_txn_standing;
 
 void cmq_txn_lock(cmq_txn *txn);

@@ -23,6 +23,15 @@ static int64_t progress_of(const cmq_txn *txn, const char *topic, const cmq_queu
     return stored > max ? max : stored;
 }
 
+/* A stored progress beyond the queue's end, as a power loss leaves it, is corrected in the table: a second crash would
+ * otherwise pass the half messages that come meanwhile. */
+static cmq_status CMQ_MUST_CHECK correct(cmq_txn *txn, const char *topic, int64_t progress)
+{
+    const cmq_offset_key key = cmq_txn_key(topic);
+    const int64_t stored = cmq_offsets_query(txn->options.offsets, &key);
+    return stored > progress ? cmq_offsets_commit(txn->options.offsets, &key, progress) : CMQ_OK;
+}
+
 /* ---- op records ---- */
 
 static cmq_status CMQ_MUST_CHECK note_ended(cmq_txn *txn, cmq_slice body, int64_t max)
@@ -147,7 +156,7 @@ static cmq_status CMQ_MUST_CHECK read_commits(cmq_txn *txn, int64_t phy)
     while (status == CMQ_OK && !end) {
         cmq_found_batch batch = {.items = items, .capacity = RECORDS};
         status = cmq_reader_next(reader, &batch, &end);
-        if (status == CMQ_ERR_CORRUPT) status = CMQ_OK;   /* goes on behind the damage */
+        if (status == CMQ_ERR_CORRUPT) status = CMQ_OK;   /* the reader continues behind the damage */
         else if (batch.count == 0) end = true;
         for (uint32_t i = 0; i < batch.count && status == CMQ_OK; i++) status = look_at_record(txn, &items[i]);
         cmq_found_batch_release(&batch);
@@ -165,8 +174,10 @@ cmq_status cmq_txn_start(cmq_txn *txn)
     txn->op_progress = progress_of(txn, CMQ_TXN_TOPIC_OP, op);
     txn->next_round_ms = cmq_txn_now_ms(txn) + txn->rules.interval_ms;
     cmq_txn_ended_begin(&txn->ended, txn->progress);
-    cmq_status status = CMQ_OK;
-    if (half != NULL && op != NULL)
+    cmq_txn_ended_begin(&txn->discarded, txn->progress);
+    cmq_status status = half != NULL ? correct(txn, CMQ_TXN_TOPIC_HALF, txn->progress) : CMQ_OK;
+    if (status == CMQ_OK && op != NULL) status = correct(txn, CMQ_TXN_TOPIC_OP, txn->op_progress);
+    if (status == CMQ_OK && half != NULL && op != NULL)
         status = read_ops(txn, op, cmq_queue_max(half, cmq_store_confirmed(txn->store)));
     if (status == CMQ_OK && half != NULL) status = read_open(txn, half, &phy);
     if (status == CMQ_OK && phy >= 0) status = read_commits(txn, phy);

@@ -177,7 +177,8 @@ static cmq_status CMQ_MUST_CHECK copy_half(cmq_txn *txn, const cmq_record_view *
     return CMQ_OK;
 }
 
-/* Its text keeps a start after a crash from discarding it again. It stays endable until the progress has passed it. */
+/* Its text keeps a start after a crash from discarding it again. An end that comes later is refused, whichever copy it
+ * names: the message lies in the topic of discarded ones. */
 static cmq_status CMQ_MUST_CHECK discard(cmq_txn *txn, const cmq_record_view *record, const cmq_txn_half *half)
 {
     cmq_slice properties = record->properties, crc;
@@ -186,13 +187,19 @@ static cmq_status CMQ_MUST_CHECK discard(cmq_txn *txn, const cmq_record_view *re
         properties = (cmq_slice){.data = txn->properties,
                                  .bytes = cmq_property_copy_without(txn->properties, properties, CMQ_NAME("__CRC32#"))};
     cmq_txn_lock(txn);
+    const int64_t offset = record->queue_offset, first = half->first >= 0 ? half->first : offset;
     cmq_status status = CMQ_OK;
-    if (!is_settled(txn, record->queue_offset, half)) {
-        status = cmq_txn_reserve_end(txn, record->queue_offset);
+    if (!is_settled(txn, offset, half)) {
+        status = cmq_txn_reserve_end(txn, offset);
+        if (status == CMQ_OK) status = cmq_txn_ended_reserve(&txn->discarded, first);
+        if (status == CMQ_OK) status = cmq_txn_ended_reserve(&txn->discarded, offset);
         if (status == CMQ_OK) status = append_copy(txn, record, CMQ_TXN_TOPIC_DISCARDED, properties, &appended);
         if (status == CMQ_OK) {
-            cmq_txn_copies_drop(&txn->copies, half->first >= 0 ? half->first : record->queue_offset);
-            cmq_txn_add_text(txn, record->queue_offset);
+            cmq_txn_copies_drop(&txn->copies, first);
+            cmq_txn_ended_add(&txn->discarded, first);
+            cmq_txn_ended_add(&txn->discarded, offset);
+            cmq_txn_ended_add(&txn->ended, offset);
+            cmq_txn_add_text(txn, offset);
             cmq_traffic_count(txn->counts, half->topic, CMQ_SLICE_NONE, 0, 1);
             txn->counters.discarded++;
             txn->round.copied = true;

@@ -359,6 +359,21 @@ static void a_clean_stop_writes_ends_down(void)
     kit_broker_stop(&kit);
 }
 
+static void a_progress_beyond_the_end_is_corrected(void)
+{
+    start();
+    char path[1024];
+    snprintf(path, sizeof path, "%s", cmq_store_root(kit.store));
+    const int client = kit_client(&kit);
+    CHECK_INT(kit_end(&kit, client, kit_begin(&kit, client, "u1", ""), ROLLBACK), OK);
+    close(client);
+    kit_broker_stop(&kit);
+    kit_broker_serve_txn(&kit, reopen(path), KIT_BROKER_MS, NULL, 100, 100);
+    CHECK_INT(progress_of(CMQ_TXN_TOPIC_HALF), 1);
+    CHECK_INT(progress_of(CMQ_TXN_TOPIC_OP), 1);
+    kit_broker_stop(&kit);
+}
+
 /* ---- checks ---- */
 
 static void an_open_transaction_is_asked_about(void)
@@ -474,14 +489,18 @@ static void a_transaction_asked_about_too_often_is_discarded(void)
 {
     start_with(CMQ_FLUSH_ASYNC, &(cmq_txn_rules){.checks_max = 2});
     const int client = kit_client(&kit);
-    kit_begin(&kit, client, "u1", "");
+    kit_half copies[3] = {kit_begin(&kit, client, "u1", "")};
     for (int i = 0; i < 2; i++) {
         kit_step(&kit, 30000, &asked);
         CHECK_INT(asked.count, 1);
+        copies[i + 1] = (kit_half){asked.items[0].queue_offset, asked.items[0].physical_offset};
     }
     kit_step(&kit, 30000, &asked);
     CHECK_INT(asked.count, 0);
     CHECK_TEXT(kit_read_topic(kit.store, CMQ_TXN_TOPIC_DISCARDED), "u1");
+    /* A commit that comes too late is refused, not lost in silence, whichever copy it names. */
+    for (int i = 0; i < 3; i++) CHECK_INT(kit_end(&kit, client, copies[i], COMMIT), FAILED);
+    check_bodies("T", "");
     cmq_found item;
     cmq_found_batch batch = {.items = &item, .capacity = 1};
     const cmq_record_view view = record_at(CMQ_TXN_TOPIC_DISCARDED, 0, 0, &batch);
@@ -603,6 +622,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_stored_with_its_target), CMQ_TEST(a_com
               CMQ_TEST(an_answer_after_the_immunity_comes_too_late), CMQ_TEST(a_commit_to_a_topic_that_is_gone_is_kept),
               CMQ_TEST(ends_are_written_down_together), CMQ_TEST(many_ends_do_not_wait_for_the_interval),
               CMQ_TEST(texts_have_a_limit), CMQ_TEST(a_clean_stop_writes_ends_down),
+              CMQ_TEST(a_progress_beyond_the_end_is_corrected),
               CMQ_TEST(an_open_transaction_is_asked_about),
               CMQ_TEST(an_answer_about_an_old_copy_ends_the_newest), CMQ_TEST(a_young_transaction_is_left_alone),
               CMQ_TEST(nobody_there_costs_no_check), CMQ_TEST(an_immune_transaction_holds_up_nobody),
