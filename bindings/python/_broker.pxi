@@ -155,7 +155,7 @@ cdef class BrokerPlane(RequestHandler):
                 cmq_pop_service_stop(self._pops)
             cmq_broker_destroy(self._broker)
             cmq_pop_service_destroy(self._pops)
-            # stop_transactions has written what waits, or logged that it could not; the next start reads the commits.
+            # stop_transactions has written the waiting texts, or logged its failure; the next start reads the commits.
             cmq_txn_destroy(self._txn)
             if self._timer is not NULL:
                 # stop_timers has logged any failed write; the next start reads those timers from the log.

@@ -42,7 +42,7 @@ typedef struct compiler {
     cmq_selector_token token;   /* the next one */
     uint32_t depth, stack;
     uint8_t *arena_end;
-    cmq_status status;          /* not CMQ_OK: it failed, and goes on to nothing */
+    cmq_status status;          /* not CMQ_OK: compiling failed; later steps do nothing */
 } compiler;
 
 /* ---- failing ---- */
@@ -77,7 +77,7 @@ static bool fail_expected(compiler *c, const char *expected)
 
 /* ---- tokens ---- */
 
-/* Look at the next token. One that is none is an error, wherever it stands. */
+/* Read the next token. Text that is not a token is an error, also in the ignored tail. */
 static bool look(compiler *c, size_t from)
 {
     c->token = cmq_selector_lex(&c->source, from);

@@ -36,8 +36,7 @@ static inline void set_value(cmq_slice *values, uint16_t name, const uint8_t *da
     if (end > begin) values[name] = (cmq_slice){.data = data + begin, .bytes = end - begin};
 }
 
-/* The name that ends at the 0x01 at block + bit, if it is one of the program's: most are told apart by their last
- * byte. */
+/* The name that ends at the 0x01 at block + bit, if it is one of the program's; the last byte rules most names out. */
 static inline uint16_t name_before(const cmq_selector *selector, const uint8_t *data, const open_piece *open,
                                    size_t block, unsigned bit, const cmq_property_places *found)
 {

@@ -437,7 +437,7 @@ cmq_status cmq_delay_recover(cmq_delay *delay, int64_t log_end, int64_t *deliver
     while (status == CMQ_OK && !end) {
         cmq_found_batch batch = {.items = items, .capacity = RECOVER_RECORDS};
         status = cmq_reader_next(reader, &batch, &end);
-        if (status == CMQ_ERR_CORRUPT) status = CMQ_OK;   /* goes on behind the damage */
+        if (status == CMQ_ERR_CORRUPT) status = CMQ_OK;   /* the reader continues behind the damage */
         else if (batch.count == 0) end = true;
         for (uint32_t i = 0; i < batch.count && status == CMQ_OK; i++)
             status = recover_record(delay, &items[i], next, &deliveries);

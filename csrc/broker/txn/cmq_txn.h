@@ -62,7 +62,7 @@ typedef struct cmq_txn_options {
 } cmq_txn_options;
 
 cmq_status CMQ_MUST_CHECK cmq_txn_create(cmq_txn **txn_out, const cmq_txn_options *options);
-/* Read what is open, when the offsets hold what was stored and before the loops run. */
+/* Find the open half messages. Call it once the stored offsets are loaded and before the loops run. */
 cmq_status CMQ_MUST_CHECK cmq_txn_start(cmq_txn *txn);
 /* Write the texts that wait, when the loops have ended. */
 cmq_status CMQ_MUST_CHECK cmq_txn_stop(cmq_txn *txn);

@@ -53,7 +53,7 @@ size_t cmq_txn_half_room(size_t property_bytes, cmq_slice topic, cmq_slice uniqu
 size_t cmq_txn_half_write(uint8_t *into, cmq_slice properties, cmq_slice topic, int32_t queue_id, cmq_slice unique);
 
 /* The properties of a copy. `checks` 0: without a count. `into` has room for them and CMQ_TXN_COPY_BYTES_MAX. `first`
- * -1: of a transaction that begins anew. */
+ * -1: the copy is a new transaction. */
 size_t cmq_txn_copy_write(uint8_t *into, cmq_slice properties, int32_t checks, int64_t first);
 
 /* ---- op records ---- */

@@ -62,7 +62,7 @@ class Replies:
         now_ms: Callable[[], int],
         queue_of: Callable[[int], int] = random.randrange,
     ) -> None:
-        """Take what is needed.
+        """Take the broker's parts and settings.
 
         Args:
             topics, producers, plane, link: the broker's.

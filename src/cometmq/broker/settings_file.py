@@ -3,7 +3,7 @@ without one ``cometmq/broker.properties`` in the store, which the next start wit
 
 Only the changed settings' lines are written; comments and everything else stay. The new content goes into a temporary
 file, is read back, decoded and compared, and replaces the old one by a rename, so that a crash leaves one of the two
-whole. The file is read anew for each change: it may have been edited meanwhile.
+whole. The file is read again for each change, since an operator may have edited it.
 
 Threads: any; one change at a time (the caller's lock).
 """

@@ -1,7 +1,7 @@
 """Transactions, as far as the control plane goes: checks, half messages put back (323), and ``transactionMetrics``.
 
 The engine knows which half messages are open (``csrc/broker/txn/cmq_txn.h``) and serves their ends on the loops. A job
-lets it write ends down and look for what is open too long. It returns the questions to ask, and each goes to a
+lets it write op records and check half messages that have been open too long. It returns the questions; each goes to a
 connection of its producer group.
 
 Threads: the event loop's; steps and files run in an executor.

@@ -85,8 +85,7 @@ class OutageLog:
         key = queue.broker_name if is_unanswered else queue
         kind = (type(error), is_refusal(error))
         if key not in self._failing and isinstance(error, BrokerError) and error.code in _BEFORE_HEARTBEAT:
-            # A broker that was started anew: it knows the group with the next heartbeat, which a second failure is not
-            # due to.
+            # After a restart a broker learns the group with the next heartbeat; a second failure has another cause.
             self._failing[key] = None
             self._log.info("group %s: %s waits for a heartbeat: %s", self._group, _name(queue), error)
             return
