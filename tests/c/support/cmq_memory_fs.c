@@ -8,19 +8,23 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cmq_name_hash.h"
 #include "support/cmq_test.h"
 
 #define PAGE_BYTES UINT64_C(4096)
 #define FILE_BYTES_MAX (UINT64_C(256) << 20)
 #define DEVICE UINT64_C(0x6d656d)
 #define DISK_BYTES (UINT64_C(1) << 40)
+#define CHAINS 16384u
 
 typedef struct memory_file memory_file;
 
 typedef struct memory_node memory_node;
 struct memory_node {
     memory_node *parent;             /* NULL: the root, or no name is left */
-    memory_node *children, *next;    /* of a directory, unsorted */
+    memory_node *children;           /* of a directory, unsorted */
+    memory_node *next, *previous;    /* in its directory */
+    memory_node *chained;            /* in its chain of names */
     char *name;
     size_t name_bytes;
     bool is_directory;
@@ -48,6 +52,7 @@ struct cmq_memory_fs {
     cmq_fs base;
     pthread_mutex_t mutex;           /* guards all below */
     memory_node *root;
+    memory_node *names[CHAINS];      /* all nodes but the root, by directory and name: directories may be large */
     memory_mapping *mappings;
     size_t mapping_count, mapping_room;
     uint64_t inodes;
@@ -74,6 +79,25 @@ static int64_t clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+static memory_node **chain_of(cmq_memory_fs *memory, const memory_node *directory, const char *name, size_t bytes)
+{
+    const cmq_slice text = {.data = (const uint8_t *)name, .bytes = bytes};
+    return &memory->names[(cmq_name_hash(text) ^ directory->inode * 0x9E3779B9u) % CHAINS];
+}
+
+/* The node is its directory's, under its name. */
+static void link_node(cmq_memory_fs *memory, memory_node *node, memory_node *directory)
+{
+    memory_node **chain = chain_of(memory, directory, node->name, node->name_bytes);
+    node->parent = directory;
+    node->previous = NULL;
+    node->next = directory->children;
+    if (node->next != NULL) node->next->previous = node;
+    directory->children = node;
+    node->chained = *chain;
+    *chain = node;
+}
+
 static memory_node *make_node(cmq_memory_fs *memory, memory_node *parent, const char *name, size_t name_bytes,
                               bool is_directory)
 {
@@ -85,11 +109,7 @@ static memory_node *make_node(cmq_memory_fs *memory, memory_node *parent, const 
     node->is_directory = is_directory;
     node->inode = ++memory->inodes;
     node->modified_ms = clock_ms();
-    node->parent = parent;
-    if (parent != NULL) {
-        node->next = parent->children;
-        parent->children = node;
-    }
+    if (parent != NULL) link_node(memory, node, parent);
     return node;
 }
 
@@ -101,18 +121,20 @@ static void free_unless_used(memory_node *node)
     free(node);
 }
 
-static void unlink_node(memory_node *node)
+static void unlink_node(cmq_memory_fs *memory, memory_node *node)
 {
-    memory_node **link = &node->parent->children;
-    while (*link != node) link = &(*link)->next;
-    *link = node->next;
+    memory_node **link = chain_of(memory, node->parent, node->name, node->name_bytes);
+    while (*link != node) link = &(*link)->chained;
+    *link = node->chained;
+    if (node->next != NULL) node->next->previous = node->previous;
+    *(node->previous != NULL ? &node->previous->next : &node->parent->children) = node->next;
     node->parent = NULL;
 }
 
-static memory_node *child_of(const memory_node *directory, const char *name, size_t bytes)
+static memory_node *child_of(cmq_memory_fs *memory, const memory_node *directory, const char *name, size_t bytes)
 {
-    for (memory_node *node = directory->children; node != NULL; node = node->next)
-        if (node->name_bytes == bytes && memcmp(node->name, name, bytes) == 0) return node;
+    for (memory_node *node = *chain_of(memory, directory, name, bytes); node != NULL; node = node->chained)
+        if (node->parent == directory && node->name_bytes == bytes && memcmp(node->name, name, bytes) == 0) return node;
     return NULL;
 }
 
@@ -133,7 +155,7 @@ static memory_node *find(cmq_memory_fs *memory, const char *path, memory_node **
     for (size_t bytes = next_name(&rest); bytes > 0; bytes = next_name(&rest)) {
         errno = ENOTDIR;
         if (!at->is_directory) return NULL;
-        memory_node *below = child_of(at, rest, bytes);
+        memory_node *below = child_of(memory, at, rest, bytes);
         if (below == NULL) {
             errno = ENOENT;
             *name_out = rest;
@@ -457,7 +479,7 @@ static cmq_status memory_make_directory(cmq_fs *self, const char *path)
     pthread_mutex_lock(&memory->mutex);
     memory_node *at = memory->root;
     for (size_t bytes = next_name(&rest); bytes > 0 && failed == 0; bytes = next_name(&rest)) {
-        memory_node *below = child_of(at, rest, bytes);
+        memory_node *below = child_of(memory, at, rest, bytes);
         if (below == NULL) below = make_node(memory, at, rest, bytes, true);
         if (!below->is_directory) failed = ENOTDIR;
         at = below;
@@ -478,7 +500,7 @@ static cmq_status CMQ_MUST_CHECK remove_node(cmq_fs *self, const char *path, boo
     if (failed == 0 && node->is_directory != is_directory) failed = is_directory ? ENOTDIR : EISDIR;
     if (failed == 0 && node->children != NULL) failed = ENOTEMPTY;
     if (failed == 0) {
-        unlink_node(node);
+        unlink_node(memory, node);
         free_unless_used(node);
     }
     leave(self);
@@ -507,16 +529,14 @@ static cmq_status memory_rename(cmq_fs *self, const char *from, const char *to)
         CHECK(text != NULL);
         if (there != NULL) {
             to_parent = there->parent;
-            unlink_node(there);
+            unlink_node(memory, there);
             free_unless_used(there);
         }
-        unlink_node(node);
+        unlink_node(memory, node);
         free(node->name);
         node->name = text;
         node->name_bytes = strlen(text);
-        node->parent = to_parent;
-        node->next = to_parent->children;
-        to_parent->children = node;
+        link_node(memory, node, to_parent);
     }
     leave(self);
     return failed == 0 ? CMQ_OK : cmq_fail_errno(failed, "cannot rename %.400s", from);
