@@ -18,7 +18,6 @@
 #include "base/cmq_hash.h"
 #include "store/read/cmq_reader_internal.h"
 #include "store/read/cmq_unit_check.h"
-#include "store/record/cmq_wire_batch.h"
 
 #define CURSOR_UNITS_MIN 16u
 #define CURSOR_UNITS_MAX 512u
@@ -413,40 +412,6 @@ cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t ph
     reader->window_data = (uintptr_t)cmq_segment_data(reader->window);
     reader->window_start = cmq_segment_start(reader->window);
     return CMQ_OK;
-}
-
-static bool has_tag(const cmq_reader *reader, cmq_slice properties)
-{
-    cmq_slice tags;
-    if (!cmq_property_find(properties, cmq_slice_of_text("TAGS"), &tags)) return false;
-    for (uint32_t i = 0; i < reader->options.tag_count; i++)
-        if (cmq_slice_equal(tags, cmq_slice_of_text(reader->tags[i]))) return true;
-    return false;
-}
-
-static bool properties_match(const cmq_reader *reader, cmq_slice properties)
-{
-    const cmq_selector *where = reader->options.where;
-    if (reader->options.tag_count > 0 && !has_tag(reader, properties)) return false;
-    return where == NULL || cmq_selector_evaluate(where, properties) == CMQ_SELECTOR_TRUE;
-}
-
-/* An inner batch is wanted if one of its messages is; those of a compressed one only its reader sees. */
-static bool batch_matches(const cmq_reader *reader, const cmq_record_view *view)
-{
-    cmq_slice rest = view->body;
-    cmq_wire_batch_element element;
-    if ((view->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
-    cmq_status status = cmq_wire_batch_next(&rest, &element);
-    for (; status == CMQ_OK; status = cmq_wire_batch_next(&rest, &element))
-        if (properties_match(reader, element.properties)) return true;
-    return status != CMQ_END;   /* unfolding it reports damage */
-}
-
-bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view)
-{
-    if (properties_match(reader, view->properties)) return true;
-    return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_matches(reader, view);
 }
 
 static cmq_status check_whole(const cmq_reader *reader, const cmq_unit *unit, const uint8_t *data)

@@ -1,5 +1,5 @@
-/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues), cmq_reader_log.c (the whole log)
- * and cmq_reader_time.c (spans of store times). */
+/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues), cmq_reader_log.c (the whole log),
+ * cmq_reader_select.c (tags and expressions) and cmq_reader_time.c (spans of store times). */
 #ifndef CMQ_READER_INTERNAL_H
 #define CMQ_READER_INTERNAL_H
 

@@ -1,0 +1,42 @@
+/* cmq_reader_select: which records a reader takes by their tags and properties. See cmq_reader_internal.h.
+ *
+ * Tags were compared by hash in the queue before, where its units hold hashes; here the texts decide. No allocation.
+ */
+#include <string.h>
+
+#include "store/read/cmq_reader_internal.h"
+#include "store/record/cmq_wire_batch.h"
+
+static bool has_tag(const cmq_reader *reader, cmq_slice properties)
+{
+    cmq_slice tags;
+    if (!cmq_property_find(properties, cmq_slice_of_text("TAGS"), &tags)) return false;
+    for (uint32_t i = 0; i < reader->options.tag_count; i++)
+        if (cmq_slice_equal(tags, cmq_slice_of_text(reader->tags[i]))) return true;
+    return false;
+}
+
+static bool properties_match(const cmq_reader *reader, cmq_slice properties)
+{
+    const cmq_selector *where = reader->options.where;
+    if (reader->options.tag_count > 0 && !has_tag(reader, properties)) return false;
+    return where == NULL || cmq_selector_evaluate(where, properties) == CMQ_SELECTOR_TRUE;
+}
+
+/* An inner batch is wanted if one of its messages is; those of a compressed one only its reader sees. */
+static bool batch_matches(const cmq_reader *reader, const cmq_record_view *view)
+{
+    cmq_slice rest = view->body;
+    cmq_wire_batch_element element;
+    if ((view->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
+    cmq_status status = cmq_wire_batch_next(&rest, &element);
+    for (; status == CMQ_OK; status = cmq_wire_batch_next(&rest, &element))
+        if (properties_match(reader, element.properties)) return true;
+    return status != CMQ_END;   /* unfolding it reports damage */
+}
+
+bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view)
+{
+    if (properties_match(reader, view->properties)) return true;
+    return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_matches(reader, view);
+}
