@@ -296,6 +296,8 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
         uint32_t count = wanted < FETCH_UNITS ? wanted : FETCH_UNITS;
         if (left_there < count) count = (uint32_t)left_there;
         const cmq_status status = fetch_files(queue, from, count, units_out);
+        /* Those may be the files of a queue that took its place: deleting begins with the mark. */
+        if (cmq_queue_deleted(queue)) return CMQ_OK;
         if (status == CMQ_OK) *count_out = count;
         return status;
     }

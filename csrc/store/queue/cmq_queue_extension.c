@@ -80,6 +80,7 @@ cmq_status cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end
     uint32_t count;
     cmq_status status = cmq_queue_fetch(queue, offset, offset + 1, &unit, 1, &count);
     if (status != CMQ_OK) return status;
+    if (count == 0) return CMQ_ERR_NOT_FOUND;   /* cut or deleted meanwhile */
     if (offset >= cmq_queue_tail_flushed(&queue->tail)) {   /* not in a file yet: ours, without a map */
         *tags_code_out = unit.tags_code;
         *store_ms_out = unit.store_ms;

@@ -304,6 +304,8 @@ cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end,
             *next_out = cmq_queue_min(queue);
         }
     }
+    /* Files that were read may be those of a queue that took its place: deleting begins with the mark. */
+    if (cmq_queue_deleted(queue)) return cmq_queue_place(queue, from, confirmed_end, &at, &high, next_out);
     *count_out = of.count;
     return of.count > 0 || status == CMQ_AGAIN ? CMQ_OK : cmq_queue_missing_is_corrupt(status);
 }

@@ -505,6 +505,10 @@ static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
     if (status == CMQ_ERR_CORRUPT && reader->store->options.read_only)
         status = look_again(reader, batch, cursor, &batch->items[batch->count], &keep);
     if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
+    if (status == CMQ_ERR_CORRUPT && was_deleted(reader, cursor->queue)) {
+        cursor->at = cursor->count;
+        return settle_first(reader, reader->merged_end);
+    }
     if (status == CMQ_ERR_CORRUPT && batch->count == 0) cursor->at++;
     if (status != CMQ_OK) return status;
     if (keep) batch->count++;

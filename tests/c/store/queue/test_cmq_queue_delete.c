@@ -179,5 +179,87 @@ static void killed_among_expired_queues(void)
     }
 }
 
+/* A file system on which a topic is deleted and made anew just before a reader opens a file of its queue. */
+static struct {
+    cmq_fs fs;
+    cmq_fs_ops ops;
+    cmq_store *store;
+    char name[64];   /* of the file, which nobody has open yet */
+    int anew;        /* messages of the new topic */
+    bool armed;
+} meddler;
+
+static cmq_status meddle_and_open(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out)
+{
+    if (meddler.armed && strstr(path, meddler.name) != NULL) {
+        meddler.armed = false;
+        CHECK_OK(cmq_store_delete_topic(meddler.store, kit_slice("T")));
+        for (int i = 0; i < meddler.anew; i++) kit_append(meddler.store, "T", 0, "anew", "red", NULL);
+        CHECK_OK(cmq_store_maintain(meddler.store, true));
+    }
+    return cmq_fs_posix()->ops->open(self, path, mode, file_out);
+}
+
+enum { FORWARDS, BACKWARDS, BY_TAG, BY_OFFSET, BY_TIME, WAYS, PLACE = KIT_QUEUE_UNITS + 7 };
+
+static void read_a_topic_that_is_made_anew(cmq_store *store, int way, cmq_found_batch *batch)
+{
+    const cmq_slice topic = kit_slice("T"), tag = kit_slice("red");
+    const cmq_read_options read = {.topics = &topic,
+                                   .topic_count = 1,
+                                   .has_start = true,
+                                   .start = PLACE,
+                                   .has_end = true,
+                                   .end = PLACE + 5,
+                                   .backwards = way == BACKWARDS,
+                                   .tags = &tag,
+                                   .tag_count = way == BY_TAG};
+    cmq_reader *reader;
+    bool end;
+    int64_t offset;
+    CHECK_OK(cmq_reader_open(store, &read, &reader));
+    meddler.armed = true;
+    if (way == BY_OFFSET)
+        /* A follower looks again, and finds the new queue. */
+        CHECK_STATUS(cmq_store_read_offset(store, topic, 0, PLACE, batch),
+                     store == meddler.store ? CMQ_ERR_NOT_FOUND : CMQ_ERR_OFFSET);
+    else if (way == BY_TIME)
+        CHECK_OK(cmq_store_offset_at(store, topic, 0, kit_now_ms - 10, CMQ_BOUNDARY_LOWER, &offset));
+    else
+        CHECK_OK(cmq_reader_next(reader, batch, &end));
+    CHECK(!meddler.armed);
+    CHECK_INT(batch->count, 0);
+    cmq_reader_close(reader);
+}
+
+/* The file that the reader gets holds zeros or other units where the deleted queue had units: no damage, no message. */
+static void topics_made_anew_under_a_reader(void)
+{
+    meddler.ops = *cmq_fs_posix()->ops;
+    meddler.ops.open = meddle_and_open;
+    meddler.fs.ops = &meddler.ops;
+    snprintf(meddler.name, sizeof meddler.name, "/consumequeue/T/0/%020d", KIT_QUEUE_UNITS * CMQ_UNIT_BYTES);
+    kit_found *found = kit_found_make(20);
+    for (int round = 0; round < 3 * WAYS; round++) {
+        const bool follows = round >= 2 * WAYS;
+        meddler.anew = (round / WAYS == 1 ? 2 : 1) * KIT_QUEUE_UNITS + 1;
+        kit_set_clock();
+        cmq_store_options options = kit_options(kit_path(kit_directory(), "store"));
+        options.fs = &meddler.fs;
+        meddler.store = kit_open(&options);
+        for (int i = 0; i < 3 * KIT_QUEUE_UNITS; i++) kit_append(meddler.store, "T", 0, "m", "red", NULL);
+        kit_close(meddler.store);
+        meddler.store = kit_open(&options);
+        options.read_only = true;
+        cmq_store *follower = follows ? kit_open(&options) : NULL;
+        read_a_topic_that_is_made_anew(follows ? follower : meddler.store, round % WAYS, &found->batch);
+        CHECK_INT(kit_max(meddler.store, "T", 0), meddler.anew);
+        if (follows) kit_close(follower);
+        kit_close(meddler.store);
+    }
+    kit_found_free(found);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(many_queues), CMQ_TEST(a_foreign_folder_stays), CMQ_TEST(a_part_of_a_topic),
-              CMQ_TEST(another_file_system), CMQ_TEST(killed_among_expired_queues))
+              CMQ_TEST(another_file_system), CMQ_TEST(killed_among_expired_queues),
+              CMQ_TEST(topics_made_anew_under_a_reader))
