@@ -16,7 +16,7 @@ SETUP := $(VENV)/.setup-done
 BUILT := $(VENV)/.built
 PIP_INSTALL := $(BIN)/python -m pip install -q --no-build-isolation -C cmake.define.CMQ_WERROR=$(CMQ_WERROR)
 # The extension's sources. Python files are not among them: the installation is editable and reads src/.
-ENGINE_FILES := $(shell find csrc bindings -name '*.[ch]' -o -name '*.p[xy][xdi]' -o -name CMakeLists.txt) \
+ENGINE_FILES := $(shell find csrc bindings -name '*.[ch]' -o -name '*.p[xy][xdi]' -o -name '*.java' -o -name CMakeLists.txt) \
 	CMakeLists.txt pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -39,6 +39,7 @@ setup: $(SETUP) ## compiler, headers, virtual environment (as root on Debian: in
 $(BUILT): $(SETUP) $(ENGINE_FILES)
 	@echo "build: engine and package into $(VENV)"
 	@mkdir -p build
+	@$(BIN)/python -c 'import pyspark' 2>/dev/null || $(BIN)/python -m pip install -q 'pyspark>=4.2'  # bindings/jvm is compiled against its jars
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 

@@ -78,6 +78,9 @@ def _add(plan: Plan, path: Path, root: Path) -> bool:
         return False
     if parts[0] == "csrc" or name.startswith(("tests/c/", "tests/fuzz/c/", "tests/crash/")):
         return _add_c(plan, path, root)
+    if name.startswith("bindings/jvm/"):
+        plan.pytest_files.add("tests/jvm/test_hostile_calls.py")
+        return True
     if parts[0] == "bindings":
         plan.pytest_files |= {"tests/unit/test_engine.py", "tests/unit/test_stubs.py"}
         return True

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("tests/crash/kill.c", {"crash_kill"}, None, set()),
         ("src/cometmq/store/handoff.py", set(), "tests/unit/store/", set()),
         ("bindings/python/_store.pxi", set(), "tests/unit/test_engine.py", set()),
+        ("bindings/jvm/cmq_jvm.c", set(), "tests/jvm/", set()),
         ("tests/unit/test_quick.py", set(), "tests/unit/test_quick.py", set()),
         ("tools/tidy.py", set(), "tests/unit/test_tidy.py", set()),
         ("docs/arrow.md", set(), None, {"docs/arrow.md"}),
