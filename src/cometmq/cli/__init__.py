@@ -9,27 +9,90 @@ speaks with a cluster. Shared code is in ``arguments`` (options), ``failures`` (
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 import cometmq
-from cometmq.cli import bench, broker, cat, consume, export, inspect, namesrv, produce, put, repair, sql, verify
-from cometmq.cli.cluster import cluster_commands
-from cometmq.cli.group import group_commands
-from cometmq.cli.message import message_commands
-from cometmq.cli.offset import offset_commands
 from cometmq.cli.terminal import open_standard_streams
-from cometmq.cli.topic import topic_commands
 
 __all__ = ["app", "main"]
 
 _CHECKER = "Value error, "
 
+_SETTINGS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+_MODULES = {
+    "inspect": "inspect",
+    "verify": "verify",
+    "repair": "repair",
+    "cat": "cat",
+    "export": "export",
+    "sql": "sql",
+    "put": "put",
+    "namesrv": "namesrv",
+    "broker": "broker",
+    "serve": "broker",
+    "produce": "produce",
+    "consume": "consume",
+    "bench": "bench",
+    "topic": "topic",
+    "group": "group",
+    "message": "message",
+    "offset": "offset",
+    "cluster": "cluster",
+}
+"""The module that defines each command, in the order of ``--help``."""
+
+
+class _LoadedWhenUsed(Mapping[str, Any]):
+    """The commands by name; a command's module is imported when the command is looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+def _load(name: str) -> Any:
+    """Import a command, or a group of commands, and build its parser.
+
+    Raises:
+        KeyError: no command has this name.
+    """
+    module = import_module(f"{__name__}.{_MODULES[name]}")
+    alone = typer.Typer(**_SETTINGS)
+    group = getattr(module, f"{name}_commands", None)
+    if group is None:
+        alone.command()(getattr(module, name))
+    else:
+        alone.add_typer(group)
+    alone.callback()(_options)  # which makes it a group, whose one command is wanted
+    return typer.main.get_command(alone).commands[name]  # type: ignore[attr-defined]
+
 
 class _Commands(TyperGroup):
     """All commands; errors in options are reported without the prefix of the library that checks them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = _LoadedWhenUsed()
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -44,28 +107,8 @@ app = typer.Typer(
     cls=_Commands,
     help="Inspect, verify, repair, query and serve RocketMQ-format stores.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    **_SETTINGS,
 )
-for command in (
-    inspect.inspect,
-    verify.verify,
-    repair.repair,
-    cat.cat,
-    export.export,
-    sql.sql,
-    put.put,
-    namesrv.namesrv,
-    broker.broker,
-    broker.serve,
-    produce.produce,
-    consume.consume,
-    bench.bench,
-):
-    app.command()(command)
-for commands in (topic_commands, group_commands, message_commands, offset_commands, cluster_commands):
-    app.add_typer(commands)
 
 
 def _print_version(wanted: bool) -> None:

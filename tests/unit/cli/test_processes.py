@@ -43,35 +43,35 @@ def test_version_help_and_no_arguments(path: Path) -> None:
     assert helped.code == 0
     for command in ("inspect", "verify", "repair", "cat", "put", "produce", "consume"):
         assert command in helped.out
-        shown = spawn(command, "--help")
+        shown = run(command, "--help")
         assert shown.code == 0
         assert "Examples:" in shown.out
         assert f"cometmq {command} " in shown.out
-    assert spawn().code == 2
+    assert run().code == 2
     assert spawn("nosuch").code == 2
 
 
 def test_exit_codes(path: Path, tmp_path: Path) -> None:
-    assert spawn("verify", path).code == 0
+    assert run("verify", path).code == 0
     assert spawn("verify", tmp_path / "nothing").code == 3
-    assert spawn("verify", path, "--nosuch").code == 2
+    assert run("verify", path, "--nosuch").code == 2
     unit = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
     with unit.open("r+b") as file:
         file.seek(7)
         file.write(b"\x09")
     assert spawn("verify", path).code == 1
-    assert spawn("repair", path, "--yes").code == 0
-    assert spawn("verify", path).code == 0
+    assert run("repair", path, "--yes").code == 0
+    assert run("verify", path).code == 0
 
 
 def test_errors_are_one_line_without_a_traceback(tmp_path: Path) -> None:
-    for arguments in (
-        ["inspect", tmp_path],
-        ["cat", tmp_path / "x"],
-        ["repair", tmp_path / "x", "--yes"],
-        ["put", "/dev/null", "t"],
+    for command, arguments in (
+        (spawn, ["inspect", tmp_path]),
+        (run, ["cat", tmp_path / "x"]),
+        (run, ["repair", tmp_path / "x", "--yes"]),
+        (run, ["put", "/dev/null", "t"]),
     ):
-        outcome = spawn(*arguments)
+        outcome = command(*arguments)
         assert outcome.code == 3, arguments
         assert outcome.err.startswith("cometmq: ")
         assert "Traceback" not in outcome.err
