@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
@@ -98,6 +99,30 @@ def test_a_poll_that_is_cancelled_loses_nothing() -> None:
                 await waiting
             await _publish(name_server, 1)
             assert [bytes(message.body) for message in await consumer.poll()] == [b"0"]
+
+    with cluster() as running:
+        asyncio.run(asyncio.wait_for(main(running.name_server_address), _LIMIT_S))
+
+
+def test_loop_that_another_task_left_counts_up_to_its_last_message() -> None:
+    async def main(name_server: str) -> None:
+        await _publish(name_server, 5)
+        async with _consumer(name_server, "g") as consumer:
+            await consumer.subscribe("orders", "t")
+            end = await consumer.max_offset(_QUEUE)
+
+            async def work() -> None:
+                count = 0
+                async with aclosing(aiter(consumer)) as messages:
+                    async for _ in messages:
+                        count += 1
+                        if count == 3:
+                            break
+
+            await asyncio.ensure_future(work())
+            await consumer.commit()
+            assert await consumer.committed(_QUEUE) == end - 2
+            assert consumer.position(_QUEUE) == end - 2
 
     with cluster() as running:
         asyncio.run(asyncio.wait_for(main(running.name_server_address), _LIMIT_S))

@@ -547,6 +547,7 @@ def test_messages_of_an_interrupted_poll_come_with_the_next(running: Cluster, mo
         monkeypatch.setattr(_Waiting, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             _poll_until(consumer, 1)
+        assert consumer.position(queue) == end - 3
         consumer.commit()
         assert not consumer.committed(queue) or consumer.committed(queue) == end - 3
         assert _poll_until(consumer, 3) == _numbers(0, 1, 2)
@@ -633,3 +634,28 @@ def test_loop_of_another_thread_is_not_committed_past(running: Cluster) -> None:
         assert rest == _numbers(*range(1, 10))
         consumer.commit()
         assert consumer.committed(queue) == end
+
+
+@pytest.mark.parametrize("call", ["position", "commit", "close"])
+def test_loop_that_another_thread_left_counts_up_to_its_last_message(running: Cluster, call: str) -> None:
+    topic = f"left-elsewhere-{call}"
+    _publish(running, topic, 5, queue_id=1, tags="t")
+    queue = _queue(topic, 1)
+    with _consumer(running, f"g_{topic}", auto_commit=True) as consumer:
+        consumer.subscribe(topic, "t")
+        end = consumer.max_offset(queue)
+
+        def work() -> None:
+            for number, _ in enumerate(consumer, start=1):
+                if number == 3:
+                    break
+
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(work).result()
+        if call == "position":
+            assert consumer.position(queue) == end - 2
+        elif call == "commit":
+            consumer.commit()
+            assert consumer.committed(queue) == end - 2
+    if call == "close":
+        assert _stored(running, f"g_{topic}", queue) == end - 2

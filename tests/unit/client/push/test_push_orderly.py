@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.client.push.listeners import Outcome
 from cometmq.remoting.codes import RequestCode
-from support.fake_cluster import FakeCluster
+from support.fake_cluster import LOCK_LIVES_MS, FakeCluster
 from support.push_engines import Seen, committed, consumer, fill, on_cluster, queue_of, until
 
 
@@ -60,6 +60,26 @@ async def test_messages_that_were_taken_when_the_lock_was_lost_come_in_order(clu
     await engine.close()
     assert order == list(range(300))
     assert committed(cluster)[0] == 300
+
+
+@on_cluster
+async def test_queue_is_not_consumed_before_its_lock_is_granted(cluster: FakeCluster) -> None:
+    """Another client has the lock of one queue of two, until it expires."""
+    fill(cluster, 10)
+    clock = asyncio.get_running_loop().time
+    cluster.brokers[0].locks["g", queue_of(0)] = ("other", cluster.loop.now_ms())
+    began_s = clock()
+    first_s: dict[int, float] = {}
+
+    async def listener(message: Any) -> None:
+        first_s.setdefault(message.queue_id, clock() - began_s)
+
+    engine = consumer(cluster, listener, orderly=True)
+    await engine.start()
+    await until(lambda: len(first_s) == 2)
+    await engine.close()
+    assert first_s[1] < 10
+    assert first_s[0] >= LOCK_LIVES_MS / 1000
 
 
 @on_cluster
