@@ -247,7 +247,7 @@ static bool parse_real(compiler *c)
 
 static bool parse_literal(compiler *c, operand *out)
 {
-    cmq_selector_value value = {.kind = CMQ_SELECTOR_BOOLEAN};
+    cmq_selector_value value = {.kind = CMQ_SELECTOR_BOOLEAN, .name = CMQ_SELECTOR_NO_NAME};
     out->kind = TRUTH;
     switch (c->token.kind) {
     case CMQ_TOKEN_WHOLE: out->kind = NUMBER; return parse_whole(c);
@@ -365,12 +365,9 @@ static bool parse_ordered(compiler *c, operand *left, cmq_selector_relation rela
 
 static int compare_bounds(const compiler *c, const operand *low, const operand *high)
 {
-    int order = 0;
     const cmq_selector *made = c->made;
-    const bool comparable = cmq_selector_compare(&made->constants[made->steps[high->first_step].argument],
-                                                 &made->constants[made->steps[low->first_step].argument], &order);
-    CMQ_ASSERT(comparable);   /* numbers */
-    return order;
+    return cmq_selector_compare_numbers(&made->constants[made->steps[high->first_step].argument],
+                                        &made->constants[made->steps[low->first_step].argument]);
 }
 
 static bool parse_between(compiler *c, operand *left, bool negated)
@@ -434,7 +431,7 @@ static bool parse_in(compiler *c, operand *left, bool negated)
 
 static bool parse_search(compiler *c, operand *left, cmq_selector_op op, bool negated)
 {
-    cmq_selector_value pattern = {.kind = CMQ_SELECTOR_TEXT};
+    cmq_selector_value pattern = {.kind = CMQ_SELECTOR_TEXT, .name = CMQ_SELECTOR_NO_NAME};
     uint32_t number;
     if (!advance(c) || !read_text(c, &pattern.as.text) || !push_constant(c, pattern, &number)) return false;
     left->kind = CONDITION;

@@ -15,8 +15,11 @@ typedef enum cmq_selector_kind {
     CMQ_SELECTOR_BOOLEAN
 } cmq_selector_kind;
 
+#define CMQ_SELECTOR_NO_NAME UINT16_MAX
+
 typedef struct cmq_selector_value {
     cmq_selector_kind kind;
+    uint16_t name;              /* of the property that a text is the value of; else CMQ_SELECTOR_NO_NAME */
     union {
         int64_t whole;          /* also a boolean: 0 or 1 */
         double real;
@@ -69,7 +72,6 @@ typedef struct cmq_selector_list {
 } cmq_selector_list;
 
 #define CMQ_SELECTOR_BUCKETS 64u
-#define CMQ_SELECTOR_NO_NAME UINT16_MAX
 
 typedef struct cmq_selector_name {
     cmq_slice text;
@@ -109,8 +111,8 @@ static inline int cmq_selector_compare_texts(cmq_slice a, cmq_slice b)
     return a.bytes == 0 ? 0 : memcmp(a.data, b.data, a.bytes);
 }
 
-/* Upstream's comparison of two values that are not null. False: they cannot be compared. */
-bool cmq_selector_compare(const cmq_selector_value *a, const cmq_selector_value *b, int *order_out);
+/* Upstream's order of two numbers of any kinds, or of two booleans. */
+int cmq_selector_compare_numbers(const cmq_selector_value *a, const cmq_selector_value *b);
 
 /* ---- tokens ---- */
 

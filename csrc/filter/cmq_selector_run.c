@@ -1,6 +1,10 @@
 /* cmq_selector_run: a program evaluated over a property string.
  *
  * An error is Java's exception: it ends the evaluation wherever it comes up.
+ *
+ * Cost: linear in the program and the properties. A long property is read as a number once, however many steps use it;
+ * the bytes that searches and comparisons of properties look at are counted, and an evaluation that exceeds
+ * CMQ_SELECTOR_LOOKS_MAX ends with an error. All else is bounded by the literals of the program.
  */
 #include "filter/cmq_selector_internal.h"
 
@@ -9,10 +13,29 @@
 #include "store/record/cmq_property_places.h"
 
 #define STACK_SMALL 16u
+#define NUMBER_SHORT 32u     /* parsing it again costs less than remembering it */
+#define PATTERN_SHORT 256u   /* of memmem: longer ones are searched in linear time */
+#define PATTERN_STEP 64u     /* bytes that it compares at the cost of one */
 
 /* ---- names ---- */
 
-typedef cmq_slice name_values[CMQ_SELECTOR_NAMES_MAX];
+/* A property's value, and the numbers that it was read as: a bit of `tried` for each kind, and of `sound` where the
+ * text is a number of that kind. */
+typedef struct property {
+    cmq_slice text;
+    int64_t whole;
+    double real;
+    uint8_t tried, sound;
+} property;
+
+enum { WHOLE = 1, REAL = 2 };
+
+/* One evaluation. */
+typedef struct evaluation {
+    const cmq_selector *selector;
+    size_t looks_left;
+    property *properties;
+} evaluation;
 
 static inline uint16_t find_name(const cmq_selector *selector, const uint8_t *name, size_t bytes)
 {
@@ -31,9 +54,9 @@ typedef struct open_piece {
     size_t value;
 } open_piece;
 
-static inline void set_value(cmq_slice *values, uint16_t name, const uint8_t *data, size_t begin, size_t end)
+static inline void set_value(property *values, uint16_t name, const uint8_t *data, size_t begin, size_t end)
 {
-    if (end > begin) values[name] = (cmq_slice){.data = data + begin, .bytes = end - begin};
+    if (end > begin) values[name].text = (cmq_slice){.data = data + begin, .bytes = end - begin};
 }
 
 /* The name that ends at the 0x01 at block + bit, if it is one of the program's; the last byte rules most names out. */
@@ -58,11 +81,14 @@ static inline uint16_t name_before(const cmq_selector *selector, const uint8_t *
 
 /* The values of the program's names; an empty one is absent, as upstream's decoder has it. One pass: the last duplicate
  * that has a value wins. */
-static void find_values(const cmq_selector *selector, cmq_slice properties, cmq_slice *values)
+static void find_values(const cmq_selector *selector, cmq_slice properties, property *values)
 {
     const uint8_t *data = properties.data;
     open_piece open = {.name = CMQ_SELECTOR_NO_NAME};
-    for (uint32_t i = 0; i < selector->name_count; i++) values[i] = CMQ_SLICE_NONE;
+    for (uint32_t i = 0; i < selector->name_count; i++) {
+        values[i].text = CMQ_SLICE_NONE;
+        values[i].tried = values[i].sound = 0;
+    }
     for (size_t block = 0; block < properties.bytes; block += CMQ_PROPERTY_BLOCK_BYTES) {
         const cmq_property_places found =
             cmq_property_find_places(data + block, cmq_property_block_bytes(properties.bytes - block));
@@ -97,7 +123,7 @@ static void find_values(const cmq_selector *selector, cmq_slice properties, cmq_
 static inline int order_of(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 /* A text as the kind of the other side. False: it is none. */
-static inline bool read_as(cmq_selector_kind kind, cmq_slice text, cmq_selector_value *value_out)
+static bool parse_as(cmq_selector_kind kind, cmq_slice text, cmq_selector_value *value_out)
 {
     value_out->kind = kind;
     switch (kind) {
@@ -108,49 +134,88 @@ static inline bool read_as(cmq_selector_kind kind, cmq_slice text, cmq_selector_
     }
 }
 
+/* The same of a property, which is parsed once for each kind. */
+static __attribute__((noinline)) bool read_property(property *of, cmq_selector_kind kind, cmq_selector_value *value_out)
+{
+    value_out->kind = kind;
+    const uint8_t bit = kind == CMQ_SELECTOR_DOUBLE ? REAL : WHOLE;
+    if ((of->tried & bit) == 0) {
+        const bool sound = bit == REAL ? cmq_java_double(of->text, &of->real)
+                                       : cmq_java_integer(of->text, INT64_MIN, INT64_MAX, &of->whole);
+        of->tried |= bit;
+        if (sound) of->sound |= bit;
+    }
+    if ((of->sound & bit) == 0) return false;
+    if (bit == REAL) {
+        value_out->as.real = of->real;
+        return true;
+    }
+    value_out->as.whole = of->whole;
+    return kind != CMQ_SELECTOR_INT32 || (of->whole >= INT32_MIN && of->whole <= INT32_MAX);
+}
+
+static inline bool read_as(evaluation *e, cmq_selector_kind kind, const cmq_selector_value *text,
+                           cmq_selector_value *value_out)
+{
+    if (text->name == CMQ_SELECTOR_NO_NAME || kind == CMQ_SELECTOR_BOOLEAN || text->as.text.bytes <= NUMBER_SHORT)
+        return parse_as(kind, text->as.text, value_out);
+    return read_property(&e->properties[text->name], kind, value_out);
+}
+
+/* Count bytes that a step looks at. False: the evaluation has looked at too many. */
+static inline bool look_at(evaluation *e, size_t bytes)
+{
+    if (bytes > e->looks_left) return false;
+    e->looks_left -= bytes;
+    return true;
+}
+
 static inline double real_of(const cmq_selector_value *value)
 {
     return value->kind == CMQ_SELECTOR_DOUBLE ? value->as.real : (double)value->as.whole;
 }
 
-static int compare_numbers(const cmq_selector_value *a, const cmq_selector_value *b)
+int cmq_selector_compare_numbers(const cmq_selector_value *a, const cmq_selector_value *b)
 {
     if (a->kind == CMQ_SELECTOR_DOUBLE || b->kind == CMQ_SELECTOR_DOUBLE)
         return cmq_java_compare_doubles(real_of(a), real_of(b));
     return order_of(a->as.whole, b->as.whole);
 }
 
-bool cmq_selector_compare(const cmq_selector_value *a, const cmq_selector_value *b, int *order_out)
+/* Upstream's comparison of two values that are not null. False: they cannot be compared. */
+static inline bool compare_equal(evaluation *e, const cmq_selector_value *a, const cmq_selector_value *b,
+                                 int *order_out)
 {
     cmq_selector_value read;
     *order_out = -1;
     if (a->kind == CMQ_SELECTOR_TEXT && b->kind == CMQ_SELECTOR_TEXT) {
+        if (a->as.text.bytes == b->as.text.bytes && !look_at(e, a->as.text.bytes)) return false;
         *order_out = cmq_selector_compare_texts(a->as.text, b->as.text);
         return true;
     }
     if (a->kind == CMQ_SELECTOR_TEXT) {
-        if (!read_as(b->kind, a->as.text, &read)) return false;
-        *order_out = compare_numbers(&read, b);
+        if (!read_as(e, b->kind, a, &read)) return false;
+        *order_out = cmq_selector_compare_numbers(&read, b);
         return true;
     }
     if (b->kind == CMQ_SELECTOR_TEXT) {
-        if (a->kind == CMQ_SELECTOR_BOOLEAN || !read_as(a->kind, b->as.text, &read)) return false;
-        *order_out = compare_numbers(a, &read);
+        if (a->kind == CMQ_SELECTOR_BOOLEAN || !read_as(e, a->kind, b, &read)) return false;
+        *order_out = cmq_selector_compare_numbers(a, &read);
         return true;
     }
     /* a condition and a number: "less", whatever they are */
     if ((a->kind == CMQ_SELECTOR_BOOLEAN) != (b->kind == CMQ_SELECTOR_BOOLEAN)) return true;
-    *order_out = compare_numbers(a, b);
+    *order_out = cmq_selector_compare_numbers(a, b);
     return true;
 }
 
 /* Two texts have an order as numbers only. */
-static bool compare_ordered(const cmq_selector_value *a, const cmq_selector_value *b, int *order_out)
+static bool compare_ordered(evaluation *e, const cmq_selector_value *a, const cmq_selector_value *b, int *order_out)
 {
-    if (a->kind != CMQ_SELECTOR_TEXT || b->kind != CMQ_SELECTOR_TEXT) return cmq_selector_compare(a, b, order_out);
-    double left, right;
-    if (!cmq_java_double(a->as.text, &left) || !cmq_java_double(b->as.text, &right)) return false;
-    *order_out = cmq_java_compare_doubles(left, right);
+    if (a->kind != CMQ_SELECTOR_TEXT || b->kind != CMQ_SELECTOR_TEXT) return compare_equal(e, a, b, order_out);
+    cmq_selector_value left, right;
+    if (!read_as(e, CMQ_SELECTOR_DOUBLE, a, &left) || !read_as(e, CMQ_SELECTOR_DOUBLE, b, &right)) return false;
+    *order_out = cmq_java_compare_doubles(left.as.real, right.as.real);
     return true;
 }
 
@@ -167,7 +232,7 @@ static inline bool holds(cmq_selector_relation relation, int order)
 
 static inline cmq_selector_answer truth(bool is_true) { return is_true ? CMQ_SELECTOR_TRUE : CMQ_SELECTOR_FALSE; }
 
-static cmq_selector_answer relate(cmq_selector_relation relation, const cmq_selector_value *a,
+static cmq_selector_answer relate(evaluation *e, cmq_selector_relation relation, const cmq_selector_value *a,
                                   const cmq_selector_value *b)
 {
     int order;
@@ -175,7 +240,7 @@ static cmq_selector_answer relate(cmq_selector_relation relation, const cmq_sele
     if (a->kind == CMQ_SELECTOR_NOTHING)
         return is_equality && b->kind == CMQ_SELECTOR_NOTHING ? CMQ_SELECTOR_TRUE : CMQ_SELECTOR_NULL;
     if (b->kind == CMQ_SELECTOR_NOTHING) return is_equality ? CMQ_SELECTOR_FALSE : CMQ_SELECTOR_NULL;
-    if (!(is_equality ? cmq_selector_compare : compare_ordered)(a, b, &order)) return CMQ_SELECTOR_ERROR;
+    if (!(is_equality ? compare_equal : compare_ordered)(e, a, b, &order)) return CMQ_SELECTOR_ERROR;
     return truth(holds(relation, order));
 }
 
@@ -207,10 +272,11 @@ static cmq_selector_answer either(cmq_selector_answer a, cmq_selector_answer b)
 
 /* ---- steps ---- */
 
-static cmq_selector_value property_value(cmq_slice text)
+static inline cmq_selector_value property_value(const evaluation *e, uint32_t name)
 {
+    const cmq_slice text = e->properties[name].text;
     if (text.bytes == 0) return (cmq_selector_value){.kind = CMQ_SELECTOR_NOTHING};
-    return (cmq_selector_value){.kind = CMQ_SELECTOR_TEXT, .as.text = text};
+    return (cmq_selector_value){.kind = CMQ_SELECTOR_TEXT, .name = (uint16_t)name, .as.text = text};
 }
 
 static bool is_member(const cmq_selector *selector, const cmq_selector_list *list, cmq_slice text)
@@ -236,10 +302,19 @@ static bool finds(uint8_t op, cmq_slice text, cmq_slice pattern)
     return memcmp(text.data + at, pattern.data, pattern.bytes) == 0;
 }
 
+/* Bytes that a search looks at: memmem compares a short pattern again and again, a long one it takes apart first. */
+static size_t search_looks(uint8_t op, cmq_slice text, cmq_slice pattern)
+{
+    if (op != CMQ_SELECTOR_CONTAINS || pattern.bytes > text.bytes) return 0;
+    return text.bytes * (1 + (pattern.bytes < PATTERN_SHORT ? pattern.bytes : PATTERN_SHORT) / PATTERN_STEP);
+}
+
 /* FALSE in the NOT forms too: without a text or a pattern nothing is searched. */
-static cmq_selector_answer search(const cmq_selector_step *step, const cmq_selector_value *value, cmq_slice pattern)
+static cmq_selector_answer search(evaluation *e, const cmq_selector_step *step, const cmq_selector_value *value,
+                                  cmq_slice pattern)
 {
     if (value->kind != CMQ_SELECTOR_TEXT || pattern.bytes == 0) return CMQ_SELECTOR_FALSE;
+    if (!look_at(e, search_looks(step->op, value->as.text, pattern))) return CMQ_SELECTOR_ERROR;
     return truth(finds(step->op, value->as.text, pattern) != (step->other != 0));
 }
 
@@ -254,22 +329,22 @@ static void negate(cmq_selector_value *value)
 }
 
 /* The first half of BETWEEN, whose relation takes the place of the lower bound. */
-static cmq_selector_answer begin_range(const cmq_selector_step *step, cmq_selector_value *top)
+static cmq_selector_answer begin_range(evaluation *e, const cmq_selector_step *step, cmq_selector_value *top)
 {
     const bool negated = step->relation == CMQ_SELECTOR_LESS;
     const cmq_selector_answer answer =
-        relate(negated ? CMQ_SELECTOR_LESS : CMQ_SELECTOR_GREATER_EQUAL, top - 1, top);
+        relate(e, negated ? CMQ_SELECTOR_LESS : CMQ_SELECTOR_GREATER_EQUAL, top - 1, top);
     set_answer(top, answer);
     return answer;
 }
 
 /* The second half: value, first relation and upper bound become one. */
-static cmq_selector_answer end_range(const cmq_selector_step *step, cmq_selector_value *value)
+static cmq_selector_answer end_range(evaluation *e, const cmq_selector_step *step, cmq_selector_value *value)
 {
     const bool negated = step->relation == CMQ_SELECTOR_LESS;
     const cmq_selector_answer first = answer_of(value + 1);
     const cmq_selector_answer second =
-        relate(negated ? CMQ_SELECTOR_GREATER : CMQ_SELECTOR_LESS_EQUAL, value, value + 2);
+        relate(e, negated ? CMQ_SELECTOR_GREATER : CMQ_SELECTOR_LESS_EQUAL, value, value + 2);
     set_answer(value, negated ? either(first, second) : both(first, second));
     return second;
 }
@@ -281,24 +356,25 @@ static void look_up(const cmq_selector *selector, const cmq_selector_step *step,
     set_answer(top, truth(is_member(selector, list, top->as.text) != (step->other != 0)));
 }
 
-static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *values, cmq_selector_value *stack)
+static inline cmq_selector_answer run(evaluation *e, cmq_selector_value *stack)
 {
+    const cmq_selector *selector = e->selector;
     cmq_selector_value *top = stack - 1;
     cmq_selector_answer answer;
     const cmq_selector_step *steps = selector->steps, *end = steps + selector->step_count;
     for (const cmq_selector_step *step = steps; step < end; step++) {
         switch ((cmq_selector_op)step->op) {
-        case CMQ_SELECTOR_PUSH_PROPERTY: *++top = property_value(values[step->argument]); break;
+        case CMQ_SELECTOR_PUSH_PROPERTY: *++top = property_value(e, step->argument); break;
         case CMQ_SELECTOR_PUSH_CONSTANT: *++top = selector->constants[step->argument]; break;
         case CMQ_SELECTOR_COMPARE_PROPERTY:
-            *++top = property_value(values[step->other]);
-            answer = relate((cmq_selector_relation)step->relation, top, &selector->constants[step->argument]);
+            *++top = property_value(e, step->other);
+            answer = relate(e, (cmq_selector_relation)step->relation, top, &selector->constants[step->argument]);
             if (answer == CMQ_SELECTOR_ERROR) return answer;
             set_answer(top, answer);
             break;
         case CMQ_SELECTOR_COMPARE:
             top--;
-            answer = relate((cmq_selector_relation)step->relation, top, top + 1);
+            answer = relate(e, (cmq_selector_relation)step->relation, top, top + 1);
             if (answer == CMQ_SELECTOR_ERROR) return answer;
             set_answer(top, answer);
             break;
@@ -328,7 +404,7 @@ static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *va
             if (top->kind == CMQ_SELECTOR_NOTHING) step = steps + step->argument - 1;
             break;
         case CMQ_SELECTOR_RANGE_BEGIN:
-            answer = begin_range(step, top);
+            answer = begin_range(e, step, top);
             if (answer == CMQ_SELECTOR_ERROR) return answer;
             if (answer != truth(step->relation == CMQ_SELECTOR_LESS)) break;
             top--;
@@ -337,13 +413,15 @@ static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *va
             break;
         case CMQ_SELECTOR_RANGE_END:
             top -= 2;
-            if (end_range(step, top) == CMQ_SELECTOR_ERROR) return CMQ_SELECTOR_ERROR;
+            if (end_range(e, step, top) == CMQ_SELECTOR_ERROR) return CMQ_SELECTOR_ERROR;
             break;
         case CMQ_SELECTOR_IN: look_up(selector, step, top); break;
         case CMQ_SELECTOR_CONTAINS:
         case CMQ_SELECTOR_STARTS_WITH:
         case CMQ_SELECTOR_ENDS_WITH:
-            set_answer(top, search(step, top, selector->constants[step->argument].as.text));
+            answer = search(e, step, top, selector->constants[step->argument].as.text);
+            if (answer == CMQ_SELECTOR_ERROR) return answer;
+            set_answer(top, answer);
             break;
         }
     }
@@ -352,16 +430,17 @@ static cmq_selector_answer run(const cmq_selector *selector, const cmq_slice *va
 }
 
 /* Its own stack frame: few programs need as much. */
-static __attribute__((noinline)) cmq_selector_answer run_deep(const cmq_selector *selector, const cmq_slice *values)
+static __attribute__((noinline)) cmq_selector_answer run_deep(evaluation *e)
 {
     cmq_selector_value stack[CMQ_SELECTOR_STACK_MAX];
-    return run(selector, values, stack);
+    return run(e, stack);
 }
 
 cmq_selector_answer cmq_selector_evaluate(const cmq_selector *selector, cmq_slice properties)
 {
-    name_values values;
+    property values[CMQ_SELECTOR_NAMES_MAX];
     cmq_selector_value stack[STACK_SMALL];
+    evaluation e = {.selector = selector, .looks_left = CMQ_SELECTOR_LOOKS_MAX, .properties = values};
     find_values(selector, properties, values);
-    return selector->stack <= STACK_SMALL ? run(selector, values, stack) : run_deep(selector, values);
+    return selector->stack <= STACK_SMALL ? run(&e, stack) : run_deep(&e);
 }

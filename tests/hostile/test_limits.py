@@ -330,6 +330,10 @@ TRIED_ELSEWHERE = {
     "ends of transactions whose op record cannot be written": (f"{TXN}/test_cmq_txn.c", "texts_have_a_limit"),
     "open half messages that were copied": (f"{TXN}/test_cmq_txn_ended.c", "copies_have_a_limit"),
     "characters of the SQL92 expressions of all groups": (f"{UNIT}/test_filters.py", "test_expressions_have_a_limit"),
+    "bytes that CONTAINS and comparisons of properties look at in one message": (
+        "tests/c/filter/test_cmq_selector.c",
+        "looks_of_one_message_are_limited",
+    ),
     "descriptors that connections leave to the store": (NET, "descriptors_of_the_store"),
     "seconds of silence": (NET, "idle"),
     "seconds for a frame that began": (NET, "slow_frames"),

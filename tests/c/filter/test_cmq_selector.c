@@ -161,7 +161,52 @@ static void values_are_those_of_the_property_reader(void)
     }
 }
 
+/* A long text is read as a number once for all steps: each kind has the answer of a short one. */
+static void long_numbers_are_those_of_short_ones(void)
+{
+    static const struct {
+        const char *expression, *value;
+    } rows[] = {
+        {"a = 7 AND a > 6.5 AND a < 7.5 AND a = 7 AND a >= 7 AND a <= 2147483648", "7"},
+        {"a > 6.5 AND a = 7 AND a BETWEEN 6 AND 8 AND NOT a <> 7", "7"},
+        {"a = 2147483648 AND a > 2147483647.5", "2147483648"},
+        {"a >= a AND a <= a AND a = a", "7"},
+        {"a = FALSE AND a = 7", "7"},
+        {"a > 6 AND (a = 7 OR a = 8)", "7"},
+        {"a > 6.5 AND a < 2147483649 AND a > 5", "2147483648"},   /* an error: no int */
+        {"a > 6.5 OR a = 7", "7.5"},
+        {"a = 7 OR a > 6.5", "7.5"},                              /* an error: no int */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char properties[128];
+        snprintf(properties, sizeof properties, "a=%s;", rows[i].value);
+        const cmq_selector_answer expected = answer(rows[i].expression, properties);
+        snprintf(properties, sizeof properties, "a=%060d%s;", 0, rows[i].value);
+        CHECK_INT(answer(rows[i].expression, properties), expected);
+    }
+}
+
+/* A search in all of a long property, so often: the last may exceed the limit, and that is an error. */
+static void looks_of_one_message_are_limited(void)
+{
+    static char text[8192], properties[32768];
+    const uint32_t fits = CMQ_SELECTOR_LOOKS_MAX / (uint32_t)(sizeof properties - 2);
+    cmq_selector *selector;
+    memset(properties, 'x', sizeof properties);
+    memcpy(properties, "a\001", 2);
+    for (uint32_t more = 0; more < 2; more++) {
+        size_t used = 0;
+        for (uint32_t i = 0; i < fits + more; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%sa CONTAINS 'y'", i == 0 ? "" : " OR ");
+        CHECK_OK(cmq_selector_compile(slice(text), &selector, NULL));
+        const cmq_slice all = {.data = (const uint8_t *)properties, .bytes = sizeof properties};
+        CHECK_INT(cmq_selector_evaluate(selector, all), more == 0 ? CMQ_SELECTOR_FALSE : CMQ_SELECTOR_ERROR);
+        cmq_selector_free(selector);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(values_are_those_of_the_property_reader), CMQ_TEST(truth_table),
               CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place),
               CMQ_TEST(tails_are_reported), CMQ_TEST(hostile_texts_are_refused), CMQ_TEST(deep_expressions_run),
-              CMQ_TEST(cost_grows_with_the_program))
+              CMQ_TEST(cost_grows_with_the_program), CMQ_TEST(long_numbers_are_those_of_short_ones),
+              CMQ_TEST(looks_of_one_message_are_limited))
