@@ -84,6 +84,13 @@ static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_reco
     return status;
 }
 
+/* At the same offset of a topic that was deleted and made again lies a message that nobody popped by this checkpoint.
+ * Upstream's checkpoints do not say where the log ended: as there, the clock decides. */
+static bool was_stored_later(const cmq_pop_checkpoint *of, const cmq_record_view *view)
+{
+    return of->log_end > 0 ? view->physical_offset >= of->log_end : view->store_timestamp_ms > of->pop_ms;
+}
+
 /* Put the message at `offset` into the retry topic. CMQ_ERR_NOT_FOUND: there is no such message any more. */
 static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_checkpoint *of, cmq_slice retry_topic,
                                              int64_t offset, int64_t *end)
@@ -94,10 +101,9 @@ static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_ch
     cmq_append append;
     cmq_appended appended;
     cmq_status status = cmq_pop_ahead_read(&r->ahead, offset, &batch);
-    /* The same offset in a topic that was deleted and made again: nobody popped that message by this checkpoint. */
-    if (status == CMQ_OK && of->log_end > 0 && item.physical_offset >= of->log_end)
-        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the topic was made again");
     if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
+    if (status == CMQ_OK && was_stored_later(of, &view))
+        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the topic was made again");
     /* It was never popped: topics of inner batches are not. No retry topic would take it, however often it is put. */
     if (status == CMQ_OK && (view.sys_flag & CMQ_SYS_INNER_BATCH) != 0)
         status = cmq_fail(CMQ_ERR_NOT_FOUND, "the message is an inner batch");

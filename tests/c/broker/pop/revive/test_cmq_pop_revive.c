@@ -105,7 +105,8 @@ static cmq_pop_checkpoint checkpoint_of(int64_t start, uint8_t num, int64_t pop_
                                 .start_offset = start,
                                 .num = num,
                                 .pop_ms = pop_ms,
-                                .invisible_ms = 5000};
+                                .invisible_ms = 5000,
+                                .log_end = cmq_store_confirmed(store)};
 }
 
 static void deliver_checkpoint(int64_t start, uint8_t num, int64_t pop_ms, int32_t queue)
@@ -525,17 +526,19 @@ static void messages_put_again_often_enough_may_be_given_up(void)
 }
 
 /* A topic was deleted and made again while its messages were in flight: the ones at their offsets are others. */
-static void message_of_a_remade_topic_is_not_revived(void)
+static void check_revive_of_a_remade_topic(bool knows_log_end)
 {
     begin();
     put_topic("%RETRY%g_T");
     kit_append_many(store, "T", "m", 2);
-    cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, now() - 5000);
-    checkpoint.log_end = cmq_store_confirmed(store);
+    cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, now());
+    if (!knows_log_end) checkpoint.log_end = 0;   /* as upstream writes it: the time of the pop decides */
+    pass(1);
     CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
     kit_append_many(store, "T", "n", 2);
     cmq_append append;
-    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, now(), &room, &append));
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, now() + 5000, &room, &append));
+    pass(5000);
     deliver(&append);
     cmq_pop_revive *revive = make(true);
     (void)step(revive);
@@ -544,6 +547,33 @@ static void message_of_a_remade_topic_is_not_revived(void)
     CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
     CHECK_INT(counters_of(revive).gone, 2);
     CHECK_INT(counters_of(revive).unfinished_now, 0);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+static void message_of_a_remade_topic_is_not_revived(void)
+{
+    check_revive_of_a_remade_topic(true);
+    check_revive_of_a_remade_topic(false);
+}
+
+/* A checkpoint of upstream's, and a message stored in the millisecond of its pop. */
+static void message_without_a_log_end_is_revived(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 2);
+    cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, now());
+    checkpoint.log_end = 0;
+    cmq_append append;
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, now() + 5000, &room, &append));
+    pass(5000);
+    deliver(&append);
+    cmq_pop_revive *revive = make(true);
+    (void)step(revive);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 2);
     cmq_pop_revive_destroy(revive);
     end();
 }
@@ -935,6 +965,7 @@ CMQ_TEST_MAIN(
     CMQ_TEST(a_retry_topic_is_waited_for), CMQ_TEST(a_retry_topic_that_is_not_made_puts_again),
     CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
     CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
+    CMQ_TEST(message_without_a_log_end_is_revived),
     CMQ_TEST(inner_batches_are_not_revived), CMQ_TEST(foreign_and_deleted_messages_are_passed_over),
     CMQ_TEST(unknown_topics_and_groups_revive_nothing),
     CMQ_TEST(malformed_records_are_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
