@@ -11,6 +11,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images of containers often set it. Each of the thousands of processes that tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 SETUP := $(VENV)/.setup-done
 BUILT := $(VENV)/.built
