@@ -6,14 +6,15 @@
 cdef class RecordColumns(_Decompressing):
     """Records as they came in pulls' answers, as Arrow columns. One thread at a time; its batches may go to any thread.
 
-    ``columns`` are as ColumnScan's, but for bodies in the form "view". ``tags`` and ``keys`` are compared with each
-    message's. Fed records are kept until their last row is out.
+    ``columns`` are as ColumnScan's, but for bodies in the form "view". ``tags``, ``keys`` and ``where`` are compared
+    with each message's properties. Fed records are kept until their last row is out.
     """
     cdef cmq_scan *_scan
     cdef list _kept
+    cdef Selector _where             # the engine borrows its program
     cdef bint _busy
 
-    def __init__(self, *, columns, tags=(), keys=(), uint32_t batch_rows=0, uint32_t batch_bytes=0,
+    def __init__(self, *, columns, tags=(), keys=(), Selector where=None, uint32_t batch_rows=0, uint32_t batch_bytes=0,
                  bint check_crc=False, bint skip_corrupt=False):
         if self._scan is not NULL:
             raise RuntimeError("this object was made before")
@@ -23,6 +24,8 @@ cdef class RecordColumns(_Decompressing):
         request.set_columns(list(columns))
         options.read.tags = request._slices(tags, "tags", &options.read.tag_count)
         options.keys = request._slices(keys, "keys", &options.key_count)
+        options.read.where = where._program if where is not None else NULL
+        self._where = where
         options.batch_rows = batch_rows
         options.batch_bytes = batch_bytes
         options.check_crc = check_crc

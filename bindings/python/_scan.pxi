@@ -148,11 +148,13 @@ cdef class ColumnScan(_Decompressing):
     cdef bint _follow
     cdef int64_t _timeout_ms
     cdef int64_t _seen_end
+    cdef Selector _where             # the engine borrows its program
     cdef bytes _stream_error         # what get_last_error points at
     cdef object _failure             # the exception behind it
     cdef object __weakref__
 
-    def __init__(self, StoreHandle handle not None, *, columns, topics=(), tags=(), keys=(), queue_ids=(), start=None,
+    def __init__(self, StoreHandle handle not None, *, columns, topics=(), tags=(), Selector where=None, keys=(),
+                 queue_ids=(), start=None,
                  end=None,
                  start_time_ms=None, end_time_ms=None, ranges=None, bint only_queued=True, bint may_be_missing=False,
                  uint32_t batch_rows=0,
@@ -168,6 +170,7 @@ cdef class ColumnScan(_Decompressing):
         request.set_columns(list(columns))
         options.read.topics = request._slices(topics, "topics", &options.read.topic_count)
         options.read.tags = request._slices(tags, "tags", &options.read.tag_count)
+        options.read.where = where._program if where is not None else NULL
         options.keys = request._slices(keys, "keys", &options.key_count)
         request.set_queue_ids(queue_ids)
         if ranges is not None:
@@ -193,6 +196,7 @@ cdef class ColumnScan(_Decompressing):
         options.decompress_context = <void *>self
         self._follow = follow
         self._timeout_ms = timeout_ms
+        self._where = where
         self._handle = handle
         handle.enter()
         self._seen_end = cmq_store_confirmed(handle._store)

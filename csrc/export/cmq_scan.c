@@ -12,6 +12,7 @@
 #include "store/cmq_store_internal.h"
 
 #define PASSED_ROWS_MAX (UINT32_C(1) << 20)   /* tenths of a second */
+#define STEPS_OF_ROW 64u                      /* of an expression, which take as long as passing over a row */
 
 /* ---- life ---- */
 
@@ -54,6 +55,8 @@ static void take_options(cmq_scan *scan, const cmq_scan_options *options)
     if (scan->batch_rows > INT32_MAX) scan->batch_rows = INT32_MAX;
     scan->view_span_max = INT32_MAX;
     scan->passed_max = PASSED_ROWS_MAX;
+    scan->where = options->read.where;
+    scan->passed_step = scan->where != NULL ? 1 + cmq_selector_cost(scan->where) / STEPS_OF_ROW : 1;
     scan->rows_left = options->limit_rows > 0 ? options->limit_rows : INT64_MAX;
     scan->raw_bodies = options->raw_bodies;
     scan->check_crc = options->check_crc;
@@ -92,10 +95,12 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
 {
     const bool whole_log = options->read.topic_count == 0 && !options->read.only_starts;
     const bool light = may_be_light(scan->store, &options->read);
-    if (scan->key_count > 0 || ((whole_log || light) && wants_topic(scan))) scan->reads_tails = true;
+    if (scan->key_count > 0 || scan->where != NULL || ((whole_log || light) && wants_topic(scan)))
+        scan->reads_tails = true;
     if (scan->key_count > 0 && !whole_log && !light && !options->follow && !may_be_batches(scan->store, &options->read))
         return cmq_scan_places_open(scan, options);
     cmq_read_options read = options->read;
+    read.where = NULL;   /* compared here, where the caller is let in between */
     scan->tag_count = read.tag_count;   /* of messages of inner batches; the reader compares those of records */
     const cmq_status status = copy_wanted(read.tags, read.tag_count, "tag", &scan->tags, &scan->tag_bytes);
     if (status != CMQ_OK) return status;
@@ -109,7 +114,8 @@ static cmq_status open_fed(cmq_scan *scan, const cmq_scan_options *options)
 {
     const cmq_read_options *read = &options->read;
     scan->tag_count = read->tag_count;
-    scan->reads_tails = scan->reads_tails || scan->key_count > 0 || scan->tag_count > 0 || wants_topic(scan);
+    scan->reads_tails = scan->reads_tails || scan->key_count > 0 || scan->tag_count > 0 || scan->where != NULL ||
+                        wants_topic(scan);
     const cmq_status status = copy_wanted(read->tags, read->tag_count, "tag", &scan->tags, &scan->tag_bytes);
     return status == CMQ_OK ? cmq_scan_fed_make(scan) : status;
 }

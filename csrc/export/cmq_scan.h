@@ -78,7 +78,7 @@ uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes);   /* NULL: no me
 typedef cmq_status (*cmq_scan_decompress)(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room);
 
 typedef struct cmq_scan_options {
-    cmq_read_options read;         /* which messages; not backwards */
+    cmq_read_options read;         /* which messages; not backwards. `where` outlives the scan */
     const cmq_slice *keys;         /* none: all; else messages that have one of these keys (KEYS or UNIQ_KEY), found
                                     * through the index where it covers the log, and by reading where it does not */
     uint32_t key_count;
@@ -113,9 +113,9 @@ typedef struct cmq_scan_piece {
     int64_t offset_delta;
 } cmq_scan_piece;
 
-/* Open a scan without a store. Of options->read only tags count, which are compared with each message's, also within
- * inner batches; keys are compared likewise, nothing is followed, and bodies have the plain form. Statuses as
- * cmq_scan_open. */
+/* Open a scan without a store. Of options->read only tags and `where` count, which are compared with each message's
+ * properties, also within inner batches; keys are compared likewise, nothing is followed, and bodies have the plain
+ * form. Statuses as cmq_scan_open. */
 cmq_status CMQ_MUST_CHECK cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out);
 
 /* Bring records. Their bytes are borrowed until cmq_scan_next has nothing more for now (it never ends for good); until
@@ -127,9 +127,9 @@ cmq_status CMQ_MUST_CHECK cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pi
 cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSchema *schema_out);
 
 /* The next batch: CMQ_OK with 1 to batch_rows rows in *array_out (the caller's to release), or with array_out->release
- * NULL: nothing more for now (cmq_store_wait_more, then go on), or, when *end_out, for good. CMQ_AGAIN: a million rows
- * had none of the keys; call again, unless somebody wants to stop it. CMQ_ERR_CORRUPT names the offset; rows before it
- * came in earlier batches, the next call goes on behind it. */
+ * NULL: nothing more for now (cmq_store_wait_more, then go on), or, when *end_out, for good. CMQ_AGAIN: up to a
+ * million rows did not pass the filters; call again, unless somebody wants to stop it. CMQ_ERR_CORRUPT names the
+ * offset; rows before it came in earlier batches, the next call goes on behind it. */
 cmq_status CMQ_MUST_CHECK cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end_out);
 
 /* Data that a scan skipped or changed. `offsets`: physical offsets of the first records that skip_corrupt passed over,

@@ -170,11 +170,12 @@ struct cmq_scan {
     cmq_slice *keys;              /* copied into key_bytes; rows without any of them are passed over */
     uint8_t *key_bytes;
     uint32_t key_count;
+    const cmq_selector *where;    /* borrowed; NULL: none */
 
     cmq_scan_pool *pool;
     cmq_scan_builder *builders;
     uint32_t builder_count;
-    bool reads_tails;             /* topic, properties or keys are wanted */
+    bool reads_tails;             /* topic, properties or keys are wanted, or compared */
     bool reads_bodies;
     bool gathers, views;          /* bodies in plain form, as views */
     cmq_scan_builder *gatherer;   /* the first column of plain bodies: copied as rows are taken, while the memory's
@@ -182,7 +183,8 @@ struct cmq_scan {
     uint32_t batch_rows, batch_bytes;
     uint32_t constant_bytes;      /* of all constants */
     uint32_t view_span_max;       /* of a variadic buffer; less in tests */
-    uint32_t passed, passed_max;  /* rows that the key filter passed over in this call; the same */
+    uint32_t passed, passed_max;  /* rows that the filters passed over in this call, times their step; the same */
+    uint32_t passed_step;         /* more for a long expression */
     bool paused;                  /* … so many that the caller is let in between */
     int64_t rows_left;            /* of limit_rows */
     bool raw_bodies, check_crc, skip_corrupt;

@@ -188,6 +188,7 @@ cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
     /* The reader checks the options; it also brings a follower's view up to date. */
     cmq_read_options read = options->read;
     read.fetch_tails = true;
+    read.where = NULL;
     cmq_status status = cmq_reader_open(scan->store, &read, &scan->reader);
     if (status != CMQ_OK) return status;
     /* a consumer's progress: filtered as it comes */

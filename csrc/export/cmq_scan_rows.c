@@ -62,10 +62,60 @@ static inline bool read_record(const cmq_scan *scan, const cmq_found *found, cmq
     row->flag = cmq_load_i32(at + CMQ_RECORD_AT_FLAG);
     row->sys_flag = sys_flag;
     if (scan->reads_tails && !read_tail(row->body + body, found->record_bytes - fixed - body, v2, row)) return false;
-    /* A page without a head or a tail; the body's receiver reads it without us. */
-    if (scan->reads_bodies && body >= TOUCHED_BODY_BYTES && !cmq_map_guard_touch(row->body, body)) return false;
-    if (cmq_map_guard_is_lost(at, found->record_bytes)) return false;
     return !scan->check_crc || body == 0 || cmq_crc31(row->body, body) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC);
+}
+
+static cmq_status fail_damaged(const cmq_found *found)
+{
+    return cmq_fail_at(CMQ_ERR_CORRUPT, found->physical_offset,
+                       "the record at physical offset %lld, queue offset %lld, is damaged: its lengths "
+                       "do not fit, or its body does not have its CRC; run `cometmq verify`",
+                       (long long)found->physical_offset, (long long)found->queue_offset);
+}
+
+/* ---- which are wanted ---- */
+
+static bool matches(const void *selector, cmq_slice properties)
+{
+    return cmq_selector_evaluate(selector, properties) == CMQ_SELECTOR_TRUE;
+}
+
+/* An inner batch as one row matches where one of its messages does, as for readers. */
+static bool is_selected(const cmq_scan *scan, const cmq_scan_row *row)
+{
+    const cmq_slice properties = {.data = row->properties, .bytes = row->property_bytes};
+    if (matches(scan->where, properties)) return true;
+    if ((row->sys_flag & CMQ_SYS_INNER_BATCH) == 0 || !scan->raw_bodies) return false;
+    if ((row->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
+    const cmq_slice body = {.data = row->body, .bytes = row->body_bytes};
+    return cmq_wire_batch_any(body, matches, scan->where);
+}
+
+/* The tags of a store's records were compared by the reader. */
+static bool is_wanted(const cmq_scan *scan, const cmq_scan_row *row)
+{
+    const bool compared = scan->tag_count == 0 || (scan->fed == NULL && !scan->unfolding.active);
+    if (!compared && !cmq_scan_has_tag(scan, row)) return false;
+    if (scan->key_count > 0 && !cmq_scan_has_key(scan, row)) return false;
+    return scan->where == NULL || is_selected(scan, row);
+}
+
+/* CMQ_AGAIN: so many were passed over that the caller is let in between. */
+static cmq_status pass_over(cmq_scan *scan)
+{
+    scan->passed += scan->passed_step;
+    scan->paused = scan->passed >= scan->passed_max;
+    return scan->paused ? CMQ_AGAIN : CMQ_OK;
+}
+
+/* Pages that were lost while the filter or the caller reads them have zeros. A long body has pages without a head or a
+ * tail, which its receiver reads without us. */
+static bool is_there(const cmq_scan *scan, const cmq_scan_row *row, bool wanted)
+{
+    if (wanted && scan->reads_bodies && row->stored_bytes >= TOUCHED_BODY_BYTES &&
+        !cmq_map_guard_touch(row->body, row->stored_bytes))
+        return false;
+    return !cmq_map_guard_is_lost(row->record, row->record_bytes);
 }
 
 /* The queue knows the topic without a look behind the body. (Queues of light topics have other topics' records: there
@@ -77,13 +127,12 @@ static inline void name_topic(const cmq_found *found, cmq_scan_row *row)
     row->topic_bytes = cmq_queue_topic_bytes(found->queue);
 }
 
-static cmq_status row_of(const cmq_scan *scan, const cmq_found *found, cmq_scan_row *row)
+/* Of an inner batch that will be unfolded each message is looked at. */
+static cmq_status row_of(const cmq_scan *scan, const cmq_found *found, cmq_scan_row *row, bool *wanted_out)
 {
-    if (!read_record(scan, found, row))
-        return cmq_fail_at(CMQ_ERR_CORRUPT, found->physical_offset,
-                           "the record at physical offset %lld, queue offset %lld, is damaged: its lengths "
-                           "do not fit, or its body does not have its CRC; run `cometmq verify`",
-                           (long long)found->physical_offset, (long long)found->queue_offset);
+    if (!read_record(scan, found, row)) return fail_damaged(found);
+    *wanted_out = ((row->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && !scan->raw_bodies) || is_wanted(scan, row);
+    if (!is_there(scan, row, *wanted_out)) return fail_damaged(found);
     if (row->topic == NULL) name_topic(found, row);
     return CMQ_OK;
 }
@@ -205,22 +254,32 @@ static cmq_status next_found(cmq_scan *scan)
     return scan->ended ? CMQ_END : CMQ_AGAIN;
 }
 
-/* The next message, whether wanted or not. */
+/* The next one that is wanted; as next_element, and CMQ_AGAIN as of pass_over. */
+static cmq_status next_wanted_element(cmq_scan *scan, cmq_scan_row *row)
+{
+    cmq_status status = next_element(scan, row);
+    while (status == CMQ_OK && !is_wanted(scan, row)) {
+        status = pass_over(scan);
+        if (status == CMQ_OK) status = next_element(scan, row);
+    }
+    return status;
+}
+
+/* The next message that is wanted. */
 static cmq_status next_message(cmq_scan *scan, cmq_scan_row *row)
 {
     for (;;) {
-        cmq_status status = CMQ_OK;
-        if (scan->unfolding.active) {
-            status = next_element(scan, row);
-            if (status != CMQ_END) return status;
-        }
-        if (scan->found_at == scan->found.count) status = next_found(scan);
-        else status = CMQ_OK;
+        cmq_status status = scan->unfolding.active ? next_wanted_element(scan, row) : CMQ_END;
+        if (status != CMQ_END) return status;
+        status = scan->found_at == scan->found.count ? next_found(scan) : CMQ_OK;
         if (status != CMQ_OK) return status;
         const cmq_found *found = &scan->found.items[scan->found_at++];
-        status = row_of(scan, found, row);
-        if (status != CMQ_OK || scan->raw_bodies || (row->sys_flag & (CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED)) == 0)
-            return status;
+        bool wanted = true;
+        status = row_of(scan, found, row, &wanted);
+        if (status == CMQ_OK && !wanted) status = pass_over(scan);
+        if (status != CMQ_OK) return status;
+        if (!wanted) continue;
+        if (scan->raw_bodies || (row->sys_flag & (CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED)) == 0) return CMQ_OK;
         if ((row->sys_flag & CMQ_SYS_INNER_BATCH) != 0) {
             status = begin_unfolding(scan, found, row);
             if (status != CMQ_OK) return status;
@@ -244,20 +303,12 @@ static void note_damage(cmq_scan *scan, int64_t offset)
 
 static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
 {
-    for (;;) {
-        const cmq_status status = next_message(scan, row);
-        if (status == CMQ_ERR_CORRUPT && scan->skip_corrupt) {
-            note_damage(scan, cmq_last_error()->offset);
-            continue;
-        }
-        if (status != CMQ_OK) return status;
-        /* by the reader */
-        const bool compared = scan->tag_count == 0 || (scan->fed == NULL && !scan->unfolding.active);
-        const bool wanted = compared || cmq_scan_has_tag(scan, row);
-        if (wanted && (scan->key_count == 0 || cmq_scan_has_key(scan, row))) return CMQ_OK;
-        scan->paused = ++scan->passed == scan->passed_max;
-        if (scan->paused) return CMQ_AGAIN;
+    cmq_status status = next_message(scan, row);
+    while (status == CMQ_ERR_CORRUPT && scan->skip_corrupt) {
+        note_damage(scan, cmq_last_error()->offset);
+        status = next_message(scan, row);
     }
+    return status;
 }
 
 /* ---- what fits ---- */
@@ -342,19 +393,22 @@ static inline cmq_status take(cmq_scan *scan)
     return status;
 }
 
-/* Rows of records that are one message each, as they are, as long as they fit. The rest is for next_row. */
+/* Rows of records that are one message each, as they are, as long as they fit. The rest is for next_row. CMQ_AGAIN: as
+ * of pass_over. */
 static cmq_status take_plain(cmq_scan *scan, uint32_t most)
 {
     const int32_t special = scan->raw_bodies ? 0 : CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
-    if (scan->unfolding.active || scan->key_count > 0 || (scan->tag_count > 0 && scan->fed != NULL)) return CMQ_OK;
+    if (scan->unfolding.active) return CMQ_OK;
     while (scan->block_count < most && scan->found_at < scan->found.count) {
         cmq_scan_row *row = &scan->block[scan->block_count];
         const cmq_found *found = &scan->found.items[scan->found_at];
         if (!read_record(scan, found, row) || (row->sys_flag & special) != 0) return CMQ_OK;
+        const bool wanted = is_wanted(scan, row);
+        if (!is_there(scan, row, wanted)) return CMQ_OK;
         if (row->topic == NULL) name_topic(found, row);
-        if (!fits(scan, row)) return CMQ_OK;   /* met again below, and kept */
+        if (wanted && !fits(scan, row)) return CMQ_OK;   /* met again below, and kept */
         scan->found_at++;
-        const cmq_status status = take(scan);
+        const cmq_status status = wanted ? take(scan) : pass_over(scan);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;

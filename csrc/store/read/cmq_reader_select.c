@@ -16,8 +16,9 @@ static bool has_tag(const cmq_reader *reader, cmq_slice properties)
     return false;
 }
 
-static bool properties_match(const cmq_reader *reader, cmq_slice properties)
+static bool properties_match(const void *context, cmq_slice properties)
 {
+    const cmq_reader *reader = context;
     const cmq_selector *where = reader->options.where;
     if (reader->options.tag_count > 0 && !has_tag(reader, properties)) return false;
     return where == NULL || cmq_selector_evaluate(where, properties) == CMQ_SELECTOR_TRUE;
@@ -26,13 +27,7 @@ static bool properties_match(const cmq_reader *reader, cmq_slice properties)
 /* An inner batch is wanted if one of its messages is; those of a compressed one only its reader sees. */
 static bool batch_matches(const cmq_reader *reader, const cmq_record_view *view)
 {
-    cmq_slice rest = view->body;
-    cmq_wire_batch_element element;
-    if ((view->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
-    cmq_status status = cmq_wire_batch_next(&rest, &element);
-    for (; status == CMQ_OK; status = cmq_wire_batch_next(&rest, &element))
-        if (properties_match(reader, element.properties)) return true;
-    return status != CMQ_END;   /* unfolding it reports damage */
+    return (view->sys_flag & CMQ_SYS_COMPRESSED) != 0 || cmq_wire_batch_any(view->body, properties_match, reader);
 }
 
 bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view)

@@ -48,6 +48,15 @@ cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_
     return CMQ_OK;
 }
 
+bool cmq_wire_batch_any(cmq_slice body, bool (*matches)(const void *context, cmq_slice properties), const void *context)
+{
+    cmq_wire_batch_element element;
+    cmq_status status = cmq_wire_batch_next(&body, &element);
+    for (; status == CMQ_OK; status = cmq_wire_batch_next(&body, &element))
+        if (matches(context, element.properties)) return true;
+    return status != CMQ_END;
+}
+
 cmq_status cmq_wire_batch_count(cmq_slice body, uint32_t *count_out)
 {
     *count_out = 0;

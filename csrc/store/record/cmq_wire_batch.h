@@ -8,6 +8,7 @@
 #ifndef CMQ_WIRE_BATCH_H
 #define CMQ_WIRE_BATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,10 @@ typedef struct cmq_wire_batch_element {
 /* Take the next element off the front of *rest. CMQ_END when nothing is left; CMQ_ERR_CORRUPT when the rest is no
  * whole element (*rest stays). Slices are borrowed from *rest. */
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out);
+
+/* Whether `matches` has an element's properties; true, too, where the body is damaged, which unfolding it reports. */
+bool cmq_wire_batch_any(cmq_slice body, bool (*matches)(const void *context, cmq_slice properties),
+                        const void *context);
 
 /* The number of elements of a body; CMQ_ERR_CORRUPT as above, and for an empty body. */
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_count(cmq_slice body, uint32_t *count_out);

@@ -387,6 +387,7 @@ class Exporter:
             "topics": list(query.topics),
             "columns": [column.name for column in query.columns],
             "tags": list(query.tags),
+            "where": None if query.where is None else query.where.text,
             "queues": list(query.queue_ids),
             "start": query.start,
             "end": query.end,

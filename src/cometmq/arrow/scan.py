@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
 
-    from cometmq._engine import StoreHandle
+    from cometmq._engine import Selector, StoreHandle
     from cometmq.arrow.bodies import BodyDecoder
 
 __all__ = ["OnBadBody", "Query", "Scan", "ScanPass", "ScanReport"]
@@ -46,6 +46,7 @@ class Query:
     Attributes:
         columns: the columns, in order.
         topics: topics; none: all.
+        where: an expression over properties; messages for which it is not true are left out.
         ranges: (topic, queue, start, end) instead of ``queue_ids``, ``start`` and ``end``.
         filtered: True where some messages of the queues and offsets may not be wanted.
     """
@@ -53,6 +54,7 @@ class Query:
     columns: tuple[Column, ...]
     topics: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    where: Selector | None = None
     keys: tuple[str, ...] = ()
     queue_ids: tuple[int, ...] = ()
     start: int | None = None
@@ -73,7 +75,8 @@ class Query:
     def filtered(self) -> bool:
         """True where messages of the chosen queues and offsets may be left out, or selected only by reading them."""
         timed = self.start_time_ms is not None or self.end_time_ms is not None
-        return bool(self.tags or self.keys or timed or self.raw_bodies or self.check_crc)
+        selected = self.tags or self.keys or self.where is not None
+        return bool(selected or timed or self.raw_bodies or self.check_crc)
 
     def open(self, handle: StoreHandle) -> ColumnScan:
         """Begin a pass."""
@@ -82,6 +85,7 @@ class Query:
             columns=[column.as_tuple() for column in self.columns],
             topics=self.topics,
             tags=self.tags,
+            where=self.where,
             keys=self.keys,
             queue_ids=self.queue_ids,
             start=self.start,
@@ -512,8 +516,9 @@ class Scan:
     def count(self, *, exact: bool = False) -> int:
         """Return the number of rows.
 
-        Without tags, keys, times and the like it is arithmetic on queue offsets, however large the store: an offset
-        without a message, as a crash or damage may leave, counts too. With filters the messages that remain are read.
+        Without tags, ``where``, keys, times and the like it is arithmetic on queue offsets, however large the store: an
+        offset without a message, as a crash or damage may leave, counts too. With filters the messages that remain are
+        read.
 
         Args:
             exact: read in any case, and count only what a pass gives.
@@ -601,6 +606,7 @@ class Scan:
         parts = [", ".join(map(repr, topics)) or "every topic", f"columns {', '.join(self.columns)}"]
         for name, value in (
             ("tags", " || ".join(query.tags)),
+            ("where", query.where and query.where.text),
             ("keys", ", ".join(query.keys)),
             ("queues", ", ".join(map(str, query.queue_ids))),
             ("start", query.start),

@@ -46,6 +46,7 @@ class TopicSource(Protocol):
         *,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        where: str | None = None,
         start_time: int | datetime | None = None,
         end_time: int | datetime | None = None,
         schema: Any = None,
@@ -211,6 +212,7 @@ def connect(
     *,
     columns: Iterable[str] | None = None,
     tags: str | None = None,
+    where: str | None = None,
     start_time: int | datetime | None = None,
     end_time: int | datetime | None = None,
     schemas: Mapping[str | None, Any] | None = None,
@@ -222,6 +224,7 @@ def connect(
         store: the store.
         columns: columns of the tables; None for the usual ones.
         tags: filter of the tables, as :meth:`cometmq.Store.scan`.
+        where: the same.
         start_time: the same.
         end_time: the same.
         schemas: schemas of bodies by topic, as ``schema`` of :meth:`cometmq.Store.scan`; None for all other topics.
@@ -251,6 +254,7 @@ def connect(
                 topic,
                 columns=chosen,
                 tags=tags,
+                where=where,
                 start_time=start_time,
                 end_time=end_time,
                 schema=schema,
@@ -270,7 +274,8 @@ def connect(
     def scan_of(topic: str | None, names: list[str] | None) -> Scan:
         return whole_of(topic).select(names)
 
-    store.scan(columns=chosen, tags=tags, start_time=start_time, end_time=end_time)  # invalid options fail at once
+    # Invalid options fail at once.
+    store.scan(columns=chosen, tags=tags, where=where, start_time=start_time, end_time=end_time)
     with duckdb.connect() as connection:
         # A name is a topic or a table, never a variable of this program.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")

@@ -45,6 +45,9 @@ Config: TypeAlias = Annotated[
     ),
 ]
 TagFilter: TypeAlias = Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter by tags: "A || B".')]
+WhereFilter: TypeAlias = Annotated[
+    str | None, typer.Option("--where", metavar="EXPR", help="SQL92 filter over properties: price > 10.")
+]
 KeyFilter: TypeAlias = Annotated[
     list[str] | None, typer.Option("--key", "--keys", metavar="KEY", help="Filter by key; repeatable.")
 ]

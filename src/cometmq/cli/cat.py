@@ -22,6 +22,7 @@ from cometmq.cli.arguments import (
     StorePath,
     TagFilter,
     ToTime,
+    WhereFilter,
     parse_time,
 )
 from cometmq.cli.failures import ExitCode, fail, reported
@@ -71,9 +72,7 @@ def cat(
         Format, typer.Option("--format", "-f", help="text: a line per message; json: JSON lines; raw: bodies.")
     ] = Format.TEXT,
     tags: TagFilter = None,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="EXPR", help="SQL92 filter over properties: price > 10.")
-    ] = None,
+    where: WhereFilter = None,
     keys: KeyFilter = None,
     ids: Annotated[
         list[str] | None,

@@ -25,6 +25,7 @@ from cometmq.cli.arguments import (
     StorePath,
     TagFilter,
     ToTime,
+    WhereFilter,
     decoding_options,
     parse_bound,
     parse_bytes,
@@ -81,6 +82,7 @@ def export(
         typer.Option("--columns", metavar="A,B,…", help="Columns, such as queue_offset,body,prop:region."),
     ] = None,
     tags: TagFilter = None,
+    where: WhereFilter = None,
     keys: KeyFilter = None,
     queues: QueueFilter = None,
     start: Start = None,
@@ -137,6 +139,7 @@ def export(
     Examples:
       cometmq export data/ orders -o orders.parquet
       cometmq export data/ orders --tags "paid || shipped" --from-time 1d -o orders.csv
+      cometmq export data/ orders --where "price > 10 AND region = 'eu'" -o orders.parquet
       cometmq export data/ -o everything/ --part-size 1G
       cometmq export data/ -o everything/ --part-size 1G --resume
       cometmq export data/ orders --columns queue_offset,body,prop:region -o orders.jsonl.gz
@@ -182,6 +185,7 @@ def export(
             bounds=(parse_bound(start, from_time), parse_bound(end, to_time)),
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
             tags=tags,
+            where=where,
             keys=keys,
             queues=queues,
             limit=limit,

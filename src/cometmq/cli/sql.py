@@ -53,6 +53,9 @@ def sql(
         typer.Option("--columns", metavar="A,B,…", help="Table columns, such as body,prop:region."),
     ] = None,
     tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter tables by tags: "A || B".')] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="EXPR", help="Filter tables by properties: price > 10 (SQL92).")
+    ] = None,
     from_time: Annotated[
         str | None,
         typer.Option("--from-time", metavar="TIME", help="Earliest store time of the tables."),
@@ -78,8 +81,8 @@ def sql(
     `messages` holds all topics. Put names with characters other than letters, digits and _ in double quotes. Columns:
     topic, queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, decode(body) is
     its text. With --schema or --infer the fields of bodies are columns instead; a field that does not fit is NULL. A
-    query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading them, a WHERE
-    does not.
+    query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading them, and
+    --where after reading their properties; a WHERE of the query filters rows.
 
     Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 130 stopped by Ctrl-C.
 
@@ -105,6 +108,7 @@ def sql(
             store,
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
             tags=tags,
+            where=where,
             start_time=None if from_time is None else parse_time(from_time),
             end_time=None if to_time is None else parse_time(to_time),
             schemas={None: "infer"} if infer else _schemas(schema or [], store.topics(system=True)),

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from cometmq._engine import Selector
 from cometmq.errors import InvalidArgument, WrongType
 from cometmq.store_config.names import condition_sign, list_sign
 
@@ -394,6 +395,16 @@ def time_ms(value: Time) -> int:
 def optional_time_ms(value: Time | None) -> int | None:
     """Return :func:`time_ms`, or None for None."""
     return None if value is None else time_ms(value)
+
+
+def optional_selector(where: str | None) -> Selector | None:
+    """Return an SQL92 expression, compiled; None for None.
+
+    Raises:
+        InvalidArgument: it is no such expression; the text has the place and the reason.
+        LimitReached: it is too long or too deep.
+    """
+    return None if where is None else Selector(a_text(where, "where"))
 
 
 def timeout_ms(timeout_s: float | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from cometmq._engine import KeySearch, Message, Reader, Selector, StoreHandle, parse_message_id
+from cometmq._engine import KeySearch, Message, Reader, StoreHandle, parse_message_id
 from cometmq._plural import verb
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.batch_key_search import BatchKeySearch
@@ -17,6 +17,7 @@ from cometmq.store.options import (
     Time,
     a_text,
     in_range,
+    optional_selector,
     optional_time_ms,
     parse_tags,
     several,
@@ -106,7 +107,7 @@ class Reading(StoreCore):
             topics=topics,
             queue_ids=self._checked_queues(topics, queues) or (),
             tags=parse_tags(tags),
-            where=None if where is None else Selector(a_text(where, "where")),
+            where=optional_selector(where),
             backwards=backwards,
             start=start,
             end=end,

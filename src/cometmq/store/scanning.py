@@ -16,6 +16,7 @@ from cometmq.store.options import (
     a_list,
     a_text,
     in_range,
+    optional_selector,
     optional_time_ms,
     parse_tags,
     several,
@@ -47,6 +48,7 @@ class Scanning(Administration):
         *,
         columns: Iterable[str] | None = None,
         tags: str | Iterable[str] | None = None,
+        where: str | None = None,
         keys: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         group: str | None = None,
@@ -73,8 +75,8 @@ class Scanning(Administration):
         """Return messages as Arrow columns: ``duckdb.sql("select … from scan")``, ``scan.to_polars()``, …
 
         Nothing is read yet: each use of the scan is a pass of its own. Messages that these filters exclude are never
-        read: tags by their hash in the queue, keys through the index, offsets and times by search. See
-        ``docs/arrow.md``.
+        read: tags by their hash in the queue, keys through the index, offsets and times by search. Of messages that
+        ``where`` excludes only the properties are read. See ``docs/arrow.md``.
 
         Args:
             topic: one topic, several, or None for everything.
@@ -84,6 +86,8 @@ class Scanning(Administration):
                 ``body_crc``, ``body_bytes``, ``prepared_transaction_offset``, and ``prop:NAME`` for a property. Other
                 columns cost nothing.
             tags: only messages with one of these tags: ``"A || B"``, or a list of tags; None or ``"*"`` for all.
+            where: only messages whose properties match this SQL92 expression, as :meth:`read`:
+                ``"price > 10 AND region = 'eu'"``. It may go with all other filters.
             keys: only messages that have one of these keys; needs a topic.
             queues: only these queues.
             group: only messages behind the progress of this consumer group, up to the ends of the queues at this
@@ -125,7 +129,9 @@ class Scanning(Administration):
             TopicNotFound: there is no such topic.
             StaleCursor: with ``on_loss="fail"``, the messages behind the group's progress, cursor or offsets expired or
                 are others.
-            InvalidArgument: an argument cannot be used; the text says which.
+            InvalidArgument: an argument cannot be used; the text says which. Of ``where`` it has the place and the
+                reason.
+            LimitReached: ``where`` is too long or too deep.
             MissingLibrary: ``schema`` needs pyarrow.
         """
         from cometmq.arrow import columns as names
@@ -173,6 +179,7 @@ class Scanning(Administration):
             columns=names.parse_columns(columns, view_bodies=body == "view"),
             topics=topics,
             tags=parse_tags(tags),
+            where=optional_selector(where),
             keys=_checked_keys(keys, topics, follow=follow),
             queue_ids=self._checked_queues(topics, queues) or (),
             start=first,

@@ -61,6 +61,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
     options: dict[str, Any] = {
         "topic": topic,
         "tags": draw(st.sampled_from([None, "*", "AaAa", "paid || BBBB", "none"])),
+        "where": draw(st.sampled_from([None, None, "region IS NOT NULL", "shop <> 'a' OR x IS NULL", "TAGS = 'paid'"])),
     }
     if topic is not None:
         options["queues"] = draw(st.one_of(st.none(), st.lists(st.integers(0, QUEUES - 1), min_size=1, unique=True)))

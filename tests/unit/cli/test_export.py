@@ -179,6 +179,9 @@ def test_filters(path: Path, tmp_path: Path) -> None:
     assert count("orders", "others") == COUNT + 3
     assert count("orders", "--tags", "paid") == COUNT // 2
     assert count("orders", "--tags", "paid || open", "--limit", "7") == 7
+    assert count("orders", "--where", "TAGS = 'paid'") == COUNT // 2
+    assert count("orders", "--where", "TAGS = 'paid'", "--tags", "open") == 0
+    assert count("orders", "--where", "TAGS = 'paid'", "--key", "o-17", "--key", "o-18") == 1
     assert count("orders", "--key", "o-17", "--key", "o-18") == 2
     assert count("orders", "--queue", "0", "--queue", "1") == 334
     assert count("orders", "--start", "3", "--end", "5") == 6
@@ -396,6 +399,9 @@ def test_going_on_with_other_options_is_refused(path: Path, tmp_path: Path, expo
     outcome = run("export", path, "orders", "-o", out, "--resume", "--tags", "paid", "--compression", "none")
     assert outcome.code == 3
     assert "--tags [], not ['paid']" in outcome.err
+    outcome = run("export", path, "orders", "-o", out, "--resume", "--where", "TAGS = 'paid'", "--compression", "none")
+    assert outcome.code == 3
+    assert """--where None, not "TAGS = 'paid'\"""" in outcome.err
     outcome = run("export", path, "orders", "-o", out)
     assert "already holds an unfinished export; use --resume to continue, or --overwrite" in outcome.err
     assert run("export", path, "orders", "-o", out, "--resume", "--compression", "none").code == 0

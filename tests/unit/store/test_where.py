@@ -1,4 +1,4 @@
-"""``read(where=)`` and ``cat --where``: messages by SQL92 expressions over their properties, without a broker."""
+"""``read(where=)``, ``scan(where=)``, ``--where``: messages by SQL92 expressions over properties, without a broker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import cometmq
 from cometmq import aio, errors
+from cometmq.arrow import Scan
 from support.command_line import run
 
 WHERE = "price > 10 AND region = 'eu'"
@@ -59,6 +60,68 @@ def test_expressions_that_do_not_compile_are_refused(store: cometmq.Store) -> No
         store.read("orders", where="price > 'x'")
     with pytest.raises(errors.LimitReached):
         store.read("orders", where="(" * 1_000)
+    with pytest.raises(errors.InvalidArgument, match="byte 8: only numbers and properties"):
+        store.scan("orders", where="price > 'x'")
+    with pytest.raises(errors.LimitReached):
+        store.scan("orders", where="(" * 1_000)
+    with pytest.raises(errors.WrongType, match="where"):
+        store.scan("orders", where=17)  # type: ignore[arg-type]
+
+
+EXPECTED = [n for n in range(11, 30) if n % 2 == 0]
+
+
+def scanned(scan: Scan) -> list[int]:
+    return [int(body) for body in scan.to_table().column("body").to_pylist()]
+
+
+def test_scan_returns_matching_messages_alone(store: cometmq.Store) -> None:
+    scan = store.scan("orders", where=WHERE)
+    assert sorted(scanned(scan)) == EXPECTED
+    assert scan.count() == scan.count(exact=True) == len(EXPECTED)
+    assert f"where {WHERE}" in repr(scan)
+    assert sorted(scanned(store.scan(where=WHERE))) == EXPECTED, "also over the whole log"
+    assert sorted(scanned(store.scan("orders", where=WHERE, tags="paid"))) == [n for n in EXPECTED if n % 3 == 0]
+    assert store.scan("orders", where="price IS NULL", columns=["body"]).to_table().to_pylist() == [{"body": b"bare"}]
+
+
+def test_scan_limits_and_times_count_matching_messages(store: cometmq.Store) -> None:
+    in_order = scanned(store.scan("orders", where=WHERE))
+    assert scanned(store.scan("orders", where=WHERE, limit=4)) == in_order[:4]
+    assert store.scan("orders", where=WHERE, limit=4).count() == 4
+    moment = next(m.store_timestamp_ms for m in store.read("orders", where="price = 20"))
+    later = store.scan("orders", where=WHERE, start_time=moment)
+    assert scanned(later) == bodies(store.read("orders", where=WHERE, start_time=moment))
+    assert later.count() == len(scanned(later))
+
+
+def test_scan_by_expression_since_last_time(store: cometmq.Store) -> None:
+    scan = store.scan("orders", where=WHERE, group="etl")
+    assert sorted(scanned(scan)) == EXPECTED
+    scan.commit()
+    assert scanned(store.scan("orders", where=WHERE, group="etl")) == []
+    assert sum(one.offset for one in store.progress("etl", "orders")) == 32, "messages that do not match count as read"
+    store.append("orders", b"40", properties={"price": "40", "region": "eu"})
+    store.append("orders", b"41", properties={"price": "41", "region": "us"})
+    scan = store.scan("orders", where=WHERE, start=scan.cursor)
+    assert scanned(scan) == [40]
+    assert sum(scan.cursor.offsets.values()) == 34
+
+
+def test_libraries_query_matching_messages_alone(store: cometmq.Store) -> None:
+    scan = store.scan("orders", where=WHERE)
+    pl = pytest.importorskip("polars", reason="polars is not installed (pip install cometmq[polars])")
+    assert scan.to_lazy().select(pl.len()).collect().item() == len(EXPECTED)
+    assert scan.to_lazy().filter(pl.col("tags") == "paid").collect().height == 3
+    assert sorted(map(int, scan.to_dataset().to_table(columns=["body"]).column("body").to_pylist())) == EXPECTED
+
+
+def test_asyncio_scans_by_expression(path: Path) -> None:
+    async def scan() -> int:
+        async with aio.open(path) as store:
+            return sum([batch.num_rows async for batch in store.scan("orders", where=WHERE)])
+
+    assert asyncio.run(scan()) == len(EXPECTED)
 
 
 def test_cat_prints_matching_messages(path: Path) -> None:
@@ -66,5 +129,14 @@ def test_cat_prints_matching_messages(path: Path) -> None:
     assert sorted(map(int, done.out.split())) == [n for n in range(11, 30) if n % 2 == 0]
     assert run("cat", path, "orders", "--where", WHERE, "--key", "k").code == 2
     refused = run("cat", path, "orders", "--where", "price >")
+    assert refused.code == 3
+    assert "the expression ends" in refused.err
+
+
+def test_sql_tables_have_matching_messages_alone(path: Path) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    done = run("sql", path, "select count(*) as n from orders", "--where", WHERE, "--csv")
+    assert done.out.split() == ['"n"', str(len(EXPECTED))]
+    refused = run("sql", path, "select 1", "--where", "price >")
     assert refused.code == 3
     assert "the expression ends" in refused.err
