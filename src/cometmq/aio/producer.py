@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.arguments import elements, several
+from cometmq.client.arguments import close_timeout, elements, several
 from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.own_loop import OwnLoop
@@ -83,11 +83,16 @@ class Producer:
         """Return what opens the engine."""
         return SendEngine.open(self.settings, interceptors=self._interceptors)
 
-    async def close(self) -> None:
-        """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
+    async def close(self, *, timeout_ms: int | None = None) -> None:
+        """Send what waits, wait until all sends have ended, and leave; nothing where it does not run.
+
+        Args:
+            timeout_ms: how long that may take. A warning names the sends that are given up then; None waits for all.
+        """
         self._own_loop.require()
+        close_timeout(timeout_ms)
         if self._engine is not None:
-            await self._engine.close()
+            await self._engine.close(timeout_ms=timeout_ms)
             self._own_loop.release()
 
     async def __aenter__(self) -> Self:

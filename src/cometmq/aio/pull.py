@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from cometmq.client.arguments import several
+from cometmq.client.arguments import close_timeout, several
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.hooks import Interceptor
@@ -87,10 +87,16 @@ class PullConsumer:
         self._own_loop.bind()
         return self
 
-    async def close(self, *, commit: bool = True) -> None:
-        """Store the progress, leave the group and close."""
+    async def close(self, *, commit: bool = True, timeout_ms: int | None = None) -> None:
+        """Store the progress, leave the group and close.
+
+        Args:
+            commit: with ``auto_commit``, count all that was handed out as consumed.
+            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
+        """
+        close_timeout(timeout_ms)
         self._give_back()
-        await self._engine.close(commit=commit)
+        await self._engine.close(commit=commit, timeout_ms=timeout_ms)
         self._own_loop.release()
 
     async def __aenter__(self) -> Self:

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq.client.arguments import close_timeout
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState
@@ -71,9 +72,14 @@ class SimpleConsumer:
         self._own_loop.bind()
         return self
 
-    async def close(self) -> None:
-        """Leave the group and close; received messages that were not acknowledged are redelivered."""
-        await self._engine.close()
+    async def close(self, *, timeout_ms: int | None = None) -> None:
+        """Leave the group and close; received messages that were not acknowledged are redelivered.
+
+        Args:
+            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
+        """
+        close_timeout(timeout_ms)
+        await self._engine.close(timeout_ms=timeout_ms)
         self._own_loop.release()
 
     async def __aenter__(self) -> Self:

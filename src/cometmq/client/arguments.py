@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["elements", "milliseconds", "one", "several", "whole_number"]
+__all__ = ["close_timeout", "elements", "milliseconds", "one", "several", "whole_number"]
 
 _T = TypeVar("_T")
 
@@ -69,6 +69,16 @@ def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: 
             raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")
         raise InvalidArgument(f"{name} is {value}: it must be from {minimum} to {maximum:,}")
     return value
+
+
+def close_timeout(value: object) -> None:
+    """Check the ``timeout_ms`` of a close, which may be None.
+
+    Raises:
+        InvalidArgument: it is not a whole number, or negative.
+    """
+    if value is not None:
+        whole_number("timeout_ms", value)
 
 
 def milliseconds(name: str, value: object, *, minimum_ms: int = 0, maximum_ms: int, of_limit: str = "") -> int:

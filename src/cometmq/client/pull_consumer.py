@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from cometmq.client.arguments import several
+from cometmq.client.arguments import close_timeout, several
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.hooks import Interceptor
@@ -114,16 +114,18 @@ class PullConsumer(PollingConsumer):
         """Its settings."""
         return self._engine.settings
 
-    def close(self, *, commit: bool = True) -> None:
+    def close(self, *, commit: bool = True, timeout_ms: int | None = None) -> None:
         """Store the progress, leave the group and close. A second call does nothing.
 
         Args:
             commit: with ``auto_commit``, count all that was handed out as consumed, but for what loops of other threads
                 are at.
+            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
         """
         a_flag(commit, "commit")
+        close_timeout(timeout_ms)
         self._give_back()
-        self._run(self._engine.close(commit=commit))
+        self._run(self._engine.close(commit=commit, timeout_ms=timeout_ms))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

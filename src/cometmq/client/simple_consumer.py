@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from cometmq.client.arguments import close_timeout
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.polling_consumer import PollingConsumer
@@ -87,14 +88,18 @@ class SimpleConsumer(PollingConsumer):
         """Its settings."""
         return self._engine.settings
 
-    def close(self) -> None:
+    def close(self, *, timeout_ms: int | None = None) -> None:
         """Leave the group and close. Unacknowledged messages are redelivered when their invisible time is over.
 
         Nothing is given back before that: :meth:`extend` with 0 does so. Any thread may close, and a loop ends then.
 
         A second call does nothing.
+
+        Args:
+            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
         """
-        self._run(self._engine.close())
+        close_timeout(timeout_ms)
+        self._run(self._engine.close(timeout_ms=timeout_ms))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-__all__ = ["Closing", "to_the_end"]
+__all__ = ["CloseSteps", "Closing", "to_the_end"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,3 +61,43 @@ class Closing:
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Close, or wait for the close that has begun; raise what it raises."""
         await asyncio.shield(self.begin(work))
+
+
+class CloseSteps:
+    """The steps of a close, which share one time. A step that has not ended by then is cancelled, and logged."""
+
+    def __init__(self, name: str, timeout_ms: int | None) -> None:
+        """The time begins.
+
+        Args:
+            name: what is closed.
+            timeout_ms: for all steps together; None waits for each to its end.
+        """
+        self._name = name
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._end_s = None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
+
+    @property
+    def left_ms(self) -> int | None:
+        """What is left of the time; None without a limit."""
+        return None if self._end_s is None else max(0, int((self._end_s - self._loop.time()) * 1000))
+
+    async def run(self, work: Coroutine[Any, Any, None], given_up: Callable[[], str]) -> None:
+        """Run a step; it begins also where no time is left.
+
+        Args:
+            work: the step, which may be cancelled.
+            given_up: says what is lost without its end.
+        """
+        if self._end_s is None:
+            await work
+            return
+        step = self._loop.create_task(work)
+        await asyncio.wait([step], timeout=max(0.0, self._end_s - self._loop.time()))
+        if not step.done():
+            _log.warning("closing %s: gave up after %d ms: %s", self._name, self._timeout_ms, given_up())
+            step.cancel()
+            await asyncio.wait([step])
+        if not step.cancelled():
+            step.result()

@@ -24,7 +24,7 @@ from cometmq._engine import ReceivedMessage
 from cometmq.client.arguments import milliseconds, one, several, whole_number
 from cometmq.client.group.consumer_facts import GroupFacts
 from cometmq.client.group.subscriptions import TAG, make_subscription, next_version
-from cometmq.client.instance.closing import Closing, to_the_end
+from cometmq.client.instance.closing import CloseSteps, Closing, to_the_end
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.instance.namespaces import with_namespace
 from cometmq.client.instance.outages import OutageLog, may_pass, pause_s
@@ -237,16 +237,20 @@ class SimpleEngine(GroupFacts):
             await self._closing.run(lambda: self._leave(instance))
             raise
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_ms: int | None = None) -> None:
         """Leave the group; unacknowledged messages are redelivered.
 
         It is done to its end, also where the caller is cancelled; later calls wait for that.
+
+        Args:
+            timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every broker.
         """
         instance = self._instance
         if instance is not None and (self._closing.has_begun or self._state is ServiceState.RUNNING):
-            await self._closing.run(lambda: self._leave(instance))
+            await self._closing.run(lambda: self._leave(instance, timeout_ms))
 
-    async def _leave(self, instance: ClientInstance) -> None:
+    async def _leave(self, instance: ClientInstance, timeout_ms: int | None = None) -> None:
+        steps = CloseSteps(f"simple consumer group {self._group}", timeout_ms)
         self._state = ServiceState.SHUTDOWN_ALREADY
         self._has_closed.set()
         try:
@@ -256,15 +260,15 @@ class SimpleEngine(GroupFacts):
             await asyncio.gather(*tasks, return_exceptions=True)
             self._notices.clear()
             self._ready.clear()
-            await self._settle()
+            await steps.run(self._settle(), lambda: "acknowledging messages of a loop, which are redelivered")
         finally:
             try:
-                await self._extender.close()
+                await steps.run(self._extender.close(), lambda: "requests that extend invisible times")
             finally:
                 try:
-                    await instance.unregister_consumer(self._group)
+                    await steps.run(instance.unregister_consumer(self._group), lambda: "unregistering at its brokers")
                 finally:
-                    await instance.release()
+                    await steps.run(instance.release(), lambda: "unregistering its client at brokers")
 
     async def subscribe(self, topic: str, expression: str | None, *, expression_type: str = TAG) -> None:
         """Subscribe to a topic; see :meth:`SimpleConsumer.subscribe`."""

@@ -35,7 +35,7 @@ from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
 from cometmq.client.group.subscriptions import ALL, TAG, make_subscription, next_version
-from cometmq.client.instance.closing import Closing, to_the_end
+from cometmq.client.instance.closing import CloseSteps, Closing, to_the_end
 from cometmq.client.instance.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.instance.namespaces import with_namespace, without_namespace
@@ -297,25 +297,27 @@ class PullEngine(ConsumerFacts):
         tracer = consume_tracer(self._tracing.dispatcher, now_ms=self._now_ms)
         self._interceptors = (*self._interceptors, tracer)
 
-    async def close(self, *, commit: bool = True) -> None:
+    async def close(self, *, commit: bool = True, timeout_ms: int | None = None) -> None:
         """Store the progress, leave the group and let the client instance go.
 
         It is done to its end, also where the caller is cancelled; later calls wait for that.
 
         Args:
             commit: with ``auto_commit``: what was handed out counts as consumed. False where it may not have been.
+            timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every broker.
         """
         if self._instance is not None:
             instance = self._instance
-            await self._closing.run(lambda: self._close(instance, commit=commit))
+            await self._closing.run(lambda: self._close(instance, commit=commit, timeout_ms=timeout_ms))
 
-    async def _close(self, instance: ClientInstance, *, commit: bool) -> None:
+    async def _close(self, instance: ClientInstance, *, commit: bool, timeout_ms: int | None) -> None:
+        steps = CloseSteps(f"pull consumer group {self._group}", timeout_ms)
         try:
             if commit and self.settings.auto_commit:
                 self._commit_in_memory(self._ahead.consumed())
             self._state = ServiceState.SHUTDOWN_ALREADY
             await self._ahead.end_pulls()
-            await self.persist_offsets()
+            await steps.run(self.persist_offsets(), lambda: "storing offsets at brokers that do not answer")
         except Error as error:
             _log.warning("group %s could not store its progress: %s", self._group, error)
         finally:
@@ -323,17 +325,17 @@ class PullEngine(ConsumerFacts):
             if self._rebalance is not None:
                 self._rebalance.drop_all()
             self._ahead.drop_all()
-            await self._leave(instance)
+            await self._leave(instance, steps)
 
-    async def _leave(self, instance: ClientInstance) -> None:
+    async def _leave(self, instance: ClientInstance, steps: CloseSteps) -> None:
         try:
-            await instance.unregister_consumer(self._group)
+            await steps.run(instance.unregister_consumer(self._group), lambda: "unregistering at its brokers")
         finally:
             try:
                 if self._tracing is not None:
-                    await self._tracing.close()
+                    await self._tracing.close(timeout_ms=steps.left_ms)
             finally:
-                await instance.release()
+                await steps.run(instance.release(), lambda: "unregistering its client at brokers")
 
     @property
     def _name(self) -> str:

@@ -21,8 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import FastPath
+from cometmq._plural import counted
 from cometmq.client.instance.awaited_replies import ReplyFuture
-from cometmq.client.instance.closing import Closing, to_the_end
+from cometmq.client.instance.closing import CloseSteps, Closing, to_the_end
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.instance.namespaces import with_namespace
@@ -224,29 +225,38 @@ class SendEngine:
         """Run as the inner producer of a running instance, which registers its group itself."""
         self._state = ServiceState.RUNNING
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_ms: int | None = None) -> None:
         """Refuse new sends, wait for those in flight, unregister the group at the brokers, free the instance.
 
         It is done to its end, also where the caller is cancelled; later calls wait for that.
+
+        Args:
+            timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every send.
         """
         if self._closing.has_begun or self._state is not ServiceState.SHUTDOWN_ALREADY:
-            await self._closing.run(self._close)
+            await self._closing.run(lambda: self._close(timeout_ms))
 
-    async def _close(self) -> None:
+    async def _close(self, timeout_ms: int | None) -> None:
         self._state = ServiceState.SHUTDOWN_ALREADY
         self._lanes.clear()
         self._detector.stop()
+        steps = CloseSteps(f"producer group {self.group}", timeout_ms)
         try:
-            await self.drain()
+            await steps.run(self.drain(), self._in_flight)
             if self._transactions is not None:
                 self._transactions.close()
             if self._tracing is not None:
-                await self._tracing.close()
+                await self._tracing.close(timeout_ms=steps.left_ms)
         finally:
             try:
-                await self._leave()
+                await steps.run(self._leave(), lambda: "unregistering at its brokers")
             finally:
-                await self.instance.release()
+                await steps.run(self.instance.release(), lambda: "unregistering its client at brokers")
+
+    def _in_flight(self) -> str:
+        numbers = {"send": len(self.attempts.under_way), "request": len(self._requests.waiting)}
+        named = " and ".join(counted(number, noun) for noun, number in numbers.items() if number)
+        return f"{named} in flight, whose outcome is unknown"
 
     async def _leave(self) -> None:
         if self.instance.producers.get(self.group) is self:
@@ -261,7 +271,7 @@ class SendEngine:
         self._ship_accumulated()
         for send in list(self.attempts.under_way):
             await asyncio.shield(arrival(send, self.instance.loop))
-        await asyncio.gather(*self._requests.waiting, return_exceptions=True)
+        await asyncio.gather(*map(asyncio.shield, self._requests.waiting), return_exceptions=True)
 
     @property
     def may_have_sends(self) -> bool:

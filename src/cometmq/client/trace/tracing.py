@@ -79,7 +79,7 @@ class Tracing:
         )
         return cls(engine, dispatcher)
 
-    async def close(self) -> None:
-        """Send what waits, and leave."""
+    async def close(self, *, timeout_ms: int | None = None) -> None:
+        """Send what waits, and leave; ``timeout_ms`` as :meth:`SendEngine.close`."""
         self.dispatcher.flush()
-        await self._engine.close()
+        await self._engine.close(timeout_ms=timeout_ms)
