@@ -139,6 +139,7 @@ def test_options_choose_rows(spark: SparkSession, orders: Path) -> None:
     assert chosen(tags="red || nothing") == list(range(0, 4000, 3))
     assert chosen(keys="k7, k3999, k7,none") == [7, 3999]
     assert chosen(keys="k6,k7", tags="red") == [6]
+    assert chosen(where="TAGS = 'red' AND region = 'eu'") == list(range(3, 4000, 6))
     start, end = '{"orders": {"b": {"0": 999, "1": 1000, "2": 1000, "3": 998}}}', '{"orders": {"3": 999}}'
     assert len(chosen(startingOffsets=start, endingOffsets=end)) == 2
 

@@ -24,6 +24,7 @@ def plan_of(options: ReadOptions) -> ReadPlan:
         pull_timeout_ms=options.pull_timeout_ms,
         columns=chosen_columns(options),
         tags=options.tags,
+        where=options.where,
         keys=options.keys,
         time_low_ms=None,
         time_high_ms=None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from cometmq._engine import ColumnScan
+from cometmq._engine import ColumnScan, Selector
 from cometmq.errors import CorruptRecord
 from cometmq.spark.catalog import open_store
 from cometmq.spark.planning import QueueRange
@@ -54,6 +54,7 @@ class ReadPlan:
         pull_timeout_ms: how long a broker that does not answer is tried again.
         columns: the columns.
         tags: only messages with one of these tags; empty: all.
+        where: only messages for whose properties this SQL92 expression is true; None: all.
         keys: only messages with one of these keys, through the index; empty: all.
         time_low_ms: earliest store time, or None.
         time_high_ms: latest store time, or None.
@@ -69,6 +70,7 @@ class ReadPlan:
     pull_timeout_ms: int = 0
     columns: tuple[Column, ...]
     tags: tuple[str, ...]
+    where: str | None
     keys: tuple[str, ...]
     time_low_ms: int | None
     time_high_ms: int | None
@@ -76,6 +78,16 @@ class ReadPlan:
     batch_bytes: int
     skip_corrupt: bool
     fail_on_data_loss: bool
+
+    @property
+    def filtered(self) -> bool:
+        """True where messages of the ranges may be left out by their properties."""
+        return bool(self.tags or self.keys or self.where is not None)
+
+    @property
+    def selector(self) -> Selector | None:
+        """``where``, compiled."""
+        return None if self.where is None else Selector(self.where)
 
 
 class RecordScan(Protocol):
@@ -217,7 +229,7 @@ class StoreRows:
             )
         if report["expired"]:
             self._loss.lost(f"{report['expired']} messages of {queues} expired before they were read")
-        filtered = plan.tags or plan.keys or plan.time_low_ms is not None or plan.time_high_ms is not None
+        filtered = plan.filtered or plan.time_low_ms is not None or plan.time_high_ms is not None
         missing -= report["expired"]
         if not filtered and not report["records"] and missing:
             self._loss.lost(f"{missing} of the planned messages of {queues} did not come: their offsets have none")
@@ -264,6 +276,7 @@ def _open_scan(handle: StoreHandle, plan: ReadPlan, ranges: Sequence[QueueRange]
         handle,
         columns=scan_columns(plan.columns),
         tags=plan.tags,
+        where=plan.selector,
         keys=plan.keys,
         ranges=[(one.topic, one.queue_id, one.start, one.end) for one in ranges],
         start_time_ms=plan.time_low_ms,

@@ -17,7 +17,8 @@ from datetime import datetime, timezone
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from cometmq.errors import InvalidArgument
+from cometmq._engine import Selector
+from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.addresses import parse_addresses
 from cometmq.spark.errors import OptionError
 from cometmq.store.options import parse_tags
@@ -38,6 +39,7 @@ _READ = (
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
     "tags",
+    "where",
     "keys",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -194,6 +196,15 @@ def _optional_time_ms(value: str) -> int | None:
     return (moment.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MILLISECOND
 
 
+def _selecting(value: str) -> str | None:
+    """Return an SQL92 expression that compiles; executors compile it again."""
+    try:
+        Selector(value)
+    except (InvalidArgument, LimitReached) as error:
+        raise ValueError(f"cannot be used: {error}") from None
+    return value
+
+
 _MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
 
 
@@ -304,6 +315,7 @@ class ReadOptions:
     starting_offsets_by_timestamp: str | None
     ending_offsets_by_timestamp: str | None
     tags: tuple[str, ...]
+    where: str | None
     keys: tuple[str, ...]
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
@@ -344,6 +356,7 @@ class ReadOptions:
             starting_offsets_by_timestamp=options.text("startingOffsetsByTimestamp"),
             ending_offsets_by_timestamp=options.text("endingOffsetsByTimestamp"),
             tags=parse_tags(options.text("tags")),
+            where=options.parsed("where", _selecting, None),
             keys=options.parsed("keys", _names, _NO_NAMES),
             max_offsets_per_trigger=options.integer("maxOffsetsPerTrigger", None),
             min_offsets_per_trigger=options.integer("minOffsetsPerTrigger", None),

@@ -58,6 +58,7 @@ def read_plan(options: ReadOptions, schema: StructType) -> ReadPlan:
         pull_timeout_ms=options.pull_timeout_ms,
         columns=columns_of_schema(schema, options),
         tags=options.tags,
+        where=options.where,
         keys=options.keys,
         time_low_ms=None,
         time_high_ms=None,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from cometmq._engine import PullRequest
 from cometmq.admin.aio import AsyncAdmin
@@ -34,7 +34,7 @@ from cometmq.store_config.topic_config import Perm
 if TYPE_CHECKING:
     from cometmq._engine import PullAnswer
 
-__all__ = ["PULL_MESSAGES_MAX", "Retry", "Wire", "subscription_of"]
+__all__ = ["EVERYTHING", "PULL_MESSAGES_MAX", "Retry", "Subscription", "Wire", "subscription_of"]
 
 _T = TypeVar("_T")
 _Answer: TypeAlias = "PullAnswer | Error"
@@ -82,12 +82,24 @@ class Retry:
         return True
 
 
-def subscription_of(topic: str, tags: Sequence[str]) -> str:
-    """Return the expression that brokers filter by.
+class Subscription(NamedTuple):
+    """The expression that brokers filter by."""
+
+    expression: str
+    expression_type: str = "TAG"
+
+
+EVERYTHING = Subscription("*")
+
+
+def subscription_of(topic: str, tags: Sequence[str], where: str | None = None) -> Subscription:
+    """Return the expression that brokers filter by: ``where`` before tags, since a request has one.
 
     Queue units of delayed messages hold delivery times in place of tag hashes: brokers would find none by their tags.
     """
-    return " || ".join(tags) if tags and topic != SCHEDULE_TOPIC else "*"
+    if where is not None:
+        return Subscription(where, "SQL92")
+    return Subscription(" || ".join(tags)) if tags and topic != SCHEDULE_TOPIC else EVERYTHING
 
 
 class Wire:
@@ -136,12 +148,14 @@ class Wire:
                 if not await retry.pause():
                     raise
 
-    async def pull(self, key: QueueKey, offset: int, *, max_messages: int, subscription: str = "*") -> PullAnswer:
+    async def pull(
+        self, key: QueueKey, offset: int, *, max_messages: int, subscription: Subscription = EVERYTHING
+    ) -> PullAnswer:
         """Pull once from a queue, without waiting for messages that are not there yet.
 
         Raises:
             ConnectionLost, RequestTimeout, LimitReached, BrokerNotFound: its broker did not answer in time.
-            BrokerError: it refused.
+            BrokerError: it refused; SQL92, too, where its setting ``enablePropertyFilter`` is false.
         """
         request = PullRequest(
             group=_GROUP,
@@ -154,8 +168,8 @@ class Wire:
             suspend_timeout_ms=0,
             sub_version=0,
             max_bytes=(1 << 31) - 1,
-            subscription=subscription,
-            expression_type="TAG",
+            subscription=subscription.expression,
+            expression_type=subscription.expression_type,
             broker_name=key.broker,
         )
         return await self._ask_broker(

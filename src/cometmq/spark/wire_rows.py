@@ -28,7 +28,7 @@ from cometmq.spark.fetch import Capsules, ReadPlan, scan_columns
 from cometmq.spark.offsets import queue_names
 from cometmq.spark.planning import QueueRange
 from cometmq.spark.ranges import LossPolicy
-from cometmq.spark.wire import Retry, Wire, subscription_of
+from cometmq.spark.wire import EVERYTHING, Retry, Subscription, Wire, subscription_of
 
 __all__ = ["WireRows"]
 
@@ -70,7 +70,7 @@ class _Chunk:
         )
 
 
-async def _pull_chunk(wire: Wire, part: QueueRange, subscription: str) -> _Chunk:
+async def _pull_chunk(wire: Wire, part: QueueRange, subscription: Subscription) -> _Chunk:
     chunk = _Chunk(part)
     at, end = part.start, part.end
     retry = Retry(_MISSING_PATIENCE_MS)
@@ -89,7 +89,7 @@ async def _pull_chunk(wire: Wire, part: QueueRange, subscription: str) -> _Chunk
                 continue
             following = end
             chunk.lost(at, end, low, high)
-        elif status is PullStatus.OFFSET_ILLEGAL or subscription == "*":
+        elif status is PullStatus.OFFSET_ILLEGAL or subscription == EVERYTHING:
             chunk.lost(at, min(following, end), low, high)
         at = following
     return chunk
@@ -98,10 +98,10 @@ async def _pull_chunk(wire: Wire, part: QueueRange, subscription: str) -> _Chunk
 class _Ahead:
     """Chunks of ranges, pulled ahead and given in order. On the loop only."""
 
-    def __init__(self, wire: Wire, ranges: Sequence[QueueRange], tags: Sequence[str]) -> None:
+    def __init__(self, wire: Wire, ranges: Sequence[QueueRange], plan: ReadPlan) -> None:
         self._wire = wire
         self._rest = deque(one for one in ranges if one.rows > 0)
-        self._tags = tags
+        self._plan = plan
         self._chunk_rows = _CHUNK_ROWS_FIRST
         self._tasks: deque[asyncio.Task[_Chunk]] = deque()
 
@@ -123,7 +123,8 @@ class _Ahead:
             cut = min(one.start + self._chunk_rows, one.end)
             if cut < one.end:
                 self._rest.appendleft(replace(one, start=cut))
-            work = _pull_chunk(self._wire, replace(one, end=cut), subscription_of(one.key.topic, self._tags))
+            subscription = subscription_of(one.key.topic, self._plan.tags, self._plan.where)
+            work = _pull_chunk(self._wire, replace(one, end=cut), subscription)
             self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     def _adapt(self, chunk: _Chunk) -> None:
@@ -153,7 +154,7 @@ class WireRows:
 
     def batches(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
         """See :class:`cometmq.spark.fetch.RowSource`."""
-        ahead = _Ahead(self._wire, ranges, self._plan.tags)
+        ahead = _Ahead(self._wire, ranges, self._plan)
         rows = missing = 0
         try:
             while chunks := self._wire.run(ahead.take(self._plan.batch_bytes)):
@@ -196,6 +197,7 @@ class WireRows:
                     for kind, form, name, of in scan_columns(plan.columns)
                 ],
                 tags=plan.tags,
+                where=plan.selector,
                 keys=plan.keys,
                 batch_rows=plan.batch_rows,
                 batch_bytes=plan.batch_bytes,
@@ -215,7 +217,7 @@ class WireRows:
                 "%d times of %s are outside 0001-01-02 to 9999-12-30; the nearest inside replaces them", clamped, queues
             )
         expected = sum(one.rows for one in ranges) - missing
-        if not self._plan.tags and not self._plan.keys and not damaged and rows != expected:
+        if not self._plan.filtered and not damaged and rows != expected:
             self._loss.lost(f"{expected - rows} of {expected} messages of {queues} did not come")
 
     def __enter__(self) -> WireRows:

@@ -14,7 +14,7 @@ from cometmq import CorruptRecord
 from cometmq._engine import StoreHandle
 from cometmq.spark import fetch
 from cometmq.spark.catalog import StoreCatalog
-from cometmq.spark.errors import DataLoss, PathMissing
+from cometmq.spark.errors import DataLoss, OptionError, PathMissing
 from cometmq.spark.fetch import ReadPlan, RecordScan, record_batches
 from cometmq.spark.options import OptionMap, ReadOptions
 from cometmq.spark.planning import QueueRange
@@ -39,6 +39,7 @@ def plan(path: Path, **options: str) -> ReadPlan:
         config=None,
         columns=chosen_columns(found),
         tags=found.tags,
+        where=found.where,
         keys=found.keys,
         time_low_ms=None,
         time_high_ms=None,
@@ -68,6 +69,16 @@ def test_rows(path: Path) -> None:
 def test_ranges_and_tags(path: Path) -> None:
     batches = list(record_batches(plan(path, tags="b"), [QueueRange("t", 1, 10, 14), QueueRange("t", 0, 0, 100)]))
     assert bodies(batches) == [21, 25]
+
+
+def test_expressions_over_properties(path: Path) -> None:
+    assert bodies(list(record_batches(plan(path, where="TAGS IN ('b', 'c')"), BOTH))) == list(range(1, 200, 4))
+    assert bodies(list(record_batches(plan(path, where="TAGS IS NULL", tags="a"), BOTH))) == []
+    ranges = [QueueRange("t", 1, 10, 14)]
+    assert bodies(list(record_batches(plan(path, where="TAGS = 'b'"), ranges))) == [21, 25]
+    with pytest.raises(OptionError, match=r"option where: .*byte 6: .*the expression ends") as caught:
+        plan(path, where="TAGS =")
+    assert caught.value.option == "where"
 
 
 def test_limits_of_batches(path: Path) -> None:

@@ -107,6 +107,15 @@ def test_all_messages_then_new_ones(path: Path, store: cometmq.Store) -> None:
     assert reader.reportLatestOffset() == {"t/0": 6, "t/1": 6}
 
 
+def test_a_micro_batch_has_matching_messages_alone(path: Path, store: cometmq.Store) -> None:
+    store.append_many("t", [b"x"] * 4, properties=[{"price": price} for price in ("5", "15", "25", "much")], queue=0)
+    reader = stream(path, where="price > 10")
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    assert positions(end) == {"t/0": 9, "t/1": 5}
+    assert read(reader, start, end) == [("t", 6), ("t", 7)]
+
+
 def test_a_stream_begins_at_the_end_by_default(path: Path, store: cometmq.Store) -> None:
     reader = CometMQSource({"path": str(path), "topic": "t"}).streamReader(SCHEMA)
     assert reader.initialOffset() == {"t/0": 5, "t/1": 5}

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,25 @@ def test_tags_keys_and_brokers(cluster: Cluster) -> None:
     hosts = {row["storeHost"]: row["brokerName"] for row in rows}
     assert sorted(hosts.values()) == ["broker-a", "broker-b"]
     assert {row["brokerName"] == hosts[row["storeHost"]] for row in rows} == {True}
+
+
+def test_brokers_evaluate_expressions(tmp_path: Path) -> None:
+    with (
+        cometmq.testing.cluster(path=tmp_path, settings={"enablePropertyFilter": True}) as running,
+        Producer("makers", name_servers=running.name_server_address) as producer,
+    ):
+        with connect(namesrv=running.name_server_address) as admin:
+            admin.topics.create("t", queues=2)
+        for number in range(60):
+            producer.send("t", b"%d" % number, tags="ab"[number % 2], properties={"price": str(number)})
+        assert numbers(read(running, where="price > 40")) == list(range(41, 60))
+        assert numbers(read(running, where="price > 40", tags="a")) == list(range(42, 60, 2))
+        assert numbers(read(running, where="price < 0", columns="body")) == []
+
+
+def test_a_broker_without_property_filters_is_named(cluster: Cluster) -> None:
+    with pytest.raises(BrokerError, match=r"code 1 from 127.*SQL92.*enablePropertyFilter is false"):
+        read(cluster, where="price > 40")
 
 
 def test_delayed_messages_are_found_by_their_tags(cluster: Cluster) -> None:
