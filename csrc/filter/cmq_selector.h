@@ -48,6 +48,7 @@ cmq_selector_answer cmq_selector_evaluate(const cmq_selector *selector, cmq_slic
 
 /* The text that it was compiled from. */
 cmq_slice cmq_selector_text(const cmq_selector *selector);
+size_t cmq_selector_bytes(const cmq_selector *selector);   /* allocated */
 /* The steps of one evaluation at most: compare with others, or divide a budget by it. At least 1. */
 uint32_t cmq_selector_cost(const cmq_selector *selector);
 

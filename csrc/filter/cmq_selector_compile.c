@@ -593,4 +593,11 @@ void cmq_selector_free(cmq_selector *selector)
 
 cmq_slice cmq_selector_text(const cmq_selector *selector) { return selector->text; }
 
+size_t cmq_selector_bytes(const cmq_selector *selector)
+{
+    return sizeof *selector + 2 * selector->text.bytes + selector->step_slots * sizeof *selector->steps +
+           selector->constant_slots * sizeof *selector->constants + selector->member_slots * sizeof *selector->members +
+           selector->list_slots * sizeof *selector->lists;
+}
+
 uint32_t cmq_selector_cost(const cmq_selector *selector) { return selector->cost; }

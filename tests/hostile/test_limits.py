@@ -365,6 +365,10 @@ TRIED_ELSEWHERE = {
         "more_holds_than_allowed_are_answered_at_once",
     ),
     "tags that they wait for": ("tests/c/broker/loop/test_cmq_hold.c", "connections_have_a_share"),
+    "bytes of compiled SQL92 expressions that held requests keep, for each thread of connections": (
+        "tests/c/broker/loop/test_cmq_hold_programs.c",
+        "bytes_of_expressions_have_a_limit",
+    ),
     "held pops, for each thread of connections": (
         "tests/c/broker/loop/test_cmq_pop_waits.c",
         "limits_are_of_all_and_of_a_key",

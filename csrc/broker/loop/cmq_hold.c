@@ -8,104 +8,17 @@
  * older holds have higher offsets than the new ones (`epoch`): until the last of them ends, a search reads the whole
  * list.
  */
-#include "broker/loop/cmq_hold.h"
+#include "broker/loop/cmq_hold_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
-#include "broker/loop/cmq_hold_tags.h"
 
 #define NONE CMQ_HOLD_NONE
-#define CHUNK_BITS 10u
-#define CHUNK_COUNT (1u << CHUNK_BITS)
 #define SHARE_MIN 64u
 #define GROUP_ID INT32_MIN   /* an anchor's id when it is a group's: no queue has it */
-
-typedef struct link {
-    uint32_t next, previous;
-} link;
-
-/* ANY: of the queue, those that any message ends, and those that wait for an expression; the oldest first */
-enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, ANY = 3, LISTS = 4 };
-
-/* The messages that end a hold. */
-typedef enum hold_kind { BY_TAGS = 0, BY_ANY, BY_SELECTOR } hold_kind;
-
-typedef struct hold {
-    int64_t deadline_ns;
-    int64_t from;
-    int64_t sub_version;
-    cmq_filter *filter;
-    cmq_conn_id conn;
-    link links[LISTS];
-    uint32_t anchors[2];      /* BY_QUEUE, BY_GROUP */
-    union {
-        struct {
-            uint32_t first;   /* CMQ_HOLD_TAG_NONE: none */
-            uint32_t count;
-        } tags;
-        cmq_filter *selects;  /* BY_SELECTOR */
-    } of;
-    uint32_t conn_slot;
-    uint32_t heap_at;         /* NONE: not in use, and links[0].next is the next free one */
-    uint32_t epoch;           /* of its queue when it was added */
-    int32_t opaque;
-    int32_t max_messages;
-    int32_t max_bytes;
-    uint16_t code;
-    uint8_t format;
-    uint8_t kind;             /* hold_kind */
-} hold;
-_Static_assert(sizeof(hold) <= 120, "a hold is small");
-
-typedef struct anchor {
-    char *name;
-    uint32_t hash;
-    uint32_t first;           /* not in use: the next free one */
-    int32_t id;
-    uint16_t name_bytes;
-    uint32_t any_first, any_last;
-    uint32_t tagged;          /* holds that wait for certain tags, or for an expression */
-    uint32_t count;           /* a queue's holds … */
-    uint32_t epoch;           /* … which rises with each hold that begins below an earlier one … */
-    uint32_t earlier;         /* … and those of them that are of an earlier epoch */
-    int64_t seen;
-    int64_t last_from;
-} anchor;
-_Static_assert(sizeof(anchor) <= 64, "an anchor is small");
-
-/* The holds of one connection. */
-typedef struct conn_holds {
-    uint32_t first;
-    uint32_t count, tags;
-} conn_holds;
-
-struct cmq_holds {
-    uint32_t count, count_max;
-    hold **chunks;
-    uint32_t chunk_count, chunk_slots;
-    uint32_t free_hold;
-    uint32_t *heap;
-    uint32_t heap_slots;
-    conn_holds *conns;                     /* by connection slot */
-    uint32_t conn_slots;
-    anchor *anchors;
-    uint32_t anchor_count, anchor_slots;   /* ever used; room for */
-    uint32_t anchors_live;
-    uint32_t free_anchor;
-    uint32_t *table;                       /* anchor number + 1; 0: empty. Linear probing, a power of two, at most half
-                                            * full */
-    uint32_t table_slots;
-    size_t name_bytes;
-    cmq_hold_tags tags;
-};
-
-static hold *at(const cmq_holds *holds, uint32_t number)
-{
-    return &holds->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)];
-}
 
 cmq_status cmq_holds_create(cmq_holds **holds_out, uint32_t count_max)
 {
@@ -115,6 +28,8 @@ cmq_status cmq_holds_create(cmq_holds **holds_out, uint32_t count_max)
     holds->count_max = count_max < NONE ? count_max : NONE - 1;
     holds->free_hold = holds->free_anchor = NONE;
     cmq_hold_tags_begin(&holds->tags);
+    cmq_hold_tags_begin(&holds->selecting);
+    cmq_hold_programs_begin(&holds->programs);
     *holds_out = holds;
     return CMQ_OK;
 }
@@ -123,9 +38,8 @@ void cmq_holds_destroy(cmq_holds *holds)
 {
     if (holds == NULL) return;
     for (uint32_t i = 0; i < holds->count; i++) {
-        const hold *held = at(holds, holds->heap[i]);
-        if (held->filter != NULL) cmq_filter_release(held->filter);
-        if (held->kind == BY_SELECTOR) cmq_filter_release(held->of.selects);
+        const cmq_hold_kept *held = cmq_hold_at(holds, holds->heap[i]);
+        cmq_filter_release(held->filter);
     }
     for (uint32_t i = 0; i < holds->chunk_count; i++) free(holds->chunks[i]);
     for (uint32_t i = 0; i < holds->anchor_count; i++) free(holds->anchors[i].name);
@@ -133,6 +47,8 @@ void cmq_holds_destroy(cmq_holds *holds)
     free(holds->heap);
     free(holds->conns);
     cmq_hold_tags_end(&holds->tags);
+    cmq_hold_tags_end(&holds->selecting);
+    cmq_hold_programs_end(&holds->programs);
     free(holds->anchors);
     free(holds->table);
     free(holds);
@@ -151,7 +67,7 @@ static uint32_t *find_place(const cmq_holds *holds, cmq_slice name, int32_t id, 
     for (uint32_t i = hash;; i++) {
         uint32_t *place = &holds->table[i & (holds->table_slots - 1)];
         if (*place == 0) return place;
-        const anchor *a = &holds->anchors[*place - 1];
+        const cmq_hold_anchor *a = &holds->anchors[*place - 1];
         if (a->hash == hash && a->id == id && a->name_bytes == name.bytes &&
             memcmp(a->name, name.data, name.bytes) == 0)
             return place;
@@ -209,9 +125,9 @@ static cmq_status require_anchor(cmq_holds *holds, cmq_slice name, int32_t id, u
     if (copy == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
     memcpy(copy, name.data, name.bytes);
     const uint32_t number = holds->free_anchor != NONE ? holds->free_anchor : holds->anchor_count++;
-    anchor *a = &holds->anchors[number];
+    cmq_hold_anchor *a = &holds->anchors[number];
     if (number == holds->free_anchor) holds->free_anchor = a->first;
-    *a = (anchor){.name = copy,
+    *a = (cmq_hold_anchor){.name = copy,
                   .hash = anchor_hash(name, id),
                   .first = NONE,
                   .id = id,
@@ -243,7 +159,7 @@ static void clear_place(cmq_holds *holds, uint32_t *place)
 /* Nobody waits there any more. */
 static void drop_anchor(cmq_holds *holds, uint32_t number)
 {
-    anchor *a = &holds->anchors[number];
+    cmq_hold_anchor *a = &holds->anchors[number];
     CMQ_ASSERT(a->first == NONE);
     const cmq_slice name = {.data = (const uint8_t *)a->name, .bytes = a->name_bytes};
     clear_place(holds, find_place(holds, name, a->id, a->hash));
@@ -257,56 +173,61 @@ static void drop_anchor(cmq_holds *holds, uint32_t number)
 
 /* ---- lists ---- */
 
+static cmq_hold_link *link_of(cmq_hold_kept *of, int list)
+{
+    return list == CMQ_HOLD_ANY ? &of->more.any : &of->links[list];
+}
+
 static void link_first(cmq_holds *holds, int list, uint32_t number, uint32_t first)
 {
-    at(holds, number)->links[list] = (link){.next = first, .previous = NONE};
-    if (first != NONE) at(holds, first)->links[list].previous = number;
+    cmq_hold_at(holds, number)->links[list] = (cmq_hold_link){.next = first, .previous = NONE};
+    if (first != NONE) cmq_hold_at(holds, first)->links[list].previous = number;
 }
 
 /* Out of the list; the new first member when it was the first. */
 static bool unlink_hold(cmq_holds *holds, int list, uint32_t number, uint32_t *first_out)
 {
-    const link old = at(holds, number)->links[list];
-    if (old.next != NONE) at(holds, old.next)->links[list].previous = old.previous;
-    if (old.previous != NONE) at(holds, old.previous)->links[list].next = old.next;
+    const cmq_hold_link old = *link_of(cmq_hold_at(holds, number), list);
+    if (old.next != NONE) link_of(cmq_hold_at(holds, old.next), list)->previous = old.previous;
+    if (old.previous != NONE) link_of(cmq_hold_at(holds, old.previous), list)->next = old.next;
     *first_out = old.next;
     return old.previous == NONE;
 }
 
-/* The queue's holds that any message ends, or that wait for an expression. */
-static void link_any(cmq_holds *holds, anchor *a, uint32_t number)
+/* The queue's holds that any message ends. */
+static void link_any(cmq_holds *holds, cmq_hold_anchor *a, uint32_t number)
 {
-    at(holds, number)->links[ANY] = (link){.next = NONE, .previous = a->any_last};
-    if (a->any_last != NONE) at(holds, a->any_last)->links[ANY].next = number;
+    cmq_hold_at(holds, number)->more.any = (cmq_hold_link){.next = NONE, .previous = a->any_last};
+    if (a->any_last != NONE) cmq_hold_at(holds, a->any_last)->more.any.next = number;
     else a->any_first = number;
     a->any_last = number;
 }
 
-static void unlink_any(cmq_holds *holds, anchor *a, uint32_t number)
+static void unlink_any(cmq_holds *holds, cmq_hold_anchor *a, uint32_t number)
 {
-    const link old = at(holds, number)->links[ANY];
+    const cmq_hold_link old = cmq_hold_at(holds, number)->more.any;
     uint32_t first;
-    if (unlink_hold(holds, ANY, number, &first)) a->any_first = first;
+    if (unlink_hold(holds, CMQ_HOLD_ANY, number, &first)) a->any_first = first;
     if (old.next == NONE) a->any_last = old.previous;
 }
 
-static uint32_t tags_of(const hold *held) { return held->kind == BY_TAGS ? held->of.tags.count : 0; }
-static bool is_selective(const hold *held) { return held->kind == BY_SELECTOR || tags_of(held) > 0; }
+static uint32_t tags_of(const cmq_hold_kept *held) { return held->kind == CMQ_HOLD_FOR_TAGS ? held->of.tags.count : 0; }
+static bool is_selective(const cmq_hold_kept *held) { return held->kind == CMQ_HOLD_FOR_SELECTOR || tags_of(held) > 0; }
 
 /* ---- heap ---- */
 
 static void heap_put(cmq_holds *holds, uint32_t place, uint32_t number)
 {
     holds->heap[place] = number;
-    at(holds, number)->heap_at = place;
+    cmq_hold_at(holds, number)->heap_at = place;
 }
 
 static void sift_up(cmq_holds *holds, uint32_t place, uint32_t number)
 {
-    const int64_t deadline = at(holds, number)->deadline_ns;
+    const int64_t deadline = cmq_hold_at(holds, number)->deadline_ns;
     while (place > 0) {
         const uint32_t parent = (place - 1) / 2;
-        if (at(holds, holds->heap[parent])->deadline_ns <= deadline) break;
+        if (cmq_hold_at(holds, holds->heap[parent])->deadline_ns <= deadline) break;
         heap_put(holds, place, holds->heap[parent]);
         place = parent;
     }
@@ -315,14 +236,15 @@ static void sift_up(cmq_holds *holds, uint32_t place, uint32_t number)
 
 static void sift_down(cmq_holds *holds, uint32_t place, uint32_t number)
 {
-    const int64_t deadline = at(holds, number)->deadline_ns;
+    const int64_t deadline = cmq_hold_at(holds, number)->deadline_ns;
     for (;;) {
         uint32_t child = place * 2 + 1;
         if (child >= holds->count) break;
         if (child + 1 < holds->count &&
-            at(holds, holds->heap[child + 1])->deadline_ns < at(holds, holds->heap[child])->deadline_ns)
+            cmq_hold_at(holds, holds->heap[child + 1])->deadline_ns <
+                cmq_hold_at(holds, holds->heap[child])->deadline_ns)
             child++;
-        if (at(holds, holds->heap[child])->deadline_ns >= deadline) break;
+        if (cmq_hold_at(holds, holds->heap[child])->deadline_ns >= deadline) break;
         heap_put(holds, place, holds->heap[child]);
         place = child;
     }
@@ -333,7 +255,8 @@ static void heap_remove(cmq_holds *holds, uint32_t place)
 {
     const uint32_t last = holds->heap[--holds->count];
     if (place == holds->count) return;
-    if (place > 0 && at(holds, last)->deadline_ns < at(holds, holds->heap[(place - 1) / 2])->deadline_ns)
+    if (place > 0 &&
+        cmq_hold_at(holds, last)->deadline_ns < cmq_hold_at(holds, holds->heap[(place - 1) / 2])->deadline_ns)
         sift_up(holds, place, last);
     else
         sift_down(holds, place, last);
@@ -348,12 +271,12 @@ static cmq_status require_free(cmq_holds *holds)
     if (status != CMQ_OK || holds->free_hold != NONE) return status;
     status = grow((void **)&holds->chunks, &holds->chunk_slots, holds->chunk_count, sizeof *holds->chunks);
     if (status != CMQ_OK) return status;
-    hold *chunk = malloc(CHUNK_COUNT * sizeof *chunk);
+    cmq_hold_kept *chunk = malloc(CMQ_HOLD_CHUNK * sizeof *chunk);
     if (chunk == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
-    const uint32_t base = holds->chunk_count << CHUNK_BITS;
-    for (uint32_t i = 0; i < CHUNK_COUNT; i++) {
+    const uint32_t base = holds->chunk_count << CMQ_HOLD_CHUNK_BITS;
+    for (uint32_t i = 0; i < CMQ_HOLD_CHUNK; i++) {
         chunk[i].heap_at = NONE;
-        chunk[i].links[0].next = i + 1 < CHUNK_COUNT ? base + i + 1 : NONE;
+        chunk[i].links[0].next = i + 1 < CMQ_HOLD_CHUNK ? base + i + 1 : NONE;
     }
     holds->chunks[holds->chunk_count++] = chunk;
     holds->free_hold = base;
@@ -366,16 +289,16 @@ static cmq_status require_conn(cmq_holds *holds, uint32_t conn_slot)
     if (conn_slot < holds->conn_slots) return CMQ_OK;
     uint32_t slots = holds->conn_slots == 0 ? 64 : holds->conn_slots;
     while (slots <= conn_slot) slots *= 2;
-    conn_holds *conns = realloc(holds->conns, slots * sizeof *conns);
+    cmq_hold_conn *conns = realloc(holds->conns, slots * sizeof *conns);
     if (conns == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
-    for (uint32_t i = holds->conn_slots; i < slots; i++) conns[i] = (conn_holds){.first = NONE};
+    for (uint32_t i = holds->conn_slots; i < slots; i++) conns[i] = (cmq_hold_conn){.first = NONE};
     holds->conns = conns;
     holds->conn_slots = slots;
     return CMQ_OK;
 }
 
 /* Is there room for one more of the connection? Where half is taken, only for those below their share. */
-static cmq_status check_limits(const cmq_holds *holds, const conn_holds *conn, uint32_t tags)
+static cmq_status check_limits(const cmq_holds *holds, const cmq_hold_conn *conn, uint32_t tags)
 {
     const uint32_t used = holds->tags.links_used;
     if (holds->count == holds->count_max)
@@ -393,7 +316,7 @@ static cmq_status check_limits(const cmq_holds *holds, const conn_holds *conn, u
 }
 
 /* Messages are seen from where the first hold begins; from an earlier one where the queue began anew. */
-static void note_from(anchor *a, int64_t from)
+static void note_from(cmq_hold_anchor *a, int64_t from)
 {
     if (a->first == NONE || from < a->seen) a->seen = from;
     if (from < a->last_from) {
@@ -412,22 +335,27 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
     cmq_status status = require_conn(holds, conn_slot);
     if (status == CMQ_OK) status = check_limits(holds, &holds->conns[conn_slot], tag_count);
     if (status == CMQ_OK) status = require_free(holds);
-    if (status == CMQ_OK) status = require_anchor(holds, pull->topic, pull->queue_id, &anchors[BY_QUEUE]);
+    if (status == CMQ_OK) status = require_anchor(holds, pull->topic, pull->queue_id, &anchors[CMQ_HOLD_BY_QUEUE]);
     if (status != CMQ_OK) return status;
-    status = require_anchor(holds, pull->group, GROUP_ID, &anchors[BY_GROUP]);
+    status = require_anchor(holds, pull->group, GROUP_ID, &anchors[CMQ_HOLD_BY_GROUP]);
     const uint32_t number = holds->free_hold;
+    const bool is_selecting = cmq_filter_selector(wakes) != NULL;
+    cmq_hold_selects of = {0};
+    cmq_hold_first_one first = {0};
     if (status == CMQ_OK) {
-        status = cmq_hold_tags_add(&holds->tags, anchors[BY_QUEUE], hashes, tag_count, number, &first_tag);
-        if (status != CMQ_OK && holds->anchors[anchors[BY_GROUP]].first == NONE) drop_anchor(holds, anchors[BY_GROUP]);
+        const uint32_t at_queue = anchors[CMQ_HOLD_BY_QUEUE], at_group = anchors[CMQ_HOLD_BY_GROUP];
+        status = is_selecting
+                     ? cmq_hold_selects_add(holds, at_queue, wakes, number, conn_slot, &of, &first)
+                     : cmq_hold_tags_add(&holds->tags, at_queue, hashes, tag_count, number, &first_tag);
+        if (status != CMQ_OK && holds->anchors[at_group].first == NONE) drop_anchor(holds, at_group);
     }
     if (status != CMQ_OK) {
-        if (holds->anchors[anchors[BY_QUEUE]].first == NONE) drop_anchor(holds, anchors[BY_QUEUE]);
+        if (holds->anchors[anchors[CMQ_HOLD_BY_QUEUE]].first == NONE) drop_anchor(holds, anchors[CMQ_HOLD_BY_QUEUE]);
         return status;
     }
-    hold *held = at(holds, number);
+    cmq_hold_kept *held = cmq_hold_at(holds, number);
     holds->free_hold = held->links[0].next;
-    const bool selects = cmq_filter_selector(wakes) != NULL;
-    *held = (hold){
+    *held = (cmq_hold_kept){
         .deadline_ns = deadline_ns,
         .from = pull->from,
         .sub_version = pull->sub_version,
@@ -435,28 +363,35 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
         .conn = pull->conn,
         .conn_slot = conn_slot,
         .of.tags = {.first = first_tag, .count = tag_count},
-        .kind = cmq_filter_is_all(wakes) ? BY_ANY : selects ? BY_SELECTOR : BY_TAGS,
-        .anchors = {anchors[BY_QUEUE], anchors[BY_GROUP]},
+        .kind = cmq_filter_is_all(wakes) ? CMQ_HOLD_FOR_ANY : is_selecting ? CMQ_HOLD_FOR_SELECTOR : CMQ_HOLD_FOR_TAGS,
+        .anchors = {anchors[CMQ_HOLD_BY_QUEUE], anchors[CMQ_HOLD_BY_GROUP]},
         .opaque = pull->opaque,
         .max_messages = pull->max_messages,
         .max_bytes = pull->max_bytes,
         .code = (uint16_t)pull->code,
         .format = (uint8_t)pull->format,
     };
-    if (selects) held->of.selects = cmq_filter_keep(wakes);
-    anchor *queue = &holds->anchors[anchors[BY_QUEUE]];
+    if (is_selecting) {
+        held->of.selects = of;
+        held->more.first = first;
+        if (pull->filter != NULL) {   /* the same expression, once */
+            held->filter = cmq_filter_keep(cmq_hold_programs_filter(&holds->programs, of.program));
+            cmq_filter_release(pull->filter);
+        }
+    }
+    cmq_hold_anchor *queue = &holds->anchors[anchors[CMQ_HOLD_BY_QUEUE]];
     note_from(queue, pull->from);
     held->epoch = queue->epoch;
     queue->count++;
     queue->tagged += is_selective(held);
-    if (held->kind != BY_TAGS) link_any(holds, queue, number);
-    for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
-        anchor *a = &holds->anchors[anchors[list]];
+    if (held->kind == CMQ_HOLD_FOR_ANY) link_any(holds, queue, number);
+    for (int list = CMQ_HOLD_BY_QUEUE; list <= CMQ_HOLD_BY_GROUP; list++) {
+        cmq_hold_anchor *a = &holds->anchors[anchors[list]];
         link_first(holds, list, number, a->first);
         a->first = number;
     }
-    conn_holds *conn = &holds->conns[conn_slot];
-    link_first(holds, BY_CONN, number, conn->first);
+    cmq_hold_conn *conn = &holds->conns[conn_slot];
+    link_first(holds, CMQ_HOLD_BY_CONN, number, conn->first);
     conn->first = number;
     conn->count++;
     conn->tags += tag_count;
@@ -467,19 +402,19 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_
 
 static cmq_slice anchor_name(const cmq_holds *holds, uint32_t number)
 {
-    const anchor *a = &holds->anchors[number];
+    const cmq_hold_anchor *a = &holds->anchors[number];
     return (cmq_slice){.data = (const uint8_t *)a->name, .bytes = a->name_bytes};
 }
 
 void cmq_holds_get(const cmq_holds *holds, cmq_hold number, cmq_held_pull *pull_out)
 {
-    const hold *held = at(holds, number);
+    const cmq_hold_kept *held = cmq_hold_at(holds, number);
     CMQ_ASSERT(held->heap_at != NONE);
-    const int64_t seen = holds->anchors[held->anchors[BY_QUEUE]].seen;
+    const int64_t seen = holds->anchors[held->anchors[CMQ_HOLD_BY_QUEUE]].seen;
     *pull_out = (cmq_held_pull){
-        .group = anchor_name(holds, held->anchors[BY_GROUP]),
-        .topic = anchor_name(holds, held->anchors[BY_QUEUE]),
-        .queue_id = holds->anchors[held->anchors[BY_QUEUE]].id,
+        .group = anchor_name(holds, held->anchors[CMQ_HOLD_BY_GROUP]),
+        .topic = anchor_name(holds, held->anchors[CMQ_HOLD_BY_QUEUE]),
+        .queue_id = holds->anchors[held->anchors[CMQ_HOLD_BY_QUEUE]].id,
         .from = held->from < seen ? seen : held->from,
         .sub_version = held->sub_version,
         .filter = held->filter,
@@ -495,27 +430,27 @@ void cmq_holds_get(const cmq_holds *holds, cmq_hold number, cmq_held_pull *pull_
 
 void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
 {
-    hold *held = at(holds, number);
+    cmq_hold_kept *held = cmq_hold_at(holds, number);
     CMQ_ASSERT(held->heap_at != NONE);
     heap_remove(holds, held->heap_at);
     uint32_t first;
-    anchor *queue = &holds->anchors[held->anchors[BY_QUEUE]];
+    cmq_hold_anchor *queue = &holds->anchors[held->anchors[CMQ_HOLD_BY_QUEUE]];
     const uint32_t tags = tags_of(held);
-    if (held->kind != BY_TAGS) unlink_any(holds, queue, number);
+    if (held->kind == CMQ_HOLD_FOR_ANY) unlink_any(holds, queue, number);
     queue->tagged -= is_selective(held);
     queue->count--;
     queue->earlier -= held->epoch != queue->epoch;
-    if (held->kind == BY_SELECTOR)
-        cmq_filter_release(held->of.selects);
+    if (held->kind == CMQ_HOLD_FOR_SELECTOR)
+        cmq_hold_selects_remove(holds, held);
     else
         cmq_hold_tags_remove(&holds->tags, held->of.tags.first);
-    for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
+    for (int list = CMQ_HOLD_BY_QUEUE; list <= CMQ_HOLD_BY_GROUP; list++) {
         const uint32_t a = held->anchors[list];
         if (unlink_hold(holds, list, number, &first)) holds->anchors[a].first = first;
         if (holds->anchors[a].first == NONE) drop_anchor(holds, a);
     }
-    conn_holds *conn = &holds->conns[held->conn_slot];
-    if (unlink_hold(holds, BY_CONN, number, &first)) conn->first = first;
+    cmq_hold_conn *conn = &holds->conns[held->conn_slot];
+    if (unlink_hold(holds, CMQ_HOLD_BY_CONN, number, &first)) conn->first = first;
     conn->count--;
     conn->tags -= tags;
     held->heap_at = NONE;
@@ -539,42 +474,13 @@ bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue) { return h
 
 cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t offset)
 {
-    const anchor *a = &holds->anchors[queue];
-    for (uint32_t number = a->any_first; number != NONE; number = at(holds, number)->links[ANY].next) {
-        const hold *held = at(holds, number);
-        if (held->kind == BY_ANY && held->from <= offset) return number;
-        if (held->from > offset && a->earlier == 0) break;
+    const cmq_hold_anchor *a = &holds->anchors[queue];
+    for (uint32_t number = a->any_first; number != NONE; number = cmq_hold_at(holds, number)->more.any.next) {
+        const cmq_hold_kept *held = cmq_hold_at(holds, number);
+        if (held->from <= offset) return number;
+        if (a->earlier == 0) break;
     }
     return NONE;
-}
-
-cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t hash, int64_t offset)
-{
-    const anchor *a = &holds->anchors[queue];
-    uint32_t number = cmq_hold_tags_first(&holds->tags, queue, hash);
-    while (number != CMQ_HOLD_TAG_NONE && at(holds, cmq_hold_tags_hold(&holds->tags, number))->from > offset)
-        number = a->earlier > 0 ? cmq_hold_tags_next(&holds->tags, number) : CMQ_HOLD_TAG_NONE;
-    return number == CMQ_HOLD_TAG_NONE ? NONE : cmq_hold_tags_hold(&holds->tags, number);
-}
-
-static uint32_t selecting_from(const cmq_holds *holds, uint32_t number)
-{
-    while (number != NONE && at(holds, number)->kind != BY_SELECTOR) number = at(holds, number)->links[ANY].next;
-    return number;
-}
-
-cmq_hold cmq_holds_of_selectors(const cmq_holds *holds, cmq_hold_queue queue)
-{
-    return selecting_from(holds, holds->anchors[queue].any_first);
-}
-cmq_hold cmq_holds_next_of_selectors(const cmq_holds *holds, cmq_hold number)
-{
-    return selecting_from(holds, at(holds, number)->links[ANY].next);
-}
-const cmq_selector *cmq_holds_selector(const cmq_holds *holds, cmq_hold number, int64_t offset)
-{
-    const hold *held = at(holds, number);
-    return held->from > offset ? NULL : cmq_filter_selector(held->of.selects);
 }
 
 cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id)
@@ -583,12 +489,12 @@ cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t que
 }
 cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold number)
 {
-    return at(holds, number)->links[BY_QUEUE].next;
+    return cmq_hold_at(holds, number)->links[CMQ_HOLD_BY_QUEUE].next;
 }
 cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group) { return first_at(holds, group, GROUP_ID); }
 cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number)
 {
-    return at(holds, number)->links[BY_GROUP].next;
+    return cmq_hold_at(holds, number)->links[CMQ_HOLD_BY_GROUP].next;
 }
 
 uint32_t cmq_holds_list_group(const cmq_holds *holds, cmq_slice group, cmq_hold **holds_out)
@@ -607,8 +513,8 @@ uint32_t cmq_holds_list_group(const cmq_holds *holds, cmq_slice group, cmq_hold 
 
 bool cmq_holds_is_of_group(const cmq_holds *holds, cmq_hold number, cmq_slice group)
 {
-    const hold *held = at(holds, number);
-    return held->heap_at != NONE && held->anchors[BY_GROUP] == find_anchor(holds, group, GROUP_ID);
+    const cmq_hold_kept *held = cmq_hold_at(holds, number);
+    return held->heap_at != NONE && held->anchors[CMQ_HOLD_BY_GROUP] == find_anchor(holds, group, GROUP_ID);
 }
 
 cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
@@ -618,19 +524,21 @@ cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
 
 int64_t cmq_holds_due_ns(const cmq_holds *holds)
 {
-    return holds->count == 0 ? INT64_MAX : at(holds, holds->heap[0])->deadline_ns;
+    return holds->count == 0 ? INT64_MAX : cmq_hold_at(holds, holds->heap[0])->deadline_ns;
 }
 
 cmq_hold cmq_holds_due(const cmq_holds *holds, int64_t now_ns)
 {
-    return holds->count > 0 && at(holds, holds->heap[0])->deadline_ns <= now_ns ? holds->heap[0] : NONE;
+    return holds->count > 0 && cmq_hold_at(holds, holds->heap[0])->deadline_ns <= now_ns ? holds->heap[0] : NONE;
 }
 
 uint32_t cmq_holds_count(const cmq_holds *holds) { return holds->count; }
 
 size_t cmq_holds_bytes(const cmq_holds *holds)
 {
-    return sizeof *holds + holds->chunk_count * CHUNK_COUNT * sizeof(hold) + holds->chunk_slots * sizeof(hold *) +
-           (holds->heap_slots + holds->table_slots) * sizeof(uint32_t) + holds->conn_slots * sizeof(conn_holds) +
-           holds->anchor_slots * sizeof(anchor) + holds->name_bytes + cmq_hold_tags_bytes(&holds->tags);
+    return sizeof *holds + holds->chunk_count * CMQ_HOLD_CHUNK * sizeof(cmq_hold_kept) +
+           holds->chunk_slots * sizeof(cmq_hold_kept *) +
+           (holds->heap_slots + holds->table_slots) * sizeof(uint32_t) + holds->conn_slots * sizeof(cmq_hold_conn) +
+           holds->anchor_slots * sizeof(cmq_hold_anchor) + holds->name_bytes + cmq_hold_tags_bytes(&holds->tags) +
+           cmq_hold_tags_bytes(&holds->selecting) + cmq_hold_programs_bytes(&holds->programs);
 }

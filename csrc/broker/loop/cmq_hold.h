@@ -1,19 +1,20 @@
 /* cmq_hold: pull requests that found nothing and wait: for a message of their queue, their deadline, their client's
  * end, or a new subscription.
  *
- * Found by queue and tag (arrival; those that wait for an SQL92 expression: by queue), by group (its subscription
- * changed), by connection (it closed), and by deadline (a heap), each without looking at the others: 100,000 holds
- * cost no time while nothing happens, nor while messages of other tags arrive, and each is answered at its own
- * deadline, not at the next round of a scan.
+ * Found by queue and tag, or queue and SQL92 expression (arrival), by group (its subscription changed), by connection
+ * (it closed), and by deadline (a heap), each without looking at the others: 100,000 holds cost no time while nothing
+ * happens, nor while messages of other tags arrive, and an arrival evaluates each expression once, however many wait
+ * for it. Each is answered at its own deadline, not at the next round of a scan.
  *
  * A queue knows up to where its messages were compared with its holds ("seen"): a hold that is still there goes on from
  * there, without being touched.
  *
- * Limits: holds, and tags of holds. When half of either is taken, a connection with more than its share gets no more.
- * Size:   at most 120 B a hold, and 60 B a tag of it; a queue or a group that is waited for costs 64 B and its name
- *         once.
+ * Limits: holds, tags of holds, and bytes of their expressions. When half of one is taken, a connection with more than
+ *         its share gets no more.
+ * Size:   at most 120 B a hold, and 60 B a tag or expression of it; a queue or a group that is waited for costs 64 B
+ *         and its name once.
  *
- * Owns:      the holds of one loop, with a reference on each one's own filter, and on an SQL92 filter that it waits
+ * Owns:      the holds of one loop, with a reference on each one's own filter, and the SQL92 filters that they wait
  *            for.
  * Invariant: a hold is in the heap, in the list of its queue, of its group and of its connection, or in none of them.
  * Threads:   one: the loop's. Time is the caller's.
@@ -29,6 +30,7 @@
 
 #include "base/cmq_bytes.h"
 #include "base/cmq_status.h"
+#include "broker/loop/cmq_hold_programs.h"
 #include "broker/tables/cmq_tables.h"
 #include "net/cmq_net.h"
 #include "wire/cmq_frame.h"
@@ -87,11 +89,21 @@ bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue);
 cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t offset);
 cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t hash, int64_t offset);
 
-/* The queue's holds that wait for an SQL92 expression: the first, the next one, and the expression of one; a hold that
- * begins behind `offset` does not wait for the message there. */
-cmq_hold cmq_holds_of_selectors(const cmq_holds *holds, cmq_hold_queue queue);
-cmq_hold cmq_holds_next_of_selectors(const cmq_holds *holds, cmq_hold hold);
-const cmq_selector *cmq_holds_selector(const cmq_holds *holds, cmq_hold hold, int64_t offset);   /* NULL: none there */
+/* Of the queue's holds that wait for an SQL92 expression: the first of each expression. CMQ_HOLD_NONE: no further one.
+ * Such a hold remembers the message that its expression was compared with last, so that a look at one can stop between
+ * two of them. */
+cmq_hold cmq_holds_selecting(const cmq_holds *holds, cmq_hold_queue queue);
+cmq_hold cmq_holds_next_selecting(const cmq_holds *holds, cmq_hold hold);
+void cmq_holds_set_compared(cmq_holds *holds, cmq_hold hold, int64_t offset);
+bool cmq_holds_is_compared(const cmq_holds *holds, cmq_hold hold, int64_t offset);
+/* Its expression's number, and the hold of the queue that came first of those that wait for it and begin no later than
+ * at `offset`. */
+uint32_t cmq_holds_program(const cmq_holds *holds, cmq_hold hold);
+cmq_hold cmq_holds_of_program(const cmq_holds *holds, cmq_hold_queue queue, uint32_t program, int64_t offset);
+const cmq_selector *cmq_holds_selector(const cmq_holds *holds, uint32_t program);
+
+/* The expressions; held pops keep theirs among them. */
+cmq_hold_programs *cmq_holds_programs(cmq_holds *holds);
 
 cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id);
 cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold hold);

@@ -51,6 +51,10 @@ void cmq_hold_tags_remove(cmq_hold_tags *tags, uint32_t first);
 /* The link that came first to the queue under the hash, and the one behind it; CMQ_HOLD_TAG_NONE. */
 uint32_t cmq_hold_tags_first(const cmq_hold_tags *tags, uint32_t queue, uint32_t hash);
 static inline uint32_t cmq_hold_tags_next(const cmq_hold_tags *tags, uint32_t link) { return tags->links[link].next; }
+static inline void cmq_hold_tags_set_hold(cmq_hold_tags *tags, uint32_t link, uint32_t hold)
+{
+    tags->links[link].hold = hold;
+}
 static inline uint32_t cmq_hold_tags_hold(const cmq_hold_tags *tags, uint32_t link) { return tags->links[link].hold; }
 
 size_t cmq_hold_tags_bytes(const cmq_hold_tags *tags);   /* allocated */

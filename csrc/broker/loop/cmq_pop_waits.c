@@ -421,6 +421,7 @@ void cmq_pop_waits_get(const cmq_pop_waits *all, uint32_t number, cmq_pop_wait *
         .expires_ns = w->expires_ns,
         .filter = w->filter,
         .conn = w->conn,
+        .conn_slot = w->conn_slot,
         .order = w->order,
     };
 }

@@ -42,6 +42,7 @@ typedef struct cmq_pop_wait {
     int64_t expires_ns;          /* when its client gives up, by the loop's clock */
     cmq_filter *filter;          /* NULL: all */
     cmq_conn_id conn;
+    uint32_t conn_slot;          /* set by cmq_pop_waits_get */
     bool order;
 } cmq_pop_wait;
 

@@ -91,39 +91,58 @@ static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint3
     return true;
 }
 
-/* The next hold of the queue, from `hold` on, whose expression selects the unit's record. An expression that several
- * holds wait for is evaluated once. */
-static cmq_hold next_selected(cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *unit, cmq_hold hold,
-                              turn_work *left)
+/* End the holds of the queue that wait for the program, whose expression selects the unit's record. False: more than
+ * this turn answers. */
+static bool end_program(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, uint32_t program,
+                        uint32_t *budget)
 {
     const int64_t offset = unit->offset + unit->count - 1;
-    const cmq_selector *last = NULL;
-    cmq_transfer_place place = {0};
-    bool passes = false;
-    for (; hold != CMQ_HOLD_NONE; hold = cmq_holds_next_of_selectors(l->holds, hold)) {
-        const cmq_selector *selector = cmq_holds_selector(l->holds, hold, offset);
-        if (selector == NULL) continue;
-        if (selector != last) passes = cmq_select_passes(l, &place, queue, unit, selector, &left->steps);
-        last = selector;
-        if (passes) break;
-    }
-    cmq_transfer_leave(&place);
-    return hold;
-}
-
-/* End the holds of the queue whose expression selects the unit's record. False: more than this turn answers. */
-static bool end_selected(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, turn_work *left)
-{
-    const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue));
-    cmq_hold hold = of != CMQ_HOLD_NONE ? cmq_holds_of_selectors(l->holds, of) : CMQ_HOLD_NONE;
-    while ((hold = next_selected(l, queue, unit, hold, left)) != CMQ_HOLD_NONE) {
-        const cmq_hold next = cmq_holds_next_of_selectors(l->holds, hold);
-        if (left->answers == 0) return false;
-        left->answers--;
+    for (;;) {
+        /* each time: it goes with its last hold */
+        const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue));
+        const cmq_hold hold =
+            of != CMQ_HOLD_NONE ? cmq_holds_of_program(l->holds, of, program, offset) : CMQ_HOLD_NONE;
+        if (hold == CMQ_HOLD_NONE) return true;
+        if (*budget == 0) return false;
+        (*budget)--;
         /* its request begins at the message: another look at those before it would take as long as this one did */
-        cmq_holds_set_seen(l->holds, cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue)), unit->offset);
+        cmq_holds_set_seen(l->holds, of, unit->offset);
         cmq_bump(&l->counters.hold_wakes, 1);
         cmq_pull_end_hold(l, hold);   /* removes this one alone */
+    }
+}
+
+/* Compare the unit's record with an expression that the queue's holds wait for, the first of which is `hold`, and end
+ * them where it is selected. False: more than this turn does. */
+static bool compare_one(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, cmq_hold hold,
+                        turn_work *left)
+{
+    const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue));
+    const uint32_t program = cmq_holds_program(l->holds, hold);
+    cmq_transfer_place place = {0};
+    if (left->steps == 0) return false;
+    const bool passes =
+        cmq_holds_of_program(l->holds, of, program, unit->offset + unit->count - 1) != CMQ_HOLD_NONE &&
+        cmq_select_passes(l, &place, queue, unit, cmq_holds_selector(l->holds, program), &left->steps);
+    cmq_transfer_leave(&place);
+    if (passes) return end_program(l, queue, topic, unit, program, &left->answers);
+    cmq_holds_set_compared(l->holds, hold, unit->offset);
+    return true;
+}
+
+/* The same for all expressions. The next turn goes on behind those that were compared. */
+static bool end_selected(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, turn_work *left)
+{
+    const int32_t queue_id = cmq_queue_id(queue);
+    const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, queue_id);
+    cmq_hold hold = of != CMQ_HOLD_NONE ? cmq_holds_selecting(l->holds, of) : CMQ_HOLD_NONE;
+    while (hold != CMQ_HOLD_NONE) {
+        const cmq_hold next = cmq_holds_next_selecting(l->holds, hold);
+        if (!cmq_holds_is_compared(l->holds, hold, unit->offset) &&
+            !compare_one(l, queue, topic, unit, hold, left)) {
+            cmq_holds_set_seen(l->holds, cmq_holds_find_queue(l->holds, topic, queue_id), unit->offset);
+            return false;
+        }
         hold = next;
     }
     return true;
@@ -154,11 +173,6 @@ static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int6
             if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, &left->answers) ||
                 !end_selected(l, queue, topic, &units[i], left))
                 return false;
-            const cmq_hold_queue selecting =
-                left->steps == 0 ? cmq_holds_find_queue(l->holds, topic, queue_id) : CMQ_HOLD_NONE;
-            if (selecting == CMQ_HOLD_NONE) continue;
-            cmq_holds_set_seen(l->holds, selecting, units[i].offset + units[i].count);
-            return false;
         }
         const cmq_hold_queue still = cmq_holds_find_queue(l->holds, topic, queue_id);
         if (still != CMQ_HOLD_NONE) cmq_holds_set_seen(l->holds, still, next > seen ? next : max);

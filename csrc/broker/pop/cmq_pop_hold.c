@@ -90,12 +90,36 @@ static void look_once_more(cmq_broker_loop *l, const cmq_pop_asked *a)
     pthread_mutex_unlock(&l->broker->changed_mutex);
 }
 
+static bool selects(const cmq_filter *filter) { return filter != NULL && cmq_filter_selector(filter) != NULL; }
+
+static void drop_program(cmq_broker_loop *l, const cmq_filter *filter, uint32_t conn_slot)
+{
+    cmq_hold_programs *programs = cmq_holds_programs(l->holds);
+    if (selects(filter)) cmq_hold_programs_drop(programs, cmq_hold_programs_find(programs, filter), conn_slot);
+}
+
+/* Its filter by SQL92 is the loop's one with that expression then. */
+static cmq_status add_wait(cmq_broker_loop *l, cmq_pop_asked *a, int64_t free_ms, uint32_t conn_slot)
+{
+    cmq_hold_programs *programs = cmq_holds_programs(l->holds);
+    uint32_t number, program;
+    if (selects(a->wait.filter)) {
+        const cmq_status kept = cmq_hold_programs_keep(programs, a->wait.filter, conn_slot, &program);
+        if (kept != CMQ_OK) return kept;
+        cmq_filter *same = cmq_filter_keep(cmq_hold_programs_filter(programs, program));
+        cmq_filter_release(a->wait.filter);
+        a->wait.filter = same;
+    }
+    const cmq_status status =
+        cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), conn_slot, &number);
+    if (status != CMQ_OK) drop_program(l, a->wait.filter, conn_slot);
+    return status;
+}
+
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, int64_t free_ms)
 {
-    uint32_t number;
     if (cmq_loop_now_ns(l->loop) > end_of(&a->wait)) return CMQ_POP_TIMEOUT;
-    if (cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn),
-                          &number) != CMQ_OK) {
+    if (add_wait(l, a, free_ms, cmq_conn_slot(conn)) != CMQ_OK) {
         cmq_bump(&l->counters.pops_refused, 1);
         return CMQ_POP_FULL;
     }
@@ -118,6 +142,7 @@ static void remove_wait(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number
     cmq_pop_wait wait;
     cmq_pop_waits_get(from, number, &wait);
     cmq_pop_waits_remove(from, number);
+    drop_program(l, wait.filter, wait.conn_slot);
     cmq_filter_release(wait.filter);
     cmq_conn_kept_done(l->loop);
     atomic_fetch_sub_explicit(&l->broker->pops_waiting, 1, memory_order_relaxed);

@@ -7,11 +7,13 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
+#include "base/cmq_name_hash.h"
 
 struct cmq_filter {
     _Atomic uint32_t references;
     bool all;
     cmq_selector *selector;   /* NULL: by tags */
+    uint64_t text_hash;       /* of the selector's text */
     uint32_t count;
     uint32_t hashes[];
 };
@@ -53,6 +55,7 @@ cmq_status cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filt
     atomic_init(&made->references, 1);
     made->all = false;
     made->selector = NULL;
+    made->text_hash = 0;
     made->count = 0;
     if (count > 0) memcpy(made->hashes, hashes, count * sizeof *hashes);
     if (count > 1) qsort(made->hashes, count, sizeof made->hashes[0], by_value);
@@ -118,13 +121,18 @@ cmq_status cmq_filter_select(cmq_slice expression, cmq_filter **filter_out)
 {
     cmq_status status = cmq_filter_of_hashes(NULL, 0, filter_out);
     if (status == CMQ_OK) status = cmq_selector_compile(expression, &(*filter_out)->selector, NULL);
-    if (status == CMQ_OK) return CMQ_OK;
+    if (status == CMQ_OK) {
+        (*filter_out)->text_hash = cmq_name_hash(expression);
+        return CMQ_OK;
+    }
     cmq_filter_release(*filter_out);
     *filter_out = NULL;
     return status;
 }
 
 const cmq_selector *cmq_filter_selector(const cmq_filter *filter) { return filter->selector; }
+
+uint64_t cmq_filter_text_hash(const cmq_filter *filter) { return filter->text_hash; }
 
 bool cmq_filter_is_all(const cmq_filter *filter) { return filter->all; }
 

@@ -41,6 +41,7 @@ void cmq_filter_release(cmq_filter *filter);             /* NULL is fine */
 bool cmq_filter_is_all(const cmq_filter *filter);
 /* Of a filter by SQL92; else NULL. Such a filter is not all, and has no hashes. */
 const cmq_selector *cmq_filter_selector(const cmq_filter *filter);
+uint64_t cmq_filter_text_hash(const cmq_filter *filter);   /* of its expression; differs between processes */
 /* Sorted, for cmq_queue_scan. None, and not all, without a selector: nothing passes. */
 const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out);
 bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b);

@@ -220,6 +220,46 @@ static void long_expressions_delay_no_other_hold(void)
     kit_broker_stop(&kit);
 }
 
+/* A held pull with its own expression. */
+static void hold_by(int client, int32_t opaque, const char *expression)
+{
+    const kit_field fields[] = {
+        {"consumerGroup", "G"}, {"topic", "T"},     {"queueId", "0"},      {"queueOffset", "0"},
+        {"maxMsgNums", "32"},   {"sysFlag", "6"},   {"commitOffset", "0"}, {"suspendTimeoutMillis", "15000"},
+        {"subVersion", "1"},    {"subscription", expression}, {"expressionType", "SQL92"}, {NULL, NULL}};
+    kit_request(client, 11, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+}
+
+/* Many long expressions wait for one message: a turn compares some of them, and the next goes on with the others. */
+static void long_expressions_of_one_message_leave_each_turn_to_others(void)
+{
+    enum { LONG_ONES = 24 };
+    static char text[60000];
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.property_filter = true});
+    const int client = kit_client(&kit);
+    for (int i = 0; i < LONG_ONES; i++) {
+        size_t used = (size_t)snprintf(text, sizeof text, "n = %d", i);
+        while (used + 80 < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, " OR TAGS CONTAINS 'none'");
+        snprintf(text + used, sizeof text - used, " OR TAGS CONTAINS '%s'", i % 2 == 0 ? "a" : "ab");
+        hold_by(client, i, text);
+        CHECK(kit_is_silent(&kit, client));
+    }
+    append(1, "abc");
+    uint64_t turns = 0, most = 0;
+    for (uint64_t ended = 0; ended < LONG_ONES; turns++) {
+        kit_broker_turn(&kit);
+        const uint64_t more = hold_wakes() - ended;
+        most = more > most ? more : most;
+        ended += more;
+        CHECK(turns < 100 * LONG_ONES);
+    }
+    CHECK(most > 0 && most <= LONG_ONES / 2);
+    CHECK_INT(hold_wakes(), LONG_ONES);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* A topic whose queue begins anew while requests wait for messages of the old one. */
 static void holds_of_a_queue_that_began_anew_end(void)
 {
@@ -244,4 +284,5 @@ CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(l
               CMQ_TEST(all_holds_of_a_tag_end_and_no_others),
               CMQ_TEST(holds_by_expression_end_for_their_messages_alone),
               CMQ_TEST(long_expressions_delay_no_other_hold),
+              CMQ_TEST(long_expressions_of_one_message_leave_each_turn_to_others),
               CMQ_TEST(holds_of_a_queue_that_began_anew_end))
