@@ -53,6 +53,12 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
+def calls_text(part: object) -> str:
+    """Return the text form of the calls of one subject: their names."""
+    kind = type(part)
+    return f"<{kind.__name__}: {', '.join(name for name in vars(kind) if not name.startswith('_'))}>"
+
+
 class AsyncPart(Generic[C]):
     """Calls of one subject."""
 
@@ -60,6 +66,10 @@ class AsyncPart(Generic[C]):
         """``core`` has the operations, ``channels`` run them."""
         self.core = core
         self._channels = channels
+
+    def __repr__(self) -> str:
+        """Return the subject and its calls."""
+        return calls_text(self)
 
 
 def _awaited(
@@ -215,6 +225,11 @@ class AsyncSender:
         self._sending: SendState | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
+
+    def __repr__(self) -> str:
+        """Return its topic, and how many messages were acknowledged."""
+        state = "not entered" if self._sending is None else f"{self._sending.messages:,} acknowledged"
+        return f"<AsyncSender to {self._topic}: {state}>"
 
     async def __aenter__(self) -> AsyncSender:
         """Look the topic's queues up.

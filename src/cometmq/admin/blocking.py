@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from cometmq.admin.aio import PUT_MESSAGES, AsyncAdmin, AsyncSender, with_result
+from cometmq.admin.aio import PUT_MESSAGES, AsyncAdmin, AsyncSender, calls_text, with_result
 from cometmq.admin.argument_checks import argument_check
 from cometmq.admin.cluster import ClusterOperations
 from cometmq.admin.groups import GroupOperations
@@ -81,6 +81,10 @@ class _Part(Generic[C]):
     def __init__(self, core: C, admin: Admin) -> None:
         self._core = core
         self._admin = admin
+
+    def __repr__(self) -> str:
+        """Return the subject and its calls."""
+        return calls_text(self)
 
 
 def _blocking(operation: Callable[Concatenate[C, P], Operation[T]]) -> Callable[Concatenate[_Part[C], P], T]:
@@ -197,6 +201,10 @@ class Sender:
         """Made by :meth:`Messages.sender`."""
         self._sender = sender
         self._loop = loop
+
+    def __repr__(self) -> str:
+        """Return its topic, and how many messages were acknowledged."""
+        return repr(self._sender).replace("AsyncSender", "Sender", 1)
 
     def __enter__(self) -> Sender:
         """Look the topic's queues up. Errors as of :meth:`AsyncSender.__aenter__`."""

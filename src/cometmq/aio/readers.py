@@ -53,6 +53,10 @@ class AsyncReader:
         self._follow = follow
         self._timeout_s = timeout_s
 
+    def __repr__(self) -> str:
+        """Return whether it is open, at its end or closed."""
+        return repr(self._reader).replace("Reader", "AsyncReader", 1).replace("iterate over it", "use async for", 1)
+
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate; may be taken up again after it stopped."""
         return self
@@ -130,6 +134,10 @@ class AsyncConsumer:
         self._more = more
         self._follow = follow
         self._timeout_s = timeout_s
+
+    def __repr__(self) -> str:
+        """Return its group and topics, and whether it is closed."""
+        return repr(self.consumer).replace("Consumer", "AsyncConsumer", 1)
 
     @property
     def group(self) -> str:
