@@ -87,7 +87,7 @@ class PullConsumer(PollingConsumer):
                 environment's ``NAMESRV_ADDR``.
             offset_store: your own store for the progress
                 (:class:`~cometmq.client.group.offset_stores.OwnOffsetStore`).
-            interceptors: see what is handed out.
+            interceptors: filter messages, and see what is handed out.
             **options: :class:`~cometmq.client.settings.PullSettings`.
 
         Raises:

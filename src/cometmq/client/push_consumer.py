@@ -90,7 +90,7 @@ class PushConsumer(PushSurface):
             executor: where the listener runs instead of in threads of the consumer's: a process pool for one that
                 computes. It is not shut down here.
             offset_store: where progress is kept instead of at the broker.
-            interceptors: see messages before and after the listener.
+            interceptors: filter messages, and see them before and after the listener.
             queue_listener: called with topic, all its queues and this member's when they change; on the client's loop.
             options: the settings, :class:`~cometmq.client.settings.PushSettings`.
 

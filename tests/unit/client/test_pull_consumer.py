@@ -380,6 +380,14 @@ def test_interceptors_see_polled_messages(running: Cluster) -> None:
     assert all(context.is_success and context.group == "g_seen" for context in seen)
 
 
+def test_filtered_messages_are_not_polled(running: Cluster) -> None:
+    _publish(running, "filtered", 4, queue_id=1)
+    odd = Interceptor(keep_message=lambda message: message.body_bytes in _numbers(1, 3))
+    with _consumer(running, "g_filtered", interceptors=[odd]) as consumer:
+        consumer.subscribe("filtered")
+        assert _poll_until(consumer, 2) == _numbers(1, 3)
+
+
 def test_an_end_of_a_subscription(running: Cluster) -> None:
     _publish(running, "ended", 1, queue_id=1)
     with _consumer(running, "g_ended") as consumer:

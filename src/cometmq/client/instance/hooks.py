@@ -1,10 +1,10 @@
 """Interceptors: plain functions that see messages before and after they are sent and consumed.
 
-They are for tracing, metering and signing. Their exceptions are logged and change nothing for the message. They run
+They are for tracing, metering and filtering. Their exceptions are logged and change nothing for the message. They run
 where the message is: before a send in the sender's thread, after it on the producer's loop, around a listener in its
-worker.
+worker; filters on the consumer's loop.
 
-Source: consumption specification 1.17, 2.6 (upstream's SendMessageHook and ConsumeMessageHook).
+Source: consumption specification 1.17, 2.6 (upstream's SendMessageHook, ConsumeMessageHook and FilterMessageHook).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cometmq.client.send.sending import SendResult
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["ConsumeContext", "Interceptor", "ReturnType", "SendContext", "run_hooks"]
+__all__ = ["ConsumeContext", "Interceptor", "MessageFilter", "ReturnType", "SendContext", "run_hooks"]
 
 _LOG = logging.getLogger("cometmq.client")
 
@@ -100,13 +100,17 @@ class ConsumeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interceptor:
-    """Up to four functions; those that are None are not called.
+    """Up to five functions; those that are None are not called.
 
     Attributes:
+        keep_message: called with each message that a push or pull consumer receives, before anything else sees it.
+            Where it returns False the message counts as consumed and reaches no listener and no loop. It runs on the
+            consumer's loop, where it must not block.
         before_send, after_send: called with a :class:`SendContext`, the same one both times.
         before_consume, after_consume: called with a :class:`ConsumeContext`.
     """
 
+    keep_message: Callable[[ReceivedMessage], object] | None = None
     before_send: Callable[[SendContext], object] | None = None
     after_send: Callable[[SendContext], object] | None = None
     before_consume: Callable[[ConsumeContext], object] | None = None
@@ -118,7 +122,34 @@ def run_hooks(hooks: Iterable[Callable[[C], object]], context: C) -> None:
     for hook in hooks:
         try:
             hook(context)
-        except BaseException as error:  # noqa: PERF203 - it is the user's: logged, and the message goes on
-            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise
-            _LOG.warning("the interceptor %r raised; the message goes on", hook, exc_info=True)
+        except BaseException as error:  # noqa: BLE001, PERF203 - it is the user's: logged, and the message goes on
+            _log_unless_interrupted(error, "the interceptor %r raised; the message goes on", hook)
+
+
+def _log_unless_interrupted(error: BaseException, text: str, *arguments: object) -> None:
+    """Log an exception of a hook; raise it where it is Ctrl-C in the main thread."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+    _LOG.warning(text, *arguments, exc_info=True)
+
+
+class MessageFilter:
+    """The ``keep_message`` functions of one consumer's interceptors."""
+
+    def __init__(self, interceptors: Iterable[Interceptor] = ()) -> None:
+        """Take the functions of those that filter."""
+        self._hooks = [one.keep_message for one in interceptors if one.keep_message is not None]
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._hooks)
+
+    def keeps(self, message: ReceivedMessage) -> bool:
+        """Return whether all functions keep a message; one that raises keeps it."""
+        for hook in self._hooks:
+            try:
+                if not hook(message):
+                    return False
+            except BaseException as error:  # noqa: BLE001, PERF203 - as above
+                _log_unless_interrupted(error, "the filter %r raised; %s is kept", hook, message)
+        return True

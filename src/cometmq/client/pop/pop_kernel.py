@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq._engine import decode_pulled, set_popped
 from cometmq.client.group.retry_policy import GIVE_UP
+from cometmq.client.instance.hooks import MessageFilter
 from cometmq.client.instance.namespaces import with_namespace, without_namespace
 from cometmq.client.pop.pop_handles import PopHandle, set_handles
 from cometmq.client.pop.pop_policy import (
@@ -85,6 +86,7 @@ class PopKernel:
         namespace: str | None = None,
         tries_max: int | None = None,
         dead_letters: SendBacks | None = None,
+        message_filter: MessageFilter | None = None,
     ) -> None:
         """Ask nobody yet.
 
@@ -94,12 +96,14 @@ class PopKernel:
             namespace: is taken from topics before users see them.
             tries_max: messages that came back more often are given up here; None for no limit.
             dead_letters: takes what is given up; None drops it.
+            message_filter: leaves messages out, which are acknowledged.
         """
         self._instance = instance
         self._group = group
         self._namespace = namespace
         self._tries_max = tries_max
         self._dead_letters = dead_letters
+        self._filter = message_filter or MessageFilter()
         self._without_batches: set[str] = set()
         """Brokers that know no batches of acknowledgements: they are older than 5.1."""
 
@@ -179,12 +183,12 @@ class PopKernel:
     def _wanted(self, messages: list[ReceivedMessage], subscription: SubscriptionData) -> list[ReceivedMessage]:
         tags = frozenset(subscription.tags) if subscription.tags and not subscription.class_filter_mode else None
         most = self._tries_max
-        if tags is None and most is None:
+        if tags is None and most is None and not self._filter:
             return messages
         wanted: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
         for message in messages:
-            if tags is not None and message.tags not in tags:
+            if (tags is not None and message.tags not in tags) or not self._filter.keeps(message):
                 unwanted.append(message)
             elif most is not None and message.reconsume_times > most:
                 _log.warning("group %s: %s was tried more than %s times and is given up", self._group, message, most)

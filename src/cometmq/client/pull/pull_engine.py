@@ -36,7 +36,7 @@ from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
 from cometmq.client.group.subscriptions import ALL, TAG, make_subscription, next_version
 from cometmq.client.instance.closing import CloseSteps, Closing, to_the_end
-from cometmq.client.instance.hooks import ConsumeContext, Interceptor, run_hooks
+from cometmq.client.instance.hooks import ConsumeContext, Interceptor, MessageFilter, run_hooks
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.instance.namespaces import with_namespace, without_namespace
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
@@ -106,7 +106,7 @@ class PullEngine(ConsumerFacts):
             settings: the user's; checked by :meth:`start`.
             now_ms: wall clock, milliseconds since 1970.
             offset_store: a store of the user's own for the progress.
-            interceptors: see what is handed out.
+            interceptors: filter messages, and see what is handed out.
             network_factory: makes the network.
         """
         self.settings = settings
@@ -266,7 +266,9 @@ class PullEngine(ConsumerFacts):
             self._store = usual_store(self._own_store, instance, self.settings, group=self._group)
             await self._store.load()
             self._instance = instance
-            self._kernel = PullKernel(instance, namespace=settings.namespace)
+            self._kernel = PullKernel(
+                instance, namespace=settings.namespace, message_filter=MessageFilter(self._interceptors)
+            )
             self._rebalance = Rebalance(instance, self, now_ms=self._now_ms)
             instance.register_consumer(self)
         except BaseException as error:

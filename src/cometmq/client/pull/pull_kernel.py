@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cometmq._engine import PullRequest, decode_pulled
 from cometmq.client.group.subscriptions import TAG
+from cometmq.client.instance.hooks import MessageFilter
 from cometmq.client.instance.namespaces import without_namespace
 from cometmq.client.pop.pop_handles import TopicKind, pop_retry_topic
 from cometmq.client.pull.pull_policy import PullFlag, PullStatus, pull_status
@@ -82,15 +83,24 @@ def log_unreadable(queue: MessageQueue, pulled: PulledMessages) -> None:
 class PullKernel:
     """Pulls of one consumer."""
 
-    def __init__(self, instance: ClientInstance, *, namespace: str | None = None, group: str = "") -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        *,
+        namespace: str | None = None,
+        group: str = "",
+        message_filter: MessageFilter | None = None,
+    ) -> None:
         """Ask nobody yet.
 
         Args:
             instance: reaches the brokers.
             namespace: is taken from topics before users see them.
             group: what this group has popped and not finished is shown under the topic that it was sent to.
+            message_filter: leaves messages out.
         """
         self._instance = instance
+        self._filter = message_filter or MessageFilter()
         self._popped_head = pop_retry_topic(group, "", TopicKind.RETRY_V1)
         self._namespace = namespace
         self._suggested: dict[MessageQueue, int] = {}
@@ -270,4 +280,4 @@ class PullKernel:
             max_offset=answer.max_offset,
         )
         log_unreadable(queue, pulled)
-        return pulled.messages
+        return [*filter(self._filter.keeps, pulled.messages)] if self._filter else pulled.messages

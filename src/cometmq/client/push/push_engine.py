@@ -108,7 +108,7 @@ class PushEngine(ConsumerFacts):
             listener: its listener.
             expressions: topic to what is wanted of it, and the type of that expression.
             offset_store: a store of the user's own, or None for the usual one.
-            interceptors: see messages before and after the listener.
+            interceptors: filter messages, and see them before and after the listener.
             queue_listener: called when the consumer's queues change.
             network_factory: makes the network of a new instance; None for the real one.
             now_ms: the wall clock; None for the machine's.

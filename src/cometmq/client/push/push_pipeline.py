@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
+from cometmq.client.instance.hooks import MessageFilter
 from cometmq.client.pop.pop_kernel import PopKernel
 from cometmq.client.push.concurrent_service import ConcurrentService
 from cometmq.client.push.consume_counts import ConsumeCounts
@@ -92,7 +93,7 @@ class PushPipeline:
             store: its offsets.
             rebalance: locks queues for an orderly listener.
             tasks: runs work beside.
-            interceptors: see messages before and after the listener.
+            interceptors: filter messages, and see them before and after the listener.
             on_subscriptions: sends the brokers changed subscriptions.
             now_ms: the wall clock.
         """
@@ -103,7 +104,17 @@ class PushPipeline:
         self._tasks = tasks
         self._now_ms = now_ms
         self.counts = ConsumeCounts()
-        self.pulls = PushPulls(instance, host, settings, store, group=host.group, counts=self.counts, spawn=tasks.spawn)
+        self._filter = MessageFilter(interceptors)
+        self.pulls = PushPulls(
+            instance,
+            host,
+            settings,
+            store,
+            group=host.group,
+            counts=self.counts,
+            spawn=tasks.spawn,
+            message_filter=self._filter,
+        )
         self.service = self._make_service(store, rebalance)
         self.popping: PushPopping | None = None
         if may_pop(settings, is_orderly=host.is_orderly):
@@ -149,6 +160,7 @@ class PushPipeline:
             namespace=settings.namespace,
             tries_max=most,
             dead_letters=SendBacks(self._instance, group, most=most, unit_mode=settings.unit_mode),
+            message_filter=self._filter,
         )
         service = PopService(
             group=group,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from cometmq._engine import PullAnswer, ReceivedMessage
     from cometmq.client.group.offset_stores import OffsetStore
+    from cometmq.client.instance.hooks import MessageFilter
     from cometmq.client.instance.instance import ClientInstance
     from cometmq.client.push.consume_counts import ConsumeCounts
     from cometmq.client.settings import PushSettings
@@ -155,6 +156,7 @@ class PushPulls:
         group: str,
         counts: ConsumeCounts,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        message_filter: MessageFilter | None = None,
     ) -> None:
         """Pull nothing yet.
 
@@ -166,6 +168,7 @@ class PushPulls:
             group: the group, as brokers know it.
             counts: what pulls bring is counted there.
             spawn: runs work beside.
+            message_filter: leaves messages out.
         """
         self.limits = PullLimits(
             messages=settings.pull_threshold_for_queue,
@@ -181,7 +184,7 @@ class PushPulls:
         self._counts = counts
         self._clock = instance.loop.time
         self._spawn = spawn
-        self._kernel = PullKernel(instance, namespace=settings.namespace, group=group)
+        self._kernel = PullKernel(instance, namespace=settings.namespace, group=group, message_filter=message_filter)
         self._pulls: dict[ProcessQueue, _Pull] = {}
         self._closed = False
         self._troubles = OutageLog(_log, group=group)

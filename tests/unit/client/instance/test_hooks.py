@@ -1,13 +1,14 @@
-"""Checks: an interceptor that raises is logged and changes nothing."""
+"""Checks: an interceptor that raises is logged and changes nothing; filters leave messages out."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from typing import Any, cast
 
 import pytest
 
-from cometmq.client.instance.hooks import Interceptor, SendContext, run_hooks
+from cometmq.client.instance.hooks import Interceptor, MessageFilter, SendContext, run_hooks
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, GeneratorExit])
@@ -50,3 +51,26 @@ def test_contexts_do_not_share_their_data() -> None:
     one.data["span"] = 1
     assert other.data == {}
     assert Interceptor().before_send is None
+
+
+def test_a_message_is_kept_if_all_filters_keep_it(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(message: Any) -> bool:
+        raise SystemExit("broken on purpose")
+
+    def is_even(message: Any) -> bool:
+        return message % 2 == 0
+
+    interceptors = [Interceptor(keep_message=hook) for hook in (broken, is_even, lambda message: message < 5)]
+    kept = MessageFilter([Interceptor(), *interceptors])
+    with caplog.at_level(logging.WARNING, logger="cometmq.client"):
+        assert [*filter(kept.keeps, cast("list[Any]", range(8)))] == [0, 2, 4]
+    assert "broken on purpose" in caplog.text
+    assert not MessageFilter([Interceptor()])
+
+
+def test_ctrl_c_in_a_filter_ends_the_program() -> None:
+    def broken(message: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        MessageFilter([Interceptor(keep_message=broken)]).keeps(cast("Any", 1))

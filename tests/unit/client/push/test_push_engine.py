@@ -252,6 +252,18 @@ async def test_interceptors_see_messages_before_and_after(cluster: FakeCluster) 
 
 
 @on_cluster
+async def test_filtered_messages_count_as_consumed(cluster: FakeCluster) -> None:
+    fill(cluster, 6, queues=1)
+    seen = Seen()
+    interceptor = Interceptor(keep_message=lambda message: message.body_bytes in (b"1", b"3"))
+    engine = consumer(cluster, seen, more={"interceptors": [interceptor]})
+    await engine.start()
+    await until(lambda: engine.offsets("T").get(queue_of(0)) == 6)
+    await engine.close()
+    assert seen.bodies == [b"1", b"3"]
+
+
+@on_cluster
 async def test_the_user_hears_of_other_queues(cluster: FakeCluster) -> None:
     told: list[tuple[str, int, int]] = []
 

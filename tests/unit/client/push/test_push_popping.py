@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.push.listener_workers import ListenerSpec
 from cometmq.client.push.listeners import Outcome
 from cometmq.client.push.push_engine import PushEngine
@@ -74,7 +75,9 @@ class Scene:
     def hidden(self) -> int:
         return sum(len(broker.pops.hidden) for broker in self.cluster.brokers)
 
-    async def join(self, behave: Behaviour = _take, *, spec: Any = None, **options: Any) -> PushEngine:
+    async def join(
+        self, behave: Behaviour = _take, *, spec: Any = None, interceptors: Sequence[Interceptor] = (), **options: Any
+    ) -> PushEngine:
         self.made += 1
         number = self.made
 
@@ -98,6 +101,7 @@ class Scene:
             ListenerSpec(function=listener, **(spec or {})),
             expressions={"T": (None, "TAG")},
             network_factory=self.cluster.factory,
+            interceptors=interceptors,
             now_ms=self.loop.now_ms,
         )
         await engine.start()
@@ -109,6 +113,20 @@ def run(main: Callable[[Scene], Coroutine[Any, Any, None]], **options: Any) -> N
         await main(Scene(loop, **options))
 
     run_virtual(of)
+
+
+def test_filtered_messages_are_acknowledged_unseen() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(10)
+        interceptor = Interceptor(keep_message=lambda message: int(message.body_bytes) < 3)
+        engine = await scene.join(interceptors=[interceptor])
+        await asyncio.sleep(5)
+        assert scene.handled == {b"0", b"1", b"2"}
+        assert sorted(scene.acked) == sorted(scene.all_bodies)
+        assert len(scene.calls) == 3
+        await engine.close()
+
+    run(main)
 
 
 def test_popped_messages_are_consumed_and_acknowledged() -> None:
