@@ -19,6 +19,7 @@ enum { TIMERS = 120, STEP_TIMERS = 6, LOG_FILE_BYTES = 16 + 25 * 52 };
 static struct {
     cmq_file_twin *twin;
     const char *image;
+    cmq_twin_style style;
     uint32_t acknowledged, acknowledged_then;   /* now, and when the power went */
     int64_t now_then;
     bool lost;
@@ -58,7 +59,7 @@ static void lose(void *context, const cmq_twin_call *call)
 {
     (void)context;
     (void)call;
-    cmq_file_twin_crash_image(run.twin, run.image);
+    cmq_file_twin_crash_image_of(run.twin, run.image, run.style);
     run.acknowledged_then = run.acknowledged;
     run.now_then = now();
     run.lost = true;
@@ -137,6 +138,8 @@ static void power_goes(void)
         kit_set_clock();
         memset(&run, 0, sizeof run);
         run.image = image;
+        const uint64_t style = cmq_test_random_below(8);
+        run.style = style < 2 ? CMQ_TWIN_NOTHING : style < 4 ? CMQ_TWIN_EVERYTHING : CMQ_TWIN_MIX;
         run.twin = cmq_file_twin_create(root, cmq_test_random());
         cmq_file_twin_on_call(run.twin, 1 + cmq_test_random_below(1500), lose, NULL);
         work(root);
