@@ -1,7 +1,8 @@
 /* cmq_hold_selects: the holds of a queue that wait for an SQL92 expression, and the looks of arrivals. Part of cmq_hold.
  *
  * A list for each queue and expression, as for a tag; the first hold of each stands in one more list of the queue, by
- * which an arrival goes through the expressions. When a first hold goes, the next one of its list takes its place there.
+ * which an arrival goes through the expressions. When a first hold ends, the next one of its list takes its place
+ * there.
  */
 #include "broker/loop/cmq_hold_internal.h"
 
@@ -17,7 +18,8 @@ cmq_status cmq_hold_selects_add(cmq_holds *holds, uint32_t queue, const cmq_filt
     if (status != CMQ_OK) return status;
     *first = (cmq_hold_first_one){.link = CMQ_HOLD_TAG_NONE, .compared = COMPARED_NONE};
     status = cmq_hold_tags_add(&holds->selecting, queue, &of->program, 1, number, &of->link);
-    const uint32_t there = status == CMQ_OK ? cmq_hold_tags_first(&holds->selecting, queue, of->program) : CMQ_HOLD_NONE;
+    const uint32_t there =
+        status == CMQ_OK ? cmq_hold_tags_first(&holds->selecting, queue, of->program) : CMQ_HOLD_TAG_NONE;
     if (status == CMQ_OK && there == of->link) {
         const uint32_t hash = FIRST_ONES;
         status = cmq_hold_tags_add(&holds->selecting, queue, &hash, 1, number, &first->link);
@@ -91,7 +93,10 @@ bool cmq_holds_is_compared(const cmq_holds *holds, cmq_hold number, int64_t offs
     return cmq_hold_at(holds, number)->more.first.compared == ((uint32_t)offset & COMPARED_BITS);
 }
 
-uint32_t cmq_holds_program(const cmq_holds *holds, cmq_hold number) { return cmq_hold_at(holds, number)->of.selects.program; }
+uint32_t cmq_holds_program(const cmq_holds *holds, cmq_hold number)
+{
+    return cmq_hold_at(holds, number)->of.selects.program;
+}
 
 const cmq_selector *cmq_holds_selector(const cmq_holds *holds, uint32_t program)
 {

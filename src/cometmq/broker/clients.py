@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from cometmq._engine import Selector
-from cometmq.broker.filters import BrokerFilters, is_by_tag
+from cometmq.broker.filters import BrokerFilters, examine, is_by_tag
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
 from cometmq.broker.plane import DataPlane
@@ -50,6 +50,9 @@ _MEMBERS_INLINE = 500
 
 _NOTIFY_LATER_S = 0.2
 _NOTICES_AT_ONCE = 200
+
+_EXPRESSION_CHARS_INLINE = 4_096
+"""Longer SQL92 expressions come in heartbeats that are read outside the event loop, and are compiled there."""
 
 _SUBSCRIPTIONS_INLINE = 100
 """Subscriptions of a group behind which a heartbeat lets others go first."""
@@ -385,6 +388,8 @@ def _read_heartbeat(body: bytes) -> HeartbeatData:
             )
         for subscription in consumer.subscriptions:
             _check_subscription(subscription)
+            if subscription.expression_type == "SQL92" and len(subscription.sub_string) > _EXPRESSION_CHARS_INLINE:
+                examine(subscription.sub_string)
     return data
 
 

@@ -92,6 +92,7 @@ class BrokerConfig:
         path: the store's directory.
         settings: every setting, as it holds: with what was decided here where nobody gave it.
         settings_file: where settings that are changed at run time last, and where the next start finds them.
+        is_own_file: that is the store's own file, which the first change makes; else somebody gave it.
         given: names of the settings that somebody gave.
         unknown: names in a ``broker.properties`` that no broker knows, for a warning.
         repeated: names that it has more than once, for a warning; the last value is in force.
@@ -108,6 +109,7 @@ class BrokerConfig:
     path: Path
     settings: BrokerSettings
     settings_file: Path
+    is_own_file: bool
     given: frozenset[str]
     unknown: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
@@ -213,6 +215,7 @@ def load_broker_config(
         unknown=loaded.unknown,
         repeated=loaded.repeated,
         settings_file=own_file if file is None else file,
+        is_own_file=file is None,
         unused_file=own_file if file is not None and has_own else None,
         stronger={name: _STRONGER[source] for name, source in loaded.given.items() if source in _STRONGER},
         without_effect=settings_without_effect(given),

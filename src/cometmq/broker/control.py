@@ -366,9 +366,7 @@ class ControlPlane:
     def _make_admin(self, waiting_requests: Callable[[], int]) -> Admin:
         return Admin(
             live=self,
-            settings_file=SettingsFile(
-                self._config.settings_file, may_create=self._config.settings_file.is_relative_to(self._config.path)
-            ),
+            settings_file=SettingsFile(self._config.settings_file, may_create=self._config.is_own_file),
             stronger=self._config.stronger,
             store=self._store,
             topics=self.topics,

@@ -13,16 +13,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from cometmq._engine import Selector, bloom_positions
-from cometmq.errors import Error
+from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.store_config.consumer_filters import ConsumerFilter, ConsumerFilters
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["EXPRESSION_CHARS_MAX", "BrokerFilters", "is_by_tag"]
+__all__ = ["EXPRESSION_CHARS_MAX", "BrokerFilters", "examine", "is_by_tag"]
 
 _log = logging.getLogger("cometmq.broker.filters")
 
@@ -31,6 +32,10 @@ EXPRESSION_CHARS_MAX: Final = 4_194_304
 
 _TRUSTED_DEAD_MS = 30_000
 """Filters that were alive when the broker stopped count as dead since so long before its start, as upstream has it."""
+
+
+_AHEAD_MS = 86_400_000
+"""A version, the time at the client, that is further ahead keeps no other expression away: nobody would reach it."""
 
 
 def is_by_tag(subscription: SubscriptionData) -> bool:
@@ -71,7 +76,7 @@ class BrokerFilters:
         if warning is not None:
             _log.warning("filters not read as they were", extra={"error": warning})
         for one in self._file:
-            if _compiled(one.topic, one.group, one.expression) is None:
+            if not _is_sound(one.topic, one.group, one.expression):
                 self._file.remove(one.topic, one.group)
             elif one.dead_ms == 0:
                 self._file.bury(one, max(one.born_ms, now_ms() - _TRUSTED_DEAD_MS))
@@ -96,7 +101,13 @@ class BrokerFilters:
         topic, now_ms = wanted.topic, self._now_ms()
         old = self._file.get(topic, group)
         is_same = old is not None and old.expression == wanted.sub_string
-        if old is not None and wanted.sub_version <= old.client_version:
+        latest = now_ms + _AHEAD_MS
+        if old is not None and not is_same and wanted.sub_version <= latest < old.client_version:
+            _log.warning(
+                "SQL92 expression replaced: its version was too far in the future",
+                extra={"group": group, "topic": topic},
+            )
+        elif old is not None and wanted.sub_version <= old.client_version:
             if not is_same:
                 _log.warning(
                     "a member of a group subscribes with another SQL92 expression of an older version: it is ignored",
@@ -111,7 +122,7 @@ class BrokerFilters:
             return True
         if (
             wanted.expression_type != "SQL92"
-            or _compiled(topic, group, wanted.sub_string) is None
+            or not _is_sound(topic, group, wanted.sub_string)
             or not self._has_room(wanted, old)
         ):
             self._file.remove(topic, group)
@@ -162,18 +173,28 @@ class BrokerFilters:
         """
         for one in self._file:
             if one.is_dead and self._now_ms() - one.dead_ms >= self._clean_ms():
-                self._file.remove(one.topic, one.group)
+                self._file.remove_same(one)
         self._file.persist()
 
 
-def _compiled(topic: str, group: str, expression: str) -> Selector | None:
-    """Compile an expression; log where it cannot be, and where a part of it is ignored."""
-    extra = {"group": group, "topic": topic}
+@lru_cache(maxsize=64)
+def examine(expression: str) -> tuple[str, str]:
+    """Compile an expression; return the reason why it cannot be, and the part of it that is ignored.
+
+    A long one takes a millisecond: call it outside the event loop first, which finds the result then.
+    """
     try:
-        selector = Selector(expression)
-    except Error as error:
-        _log.warning("SQL92 expression refused", extra=extra | {"error": str(error)})
-        return None
-    if selector.tail:
-        _log.warning("a part of an SQL92 expression is ignored", extra=extra | {"ignored": selector.tail[:80]})
-    return selector
+        return "", Selector(expression).tail
+    except (InvalidArgument, LimitReached) as error:
+        return str(error), ""
+
+
+def _is_sound(topic: str, group: str, expression: str) -> bool:
+    """Whether an expression compiles; log where it does not, and where a part of it is ignored."""
+    extra = {"group": group, "topic": topic}
+    reason, ignored = examine(expression)
+    if reason:
+        _log.warning("SQL92 expression refused", extra=extra | {"error": reason})
+    elif ignored:
+        _log.warning("a part of an SQL92 expression is ignored", extra=extra | {"ignored": ignored[:80]})
+    return not reason

@@ -3,7 +3,8 @@ without one ``cometmq/broker.properties`` in the store, which the next start wit
 
 Only the changed settings' lines are written; comments and everything else stay. The new content goes into a temporary
 file, is read back, decoded and compared, and replaces the old one by a rename, so that a crash leaves one of the two
-whole. The file is read again for each change, since an operator may have edited it.
+whole. The file is read again for each change, since an operator may have edited it, and once more before the rename: an
+edit that came meanwhile is kept. One in the microseconds between that and the rename is lost.
 
 Threads: any; one change at a time (the caller's lock).
 """
@@ -34,6 +35,7 @@ from cometmq.store_config.setting_sources import parse_toml
 __all__ = ["SettingsFile", "edited_properties", "edited_toml"]
 
 _BYTES_MAX = 16 * 1024 * 1024
+_TRIES = 10
 _TOML_HEADER = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]\s*(?:#.*)?")
 _TOML_VALUE = re.compile(
     r"""(\s*"?)([A-Za-z0-9_-]+)("?\s*=\s*)(?:true|false|[+-]?[0-9][0-9_]*|"[^"\\]*"|'[^']*')(\s*(?:\#.*)?)"""
@@ -73,6 +75,14 @@ class SettingsFile:
             raise storage_error(error, f"cannot write {path}") from error
 
     def _save(self, path: Path, values: Mapping[str, SettingValue]) -> None:
+        for _ in range(_TRIES):
+            if self._replace(path, values):
+                self._ops.sync_folder(path.parent)
+                return
+        raise StorageError(f"cannot write {path}: it changes again and again; it stays as it is")
+
+    def _replace(self, path: Path, values: Mapping[str, SettingValue]) -> bool:
+        """Return False where the file changed meanwhile, and is as somebody else left it."""
         old = self._ops.read(path, bytes_max=_BYTES_MAX)
         if old is None and not self._may_create:
             raise StorageError(f"cannot write {path}: it is no longer there")
@@ -88,12 +98,16 @@ class SettingsFile:
                 _take_owner_and_mode(path, temporary)
             if self._ops.read(temporary, bytes_max=_BYTES_MAX) != data:
                 raise StorageError(f"{temporary} does not read back as it was written; {path} stays as it was")
-            self._ops.rename(temporary, path)
+            is_same = self._ops.read(path, bytes_max=_BYTES_MAX) == old
+            if is_same:
+                self._ops.rename(temporary, path)
+            else:
+                self._ops.remove(temporary)
         except BaseException:
             with suppress(OSError):
                 self._ops.remove(temporary)
             raise
-        self._ops.sync_folder(path.parent)
+        return is_same
 
 
 def _make_private(path: Path) -> None:

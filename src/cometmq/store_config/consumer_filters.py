@@ -124,6 +124,12 @@ class ConsumerFilters(ManagedFile):
             if not self._table.get(topic, {"": None}):
                 del self._table[topic]
 
+    def remove_same(self, one: ConsumerFilter) -> None:
+        """Forget a filter, unless it changed meanwhile."""
+        with self._lock:
+            if self._table.get(one.topic, {}).get(one.group) is one:
+                self.remove(one.topic, one.group)
+
     def of_group(self, group: str) -> list[ConsumerFilter]:
         """Return a group's filters."""
         with self._lock:

@@ -150,3 +150,33 @@ def test_expressions_have_a_limit(
     again = made(tmp_path, clock)
     again.register("fifth", [by_sql("a > 55555", 10)])
     assert again.selector("TopicTest", "fifth") == ("a > 55555", 10), "the file's filters are counted, and are dead"
+
+
+def test_filter_that_lives_again_while_the_file_is_written_stays(
+    filters: BrokerFilters, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop revives the filter between the look at its age and its removal."""
+    filters.register("g", [by_sql("a > 5", 10)])
+    filters.unregister("g")
+    clock.ms += DAY_MS
+
+    def revive() -> int:
+        monkeypatch.undo()
+        filters.register("g", [by_sql("a > 5", 11)])
+        return DAY_MS
+
+    monkeypatch.setattr(filters, "_clean_ms", revive)
+    filters.persist()
+    assert filters.selector("TopicTest", "g") == ("a > 5", 11)
+
+
+def test_version_far_in_the_future_keeps_no_other_expression_away(filters: BrokerFilters, clock: Clock) -> None:
+    now = clock.ms
+    filters.register("g", [by_sql("a > 5", 2**62)])
+    assert not filters.register("g", [by_sql("a > 5", now)]), "the same expression"
+    assert filters.selector("TopicTest", "g") == ("a > 5", 2**62)
+    assert filters.register("g", [by_sql("a > 6", now)])
+    assert filters.selector("TopicTest", "g") == ("a > 6", now)
+    assert filters.register("g", [by_sql("a > 7", now + 3_600_000)]), "the clock of a client is an hour ahead"
+    assert not filters.register("g", [by_sql("a > 8", now + 60_000)])
+    assert filters.selector("TopicTest", "g") == ("a > 7", now + 3_600_000)

@@ -219,6 +219,46 @@ def test_a_file_that_cannot_be_written_is_named_and_the_change_holds_until_the_n
     assert str(file) in lost
 
 
+@pytest.mark.parametrize("name", ["broker.properties", "other.properties"])
+def test_given_file_inside_the_store_is_not_made_anew(tmp_path: Path, name: str) -> None:
+    """Without the operator's other settings it would mislead the next start."""
+    file = tmp_path / "data" / "cometmq" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("fileReservedTime=72\n")
+    config = config_of(tmp_path, file)
+    file.unlink()
+    lost = change(config, fileReservedTime="48")
+    assert lost is not None
+    assert "it is no longer there" in lost
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("edits", [1, 2, 1_000])
+def test_edit_of_the_file_during_a_change_is_kept(tmp_path: Path, edits: int) -> None:
+    """The file is edited again: with what it has by then; one that changes each time is left alone."""
+    path = tmp_path / "broker.properties"
+    path.write_text("deleteWhen=00\n")
+    left = edits
+
+    class Edited(SystemFileOps):
+        def write_synced(self, written: Path, data: bytes) -> None:
+            nonlocal left
+            super().write_synced(written, data)
+            if left > 0:
+                left -= 1
+                path.write_text(f"deleteWhen={left % 23 + 1:02}\n")
+
+    file = SettingsFile(path, may_create=False, file_ops=Edited())
+    if edits < 1_000:
+        file.save({HOURS: 48})
+        assert path.read_text() == "deleteWhen=01\nfileReservedTime=48\n"
+    else:
+        with pytest.raises(StorageError, match="changes again and again"):
+            file.save({HOURS: 48})
+        assert path.read_text() == f"deleteWhen={left % 23 + 1:02}\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["broker.properties"]
+
+
 def test_settings_that_other_sources_give_are_named(tmp_path: Path) -> None:
     config = config_of(tmp_path, fileReservedTime=24, environ={"COMETMQ_DELETE_WHEN": "05"})
     lost = change(config, fileReservedTime="48", deleteWhen="06", diskMaxUsedSpaceRatio="60")

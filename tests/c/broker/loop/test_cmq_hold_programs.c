@@ -195,4 +195,5 @@ static void first_ones_remember_the_message_of_the_last_look(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(holds_of_one_expression_keep_it_once), CMQ_TEST(bytes_of_expressions_have_a_limit),
-              CMQ_TEST(messages_touch_one_hold_of_each_expression), CMQ_TEST(behaves_like_a_list), CMQ_TEST(first_ones_remember_the_message_of_the_last_look))
+              CMQ_TEST(messages_touch_one_hold_of_each_expression), CMQ_TEST(behaves_like_a_list),
+              CMQ_TEST(first_ones_remember_the_message_of_the_last_look))
