@@ -45,6 +45,7 @@ _MODULES = {
     "message": "message",
     "offset": "offset",
     "cluster": "cluster",
+    "completion": "completion",
 }
 """The module that defines each command, in the order of ``--help``."""
 
