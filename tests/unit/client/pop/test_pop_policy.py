@@ -34,7 +34,8 @@ def _handle(offset: int, *, start: int = 100, kind: int = 0, pop_ms: int = 1) ->
     return PopHandle.parse(f"{start} {pop_ms} 60000 3 {kind} b 2 {offset}")
 
 
-def test_fields_of_a_pop() -> None:
+@pytest.mark.parametrize(("from_first", "mode"), [(True, "0"), (False, "1")])
+def test_fields_of_a_pop(from_first: bool, mode: str) -> None:
     command = pop_request(
         QUEUE,
         make_subscription("T", "a || b", now_ms=7),
@@ -42,7 +43,7 @@ def test_fields_of_a_pop() -> None:
         max_messages=32,
         invisible_ms=60_000,
         poll_ms=15_000,
-        from_first=True,
+        from_first=from_first,
     )
     assert command.code == RequestCode.POP_MESSAGE
     assert command.fields == {
@@ -53,7 +54,7 @@ def test_fields_of_a_pop() -> None:
         "invisibleTime": "60000",
         "pollTime": "15000",
         "bornTime": "0",
-        "initMode": "0",
+        "initMode": mode,
         "expType": "TAG",
         "exp": "a || b",
         "order": "false",

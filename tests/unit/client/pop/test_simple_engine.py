@@ -413,6 +413,7 @@ def test_a_change_that_fails_is_tried_again_or_given_up() -> None:
         asked = len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
         await asyncio.sleep(100)
         assert len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == asked
+        assert not engine._extender.is_kept(message)
         with pytest.raises(StaleHandle, match="offset is illegal") as caught:
             await engine.ack([message])
         assert (caught.value.handle, caught.value.code) == (message.pop_handle, 208)
@@ -441,6 +442,30 @@ def test_loop_acknowledges_handled_messages() -> None:
         engine.note_handled(again)
         await engine.close()
         assert again.body_bytes in scene.broker.pops.acked, "closing acknowledges what was handled"
+
+    run(main)
+
+
+def test_messages_of_a_left_loop_are_redelivered_to_others() -> None:
+    """The one that it was at, and those that it has not seen, though its consumer asks for nothing any more."""
+
+    async def main(scene: Scene) -> None:
+        scene.send(b"0", b"1", b"2")
+        engine = await scene.started(invisible_time_ms=10_000)
+        handout = await engine.hand_out(engine.receive_kept(32), thread=1, is_loop=True)
+        handout.is_received = True
+        handout.current = handout.messages.popleft()
+        handout.is_left = True
+        await engine.leave(handout)
+        left_s = scene.loop.time()
+        other = await scene.started()
+        found = await receive(other, wait_s=15)
+        while len(found) < 3:
+            found += await receive(other, wait_s=15)
+        assert bodies(found) == [b"0", b"1", b"2"]
+        assert scene.loop.time() - left_s < 30
+        await other.close()
+        await engine.close()
 
     run(main)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pull.pull_ahead import Reader
 from cometmq.client.pull.pull_engine import PullEngine
 from cometmq.client.settings import PullSettings
 from cometmq.errors import ClientStateError, ConnectionLost, Error, InvalidArgument, RouteNotFound
@@ -440,6 +441,47 @@ def test_reset_group_commits_redelivered_messages() -> None:
                 assert engine.position(_queue(0)) == batch[-1] + 1
         await engine.commit(None, wait=True)
         assert world.broker.offsets["g", "t", 0] == 100
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_reset_ends_the_batch_of_a_loop_elsewhere() -> None:
+    """The loop is at 22 of 20 to 29; the group goes back to 5: 23 to 29 are not handed out before 5 to 22."""
+
+    async def test(world: _World) -> None:
+        world.fill(30)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=10)
+        assert await world.bodies(engine) + await world.bodies(engine) == list(range(20))
+        reader = Reader()
+        batch = await engine.take(5_000, reader=reader)
+        assert batch is not None
+        batch.is_received, batch.seen = True, 3
+        world.broker.moved["g", "t", 0] = 5  # the held pull is sent there
+        await asyncio.sleep(21)
+        assert batch.message(3) is None
+        reader.is_left = True
+        seen: list[int] = []
+        while len(seen) < 25:
+            seen += await world.bodies(engine)
+        assert seen == list(range(5, 30))
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 30
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_queue_that_goes_hands_out_nothing_more() -> None:
+    async def test(world: _World) -> None:
+        world.fill(10)
+        world.fill(10, queue_id=1)
+        engine = await world.started(0, 1, consume_from_where=FIRST, pull_batch_size=10)
+        await asyncio.sleep(1)
+        engine._ahead.assigned[_queue(0)].held.dropped = True
+        messages = await engine.poll(5_000)
+        assert {message.queue_id for message in messages} == {1}
+        assert await engine.poll(100) == []
         await engine.close()
 
     _virtually(test)

@@ -455,6 +455,9 @@ def test_the_mode_changes_while_everything_runs() -> None:
         # Also of what was popped before and is pulled now.
         assert {message.topic for _, _, message in scene.calls} == {"T"}
         assert "%RETRY%g_T" in {message.stored_topic for _, _, message in scene.calls}
+        pops = len(scene.cluster.asked(RequestCode.POP_MESSAGE))
+        await asyncio.sleep(100)
+        assert len(scene.cluster.asked(RequestCode.POP_MESSAGE)) == pops
         for one in members:
             await one.close()
 

@@ -15,6 +15,7 @@ from cometmq.client.instance.hooks import Interceptor, SendContext
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.send.inner_producer import InnerProducer
 from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.send.queue_selection import queue_by_hash
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.errors import (
     ClientStateError,
@@ -175,6 +176,37 @@ def test_a_queue_that_was_asked_for_is_the_only_one() -> None:
             await engine.send(message(), queue=wanted, is_awaited=True)
         with pytest.raises(InvalidArgument, match="goes to other"):
             engine.send(message(topic="other"), queue=wanted)
+
+    played(use)
+
+
+@pytest.mark.parametrize("choice", ["queue", "selector", "sharding key"])
+def test_chosen_queue_is_kept_over_all_attempts(choice: str) -> None:
+    """Also where the topic's other queues are known, from an earlier message."""
+    wanted = MessageQueue(topic="t", broker_name="b", queue_id=1)
+    given: dict[str, Any] = {"queue": wanted} if choice == "queue" else {}
+    if choice == "selector":
+        given["selector"] = lambda queues, _: wanted
+
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        await engine.send(message())
+        del network.sent[:]
+        network.script.extend([ConnectionLost("gone"), ConnectionLost("gone")])
+        await engine.send(message(sharding_key="k" if choice == "sharding key" else None), **given)
+        assert len(network.sent) == 3
+        assert len({(request.broker_name, request.queue_id) for _, request, _ in network.sent}) == 1
+
+    played(use)
+
+
+def test_sharding_keys_have_one_queue_on_the_fast_and_the_slow_path() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        await engine.send(message())
+        for number in range(20):
+            key = f"key {number}"
+            slow = (await engine.send(message(sharding_key=key), timeout_ms=2_000)).queue
+            fast = (await engine.send_given("t", b"x", None, None, None, 0, key, None, None, None, None, False)).queue
+            assert slow == fast == queue_by_hash(engine.attempts.routes.rings["t"].queues, key)
 
     played(use)
 

@@ -319,9 +319,11 @@ def test_waiting_checks_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
 def test_plain_checker_runs_in_a_thread_of_its_own_and_ends_with_the_producer() -> None:
     threads: list[str] = []
+    may_end = threading.Event()
 
     def checker(message: ReceivedMessage) -> TransactionState:
         threads.append(threading.current_thread().name)
+        assert may_end.wait(30)
         return COMMIT
 
     async def main() -> None:
@@ -330,6 +332,10 @@ def test_plain_checker_runs_in_a_thread_of_its_own_and_ends_with_the_producer() 
         engine = await SendEngine.open(settings, checker=checker, network_factory=network.factory)
         network.on_request("a:1", question())
         network.on_request("a:1", question())
+        assert engine._transactions is not None
+        while engine._transactions._checking < 2:
+            await asyncio.sleep(0)
+        may_end.set()
         assert [end.fields["commitOrRollback"] for end in await answered(network, 2)] == ["8", "8"]
         await engine.close()
         await engine.check_transaction("a:1", question(), None)  # type: ignore[arg-type]
