@@ -146,6 +146,7 @@ static cmq_status durable_point(cmq_store *store, bool clean, point_queues queue
     status = store_point(store, &point, &before);
     if (status != CMQ_OK) return status;
     store->durable_end = end;
+    store->begins_moved = false;
     store->durable_at_ms = cmq_clock_now_ms(&store->clock);
     if (store->follow != NULL) cmq_follow_set_files_end(store->follow, covered);
     return CMQ_OK;
@@ -205,6 +206,7 @@ static bool is_due(int64_t now_ms, int64_t done_at_ms, int64_t every_ms)
 static bool durable_point_due(cmq_store *store, int64_t now_ms)
 {
     const int64_t grown = cmq_log_confirmed(store->log) - store->durable_end;
+    if (store->begins_moved) return true;   /* the table of ends would take old begins for expired ones */
     return grown > 0 && (grown >= store->options.durable_point_bytes ||
                          is_due(now_ms, store->durable_at_ms, store->options.durable_point_ms));
 }
@@ -217,8 +219,8 @@ static void settle_dirty(cmq_store *store)
     pthread_mutex_lock(&store->writer_mutex);
     const bool behind = cmq_log_end(store->log) > store->durable_end;
     pthread_mutex_unlock(&store->writer_mutex);
-    if (behind) cmq_store_mark_dirty(store);   /* and wake the thread: it may have looked in between, and sleep for
-                                                * good */
+    /* and wake the thread: it may have looked in between, and sleep for good */
+    if (behind || store->begins_moved) cmq_store_mark_dirty(store);
 }
 
 /* The host program may have closed a descriptor of the lock file, which drops Java's lock. Where a broker took it

@@ -116,6 +116,8 @@ static cmq_status follow_log_min(cmq_store *store)
         pthread_mutex_unlock(&store->index_mutex);
     }
     if (store->follow != NULL) cmq_follow_set_log_min(store->follow, min);
+    store->begins_moved = true;
+    cmq_store_mark_dirty(store);
     return status;
 }
 

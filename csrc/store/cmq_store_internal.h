@@ -142,6 +142,7 @@ struct cmq_store {
     bool stopping;                      /* wake_mutex */
     _Atomic bool dirty;                 /* something was appended since the last durable point */
     int64_t durable_end;                /* log end of the last durable point. maintain_mutex */
+    bool begins_moved;                  /* retention took queues' begins since. maintain_mutex */
     int64_t durable_at_ms;
     int64_t flushed_at_ms;
     int64_t expired_at_ms;              /* 0: a round is due. maintain_mutex */
@@ -369,6 +370,11 @@ bool cmq_store_gaps_are_behind(const cmq_store *store, const cmq_durable_point *
 cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point,
                                                    bool unclean, bool holes, int64_t *dispatched_end_out,
                                                    int64_t *start_out);
+
+/* Then, with what else says that units are missing: queues that lost their first files are made again from the log.
+ * whole_below: other queues have their units of records below; 0: they may lack some. *start is lowered to where the
+ * log must be read from. */
+cmq_status CMQ_MUST_CHECK cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start);
 
 /* Where recovery must begin to read, by upstream's rules. */
 cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end,

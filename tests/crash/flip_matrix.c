@@ -11,8 +11,8 @@
  *
  * A result that is neither whole nor an error must match a line of `known`, which says why it is undetectable or names
  * the defect; `cometmq verify` runs before, and damage that it names counts as reported, in a column of its own, but
- * for damage of queue units, which readers have to report. In the long form a line of `known` that nothing matched
- * fails.
+ * for damage of queue files, which openings have to mend and readers to report. In the long form a line of `known` that
+ * nothing matched fails.
  *
  * CMQ_FLIPS: how many damages are drawn; without it some hundred, and with CMQ_LONG every one. CMQ_SEED repeats a draw.
  * Missing files are always tried.
@@ -740,8 +740,9 @@ static void complain(unsigned mode, way by, const char *what, uint32_t many)
             mode == WRITER ? "writer" : "read-only", way_names[by], many, what);
 }
 
-/* Damaged units are for readers to report, which meet them, whether or not `cometmq verify` runs. */
-static bool is_for_readers(void) { return (now.area == QUEUE || now.area == BATCH) && now.kind < CUT; }
+/* Damaged units are for readers to report, which meet them, and missing files for the opening, which makes them again,
+ * whether or not `cometmq verify` runs. */
+static bool is_for_readers(void) { return now.area == QUEUE || now.area == BATCH; }
 
 static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
 {

@@ -99,8 +99,9 @@ cmq_status cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *vie
         cmq_queue *queue;
         if (!cmq_is_lmq(name) || memchr(name.data, '/', name.bytes) != NULL || !cmq_dispatch_number(text, &offset))
             continue;
-        cmq_status status = cmq_queues_require(store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
-        if (status == CMQ_OK)
+        cmq_status status =
+            cmq_queues_require_for(store->queues, name, 0, CMQ_QUEUE_SIMPLE, view->physical_offset, &queue);
+        if (status == CMQ_OK && queue != NULL)
             status = cmq_queue_reput(queue, offset, view->physical_offset, (int32_t)view->record_bytes,
                                      facts->tags_code, view->store_timestamp_ms, 1);
         if (status != CMQ_OK && !is_forged(status)) return status;
@@ -121,8 +122,9 @@ cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, con
     cmq_queue *queue;
     const cmq_queue_kind kind = cmq_dispatch_kind(store, view->topic, view->queue_id, view->sys_flag);
     const cmq_dispatch_unit unit = cmq_dispatch_unit_of(view, facts);
-    cmq_status status = cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue);
-    if (status == CMQ_OK) status = cmq_dispatch_unit_to(queue, &unit);
+    cmq_status status =
+        cmq_queues_require_for(store->queues, view->topic, view->queue_id, kind, view->physical_offset, &queue);
+    if (status == CMQ_OK && queue != NULL) status = cmq_dispatch_unit_to(queue, &unit);
     return status == CMQ_OK ? cmq_dispatch_light_units(store, view, facts) : status;
 }
 

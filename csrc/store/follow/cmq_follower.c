@@ -338,10 +338,14 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */
     status = cmq_store_recover_queues(store, end, trusted ? &point : NULL, layout->has_abort,
                                       store->opening.was_unclean, &dispatched_end, &start);
-    const bool lost = status == CMQ_OK && trusted && cmq_store_queues_lost(store, &point);
+    bool lost = status == CMQ_OK && trusted && cmq_store_queues_lost(store, &point);
     if (status == CMQ_OK)
         status = cmq_queues_settle_gaps(store->queues, trusted && !lost && cmq_store_gaps_are_behind(store, &point));
-    if (status == CMQ_OK && (lost || cmq_queues_incomplete(store->queues))) start = cmq_log_min(store->log);
+    lost |= status == CMQ_OK && cmq_queues_incomplete(store->queues);
+    if (lost) start = cmq_log_min(store->log);
+    /* Under a Java broker the queue begins where that one sees it begin. */
+    if (status == CMQ_OK && store->source != CMQ_FOLLOW_SOURCE_FOREIGN)
+        status = cmq_store_begin_queues_again(store, lost ? 0 : point.log_end, &start);
     if (status != CMQ_OK) return status;
     if (start > end) start = end;
     store->unit_end = dispatched_end;

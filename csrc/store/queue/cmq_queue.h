@@ -152,9 +152,22 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
-/* After recover, where the last durable point is true: scans compare each queue's newest units with the sum that was
- * stored with the point. */
-void cmq_queues_load_end_sums(cmq_queues *queues);
+/* After recover, where the last durable point is true: read the table that was stored with the point. Scans compare
+ * each queue's newest units with its sum; a queue whose files begin behind its begin there has lost files. */
+void cmq_queues_load_ends(cmq_queues *queues);
+bool cmq_queues_lost_begins(const cmq_queues *queues);
+
+/* Before the log is read: empty the queues that lost their first files, but for those whose records there have expired
+ * by log_min. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none, and nothing was changed. Of
+ * records below whole_below the log then brings these queues' units alone (cmq_queues_require_for). A view holds such a
+ * queue in memory: CMQ_ERR_CORRUPT where it is too long. */
+cmq_status CMQ_MUST_CHECK cmq_queues_begin_again(cmq_queues *queues, int64_t log_min, int64_t whole_below,
+                                                 int64_t *from_out);
+
+/* The queue in which the unit of the record at `phy` has to be put again, made when it is missing; NULL: none, as the
+ * queue has it, or is that of a deleted topic. */
+cmq_status CMQ_MUST_CHECK cmq_queues_require_for(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
+                                                 cmq_queue_kind kind, int64_t phy, cmq_queue **queue_out);
 
 /* After recover: files of a queue are missing from its middle, or were when a recovery began that did not finish: the
  * log must be read from its first byte, as no queue's own files show what they lack. complete: it was, and what it made

@@ -11,9 +11,11 @@
 #include "store/queue/cmq_queue_sums.h"
 
 #define MAGIC UINT64_C(0x434D5151454E4453)   /* "CMQQENDS" */
-#define VERSION 1u
+#define VERSION 2u
+#define VERSION_SUMS 1u   /* without begins */
 #define HEAD_BYTES 16u
-#define ENTRY_BYTES 18u
+#define ENTRY_BYTES 34u
+#define ENTRY_BYTES_SUMS 18u
 #define COPY_BYTES 4096
 
 enum { UNKNOWN = 0, SOUND = 1, DIFFERS = 2 };
@@ -56,23 +58,28 @@ static bool extend_by_files(const cmq_queue *queue, int64_t from, int64_t end, u
 
 /* ---- writing ---- */
 
-/* The entry of one queue; returns its bytes, 0 where nothing is known of its end, or it ends with a block. */
+/* The entry of one queue; returns its bytes, 0 where nothing is known of its begin and its end. An end that is also
+ * that of a block has no sum. */
 static size_t encode(cmq_queue *queue, uint8_t *into)
 {
+    cmq_queue_begin begin = {0};
     cmq_queue_lock(queue);
-    const int64_t position = cmq_queue_tail_flushed(&queue->tail);
-    const bool known = queue->files.sum_known && position > 0 && !cmq_queue_deleted(queue);
+    const int64_t position = cmq_queue_tail_flushed(&queue->tail), end = position * cmq_queue_unit_bytes(queue);
+    const bool there = position > 0 && !cmq_queue_deleted(queue),
+               summed = there && queue->files.sum_known && block_start(queue, end + 1) != end;
     const uint32_t crc = queue->files.sum;
+    if (there) cmq_queue_learn_begin(queue, &begin);
     cmq_queue_unlock(queue);
-    const int64_t end = position * cmq_queue_unit_bytes(queue);
-    if (!known || block_start(queue, end + 1) == end) return 0;
+    if (!summed && begin.behind_phy == 0) return 0;
     const size_t topic_bytes = cmq_queue_topic_bytes(queue);
     CMQ_ASSERT(topic_bytes <= UINT8_MAX);
-    cmq_store_i64(into, position);
-    cmq_store_u32(into + 8, crc);
+    cmq_store_i64(into, summed ? position : 0);
+    cmq_store_u32(into + 8, summed ? crc : 0);
     cmq_store_i32(into + 12, queue->id);
     into[16] = queue->tail.kind;
     into[17] = (uint8_t)topic_bytes;
+    cmq_store_i64(into + 18, begin.position);
+    cmq_store_i64(into + 26, begin.behind_phy);
     memcpy(into + ENTRY_BYTES, cmq_queue_topic(queue), topic_bytes);
     return ENTRY_BYTES + topic_bytes;
 }
@@ -136,14 +143,22 @@ static uint8_t *read_table(const cmq_queues *queues, size_t *bytes_out)
     return table;
 }
 
+/* The bytes of an entry before its topic; 0: of a version that is not known. */
+static size_t entry_bytes(const uint8_t *table)
+{
+    const uint32_t version = cmq_load_u32(table + 8);
+    return version == VERSION ? ENTRY_BYTES : version == VERSION_SUMS ? ENTRY_BYTES_SUMS : 0;
+}
+
 /* Is it a whole table? A longer one may have been there before: bytes behind the checksum do not count. */
 static bool is_sound(const uint8_t *table, size_t bytes)
 {
-    if (cmq_load_u64(table) != MAGIC || cmq_load_u32(table + 8) != VERSION) return false;
+    const size_t fixed = entry_bytes(table);
+    if (cmq_load_u64(table) != MAGIC || fixed == 0) return false;
     size_t at = HEAD_BYTES;
     for (uint32_t left = cmq_load_u32(table + 12); left > 0; left--) {
-        if (bytes - at < ENTRY_BYTES + 4) return false;
-        const size_t entry = ENTRY_BYTES + table[at + 17];
+        if (bytes - at < fixed + 4) return false;
+        const size_t entry = fixed + table[at + 17];
         if (bytes - at < entry + 4) return false;
         at += entry;
     }
@@ -162,12 +177,15 @@ static void continue_sum(cmq_queue *queue, int64_t end, uint32_t crc)
     queue->files.sum_known = !complete;
 }
 
-static void take_entry(cmq_queues *queues, const uint8_t *entry)
+static void take_entry(cmq_queues *queues, const uint8_t *entry, size_t fixed)
 {
-    const cmq_slice topic = {.data = entry + ENTRY_BYTES, .bytes = entry[17]};
+    const cmq_slice topic = {.data = entry + fixed, .bytes = entry[17]};
     cmq_queue *queue = cmq_queues_find(queues, topic, cmq_load_i32(entry + 12));
     const int64_t position = cmq_load_i64(entry);
     if (queue == NULL || queue->tail.kind != entry[16] || queue->index >= queues->end_count) return;
+    if (fixed == ENTRY_BYTES)
+        cmq_queue_compare_begin(queue, &(cmq_queue_begin){.position = cmq_load_i64(entry + 18),
+                                                          .behind_phy = cmq_load_i64(entry + 26)});
     if (position <= 0 || position > cmq_queue_tail_flushed(&queue->tail)) return;
     const int64_t unit_bytes = cmq_queue_unit_bytes(queue), end = position * unit_bytes, from = block_start(queue, end);
     if (from < queue->files.first) return;
@@ -176,7 +194,7 @@ static void take_entry(cmq_queues *queues, const uint8_t *entry)
     if (!queues->read_only) continue_sum(queue, end, cmq_load_u32(entry + 8));
 }
 
-void cmq_queues_load_end_sums(cmq_queues *queues)
+void cmq_queues_load_ends(cmq_queues *queues)
 {
     size_t bytes;
     uint8_t *table = read_table(queues, &bytes);
@@ -185,10 +203,11 @@ void cmq_queues_load_end_sums(cmq_queues *queues)
     const uint32_t count = cmq_queues_count(queues);
     if (count > 0 && is_sound(table, bytes)) queues->ends = calloc(count, sizeof *queues->ends);
     queues->end_count = queues->ends != NULL ? count : 0;
+    const size_t fixed = entry_bytes(table);
     size_t at = HEAD_BYTES;
     for (uint32_t left = queues->end_count > 0 ? cmq_load_u32(table + 12) : 0; left > 0; left--) {
-        take_entry(queues, table + at);
-        at += ENTRY_BYTES + table[at + 17];
+        take_entry(queues, table + at, fixed);
+        at += fixed + table[at + 17];
     }
     free(table);
 }

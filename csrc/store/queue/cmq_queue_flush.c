@@ -331,10 +331,14 @@ cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
         if (min >= next) return CMQ_OK;
         status = cmq_queue_fetch(queue, min, next, &unit, 1, &count);
         /* most often: nothing expired */
-        if (status == CMQ_OK && count == 1 && is_plain(&unit) && unit.phy >= min_phy) return CMQ_OK;
+        if (status == CMQ_OK && count == 1 && is_plain(&unit) && unit.phy >= min_phy) {
+            cmq_queue_note_begin(queue, min, unit.phy);
+            return CMQ_OK;
+        }
         if (status == CMQ_OK) status = cmq_queue_first(queue, min, next, &probe, &corrected);
     } while (cmq_queue_was_expired(queue, status, min, &min));
     if (status != CMQ_OK) return status;
+    atomic_store_explicit(&queue->set->ends_changed, true, memory_order_release);
     if (queue->tail.kind == CMQ_QUEUE_BATCH) return cmq_batch_queue_set_min(queue, corrected);
     atomic_store_explicit(&queue->min, corrected, memory_order_release);
     return CMQ_OK;

@@ -11,7 +11,8 @@
  *   cmq_queue_flush      flush, durability, retention
  *   cmq_queue_file       bytes of a queue's files by position
  *   cmq_queue_sums       checksums of the simple queues' files
- *   cmq_queue_end_sums   checksums of the queues' ends
+ *   cmq_queue_end_sums   the table cometmq/ends: checksums of the queues' ends, and their begins
+ *   cmq_queue_begins     queues whose first files are missing
  *   cmq_queue_delete     deletion
  *   cmq_queue_table      (topic, id) -> queue
  *   cmq_queue_extension  extension units
@@ -96,9 +97,16 @@ _Static_assert(offsetof(struct cmq_queue, set) == 64, "hot fields on a line of t
 #define CMQ_BLOCK_FIRST 64u
 #define CMQ_BLOCK_COUNT 24u
 
+/* Where a queue begins: its first unit that has not expired. */
+typedef struct cmq_queue_begin {
+    int64_t position;
+    int64_t behind_phy;           /* one more than the physical offset of its record; 0: not known */
+} cmq_queue_begin;
+
 typedef struct cmq_queueblock {
     uint8_t *memory;
     cmq_queue *queues;
+    cmq_queue_begin *begins;      /* one per queue: with its lock, or while it is opened */
     _Atomic uint8_t *dirty;       /* one per queue: the tail holds units that no file has */
     _Atomic uint8_t *unsynced;    /* one per queue: a file has bytes that may not be durable */
 } cmq_queueblock;
@@ -148,7 +156,9 @@ struct cmq_queues {
                                        * not finish */
     cmq_queue_end *ends;              /* by a queue's index; … */
     uint32_t end_count;               /* … those of the queues that were there when the store was opened */
-    _Atomic bool ends_changed;        /* a file of a queue was written since the table of ends was */
+    _Atomic bool ends_changed;        /* a file of a queue was written, or a begin moved, since the table of ends was */
+    uint32_t lost_begins;             /* queues whose first files are missing, by the table; during an opening */
+    int64_t whole_below;              /* units of records below are in the files, but of queues that lost their begin */
     cmq_latecut *late;                /* as gapped */
     uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
@@ -234,6 +244,10 @@ static inline bool cmq_queue_take_watched(cmq_queue *queue)
 
 /* ---- cmq_queue_recover ---- */
 
+/* Durable before recovery makes the first of the missing files: a crash leaves that file half full between whole ones,
+ * and nothing about the queue says so. */
+cmq_status CMQ_MUST_CHECK cmq_queues_mark_incomplete(cmq_queues *queues);
+
 /* writer, during recovery: cmq_queues_end_recover cuts the bytes behind the queue's end, … */
 cmq_status CMQ_MUST_CHECK cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder);
 /* … and removes a file that the queue does not use by then. */
@@ -241,6 +255,23 @@ cmq_status CMQ_MUST_CHECK cmq_queue_remove_later(cmq_queue *queue, cmq_queuefold
 /* Remove all files of a queue's folder, during recovery later, and forget them. */
 cmq_status CMQ_MUST_CHECK cmq_queue_drop_files(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files);
 void cmq_queues_forget_late(cmq_queues *queues);
+
+/* ---- cmq_queue_begins ---- */
+
+/* writer, with the queue's lock or while it is opened: the record of the unit at `position`, where the queue begins,
+ * starts at `phy`. */
+void cmq_queue_note_begin(cmq_queue *queue, int64_t position, int64_t phy);
+
+/* With the queue's lock: where the queue begins, if that unit is in its files; *begin_out is not known otherwise. */
+void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out);
+
+/* During an opening: the last durable point's table says that the queue begins there. */
+void cmq_queue_compare_begin(cmq_queue *queue, const cmq_queue_begin *begin);
+
+/* ---- cmq_queue_replay ---- */
+
+/* Empty the queue and let it begin at `offset`. */
+cmq_status CMQ_MUST_CHECK cmq_queue_begin_at(cmq_queue *queue, int64_t offset);
 
 /* ---- cmq_queue_delete ---- */
 

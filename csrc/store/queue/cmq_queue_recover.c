@@ -385,9 +385,7 @@ static cmq_status CMQ_MUST_CHECK remove_starts(cmq_queue *queue, const int64_t *
 
 /* ---- queues that lack files ---- */
 
-/* Durable before recovery makes the first of the missing files: a crash leaves that file half full between whole ones,
- * and nothing about the queue says so. */
-static cmq_status CMQ_MUST_CHECK mark_incomplete(cmq_queues *queues)
+cmq_status cmq_queues_mark_incomplete(cmq_queues *queues)
 {
     char path[CMQ_PATH_BYTES];
     cmq_file *file;
@@ -421,7 +419,7 @@ cmq_status cmq_queues_settle_gaps(cmq_queues *queues, bool are_behind)
 {
     const bool gapped = queues->gapped;
     queues->gapped = false;
-    return gapped && !are_behind ? mark_incomplete(queues) : CMQ_OK;
+    return gapped && !are_behind ? cmq_queues_mark_incomplete(queues) : CMQ_OK;
 }
 
 cmq_status cmq_queues_complete(cmq_queues *queues)

@@ -156,8 +156,7 @@ static cmq_status CMQ_MUST_CHECK settle_files(cmq_queue *queue, int64_t position
     return cmq_queue_drop_files(queue, cmq_queue_folder(queue), &queue->files);
 }
 
-/* Empty the queue and let it begin at `offset`. */
-static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
+cmq_status cmq_queue_begin_at(cmq_queue *queue, int64_t offset)
 {
     const int64_t position = queue->tail.kind == CMQ_QUEUE_BATCH ? 0 : offset;
     forget_window(queue);
@@ -216,7 +215,7 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
     cmq_status status = CMQ_OK;
     if (unit->offset == next && !is_empty(queue)) return put_one(queue, unit);
     if (is_empty(queue) || unit->offset < cmq_queue_min(queue)) {
-        status = begin_at(queue, unit->offset);
+        status = cmq_queue_begin_at(queue, unit->offset);
         return status != CMQ_OK ? status : put_one(queue, unit);
     }
     if (unit->offset < next) {

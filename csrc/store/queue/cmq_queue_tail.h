@@ -31,6 +31,7 @@
 #define CMQ_HEAT_NOTED 2u     /* among what this hold of the writer lock put units into (cmq_watches_note) */
 #define CMQ_HEAT_LATE_CUT 4u      /* among the late cuts of recovery (cmq_queue_cut_later) … */
 #define CMQ_HEAT_LATE_EXT_CUT 8u  /* … and its extension */
+#define CMQ_HEAT_LOST_BEGIN 16u   /* recovery: its first files are missing, and the log makes it again */
 #define CMQ_MARK_DELETED 1u
 #define CMQ_MARK_WATCHED 2u   /* some watcher waits for it */
 

@@ -159,7 +159,8 @@ void cmq_queue_mark_unsynced(cmq_queue *queue)
 static cmq_status CMQ_MUST_CHECK make_block(cmq_queues *set, uint32_t number)
 {
     const size_t count = (size_t)CMQ_BLOCK_FIRST << number;
-    const size_t bytes = sizeof(cmq_queueblock) + CACHE_LINE + count * (sizeof(cmq_queue) + 2);
+    const size_t each = sizeof(cmq_queue) + sizeof(cmq_queue_begin) + 2;
+    const size_t bytes = sizeof(cmq_queueblock) + CACHE_LINE + count * each;
     uint8_t *memory = calloc(1, bytes);
     if (memory == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %zu more queues", count);
     cmq_queueblock *block = (cmq_queueblock *)(void *)memory;
@@ -167,7 +168,8 @@ static cmq_status CMQ_MUST_CHECK make_block(cmq_queues *set, uint32_t number)
     uint8_t *lines = memory + sizeof *block + (CACHE_LINE - after % CACHE_LINE) % CACHE_LINE;
     block->memory = memory;
     block->queues = (cmq_queue *)(void *)lines;
-    block->dirty = (_Atomic uint8_t *)(lines + count * sizeof(cmq_queue));
+    block->begins = (cmq_queue_begin *)(void *)(lines + count * sizeof(cmq_queue));
+    block->dirty = (_Atomic uint8_t *)(block->begins + count);
     block->unsynced = block->dirty + count;
     atomic_store_explicit(&set->blocks[number], block, memory_order_release);
     return CMQ_OK;

@@ -119,7 +119,7 @@ cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_dur
     if (status == CMQ_OK && point == NULL && !unclean)
         status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
     /* Without a point of ours another program may have written queues since. */
-    if (status == CMQ_OK && point != NULL) cmq_queues_load_end_sums(store->queues);
+    if (status == CMQ_OK && point != NULL) cmq_queues_load_ends(store->queues);
     return status;
 }
 
@@ -157,6 +157,7 @@ static cmq_status put_keys(walk *w, const cmq_walklot *lot)
     return status;
 }
 
+/* *queue_out: NULL where no queue lacks the record's unit. */
 static cmq_status find_queue(walk *w, const cmq_walklot *lot, const cmq_walked *record, cmq_queue **queue_out)
 {
     remembered_queue *slot = &w->queues[(record->topic * 131 + (uint32_t)record->queue_id) % QUEUES_REMEMBERED];
@@ -164,8 +165,9 @@ static cmq_status find_queue(walk *w, const cmq_walklot *lot, const cmq_walked *
     if (record->topic != 0 && slot->topic == record->topic && slot->queue_id == record->queue_id) return CMQ_OK;
     const cmq_slice topic = cmq_record_topic(cmq_walklot_bytes(lot, record), (uint32_t)record->unit.bytes);
     const cmq_queue_kind kind = cmq_dispatch_kind(w->store, topic, record->queue_id, record->sys_flag);
-    const cmq_status status = cmq_queues_require(w->store->queues, topic, record->queue_id, kind, queue_out);
-    if (status == CMQ_OK)
+    const cmq_status status =
+        cmq_queues_require_for(w->store->queues, topic, record->queue_id, kind, record->unit.phy, queue_out);
+    if (status == CMQ_OK && *queue_out != NULL)
         *slot = (remembered_queue){.queue = *queue_out, .topic = record->topic, .queue_id = record->queue_id};
     return status;
 }
@@ -186,7 +188,7 @@ static cmq_status dispatch(walk *w, const cmq_walklot *lot, const cmq_walked *re
     cmq_queue *queue;
     if (!record->in_queue || record->unit.phy < w->units_from) return CMQ_OK;
     cmq_status status = find_queue(w, lot, record, &queue);
-    if (status == CMQ_OK) status = cmq_dispatch_unit_to(queue, &record->unit);
+    if (status == CMQ_OK && queue != NULL) status = cmq_dispatch_unit_to(queue, &record->unit);
     return status == CMQ_OK && record->names_light_queues ? dispatch_light(w, lot, record) : status;
 }
 
@@ -484,6 +486,22 @@ bool cmq_store_gaps_are_behind(const cmq_store *store, const cmq_durable_point *
     return point->queues_known || point->log_end == cmq_log_min(store->log);
 }
 
+cmq_status cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start)
+{
+    int64_t from;
+    cmq_status status = CMQ_OK;
+    if (!cmq_queues_lost_begins(store->queues)) return CMQ_OK;
+    /* A writer may have dropped segments, and the queues' files after them, since the view listed the segments. */
+    if (store->options.read_only) {
+        status = cmq_log_refresh(store->log);
+        if (status == CMQ_OK) status = cmq_queues_expire(store->queues, cmq_log_min(store->log), 0);
+    }
+    if (status == CMQ_OK)
+        status = cmq_queues_begin_again(store->queues, cmq_log_min(store->log), whole_below, &from);
+    if (status == CMQ_OK && from != INT64_MAX && segment_of(store, from) < *start) *start = segment_of(store, from);
+    return status;
+}
+
 /* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else
  * where upstream would begin, or before, where something that it speaks of is gone. */
 static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean, walk *w)
@@ -499,6 +517,7 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     const bool are_behind = trusted && !gone && cmq_store_gaps_are_behind(store, point);
     if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, are_behind);
     if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues);
+    if (status == CMQ_OK) status = cmq_store_begin_queues_again(store, gone ? 0 : point->log_end, &start);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);
@@ -507,7 +526,7 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
      * log is read. Its last record may have had more keys. */
     if (store->index != NULL && !trusted) miss_keys(store, cmq_index_end_phy(store->index), start);
     const bool from_point = trusted && start == point->log_end;
-    w->units_from = trusted && !gone ? point->log_end : 0;
+    w->units_from = trusted && !gone && !cmq_queues_incomplete(store->queues) ? point->log_end : 0;
     w->position = start;
     w->last_phy = from_point && point->last_bytes > 0 ? point->last_phy : -1;
     w->last_ms = from_point ? point->store_ms : 0;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cmq_crc32.h"
 #include "store/check/cmq_repair.h"
 #include "store/check/cmq_verify.h"
 #include "store/cmq_store_internal.h"
@@ -393,7 +394,7 @@ static void a_completed_block_keeps_its_damage_known(void)
 /* A table that may not hold all queues holds the first ones. */
 static void a_table_of_ends_has_the_queues_that_fit(void)
 {
-    enum { ONE_QUEUE = 16 + 18 + 1 + 4 };
+    enum { ONE_QUEUE = 16 + 34 + 1 + 4 };
     static seen all;
     root = kit_directory();
     kit_set_clock();
@@ -413,6 +414,34 @@ static void a_table_of_ends_has_the_queues_that_fit(void)
     read_tag(store, "T", "rare", &all);
     CHECK_INT(all.found, rare_below(104));
     kit_close(store);
+}
+
+/* A table as versions before 2026-11-28 wrote it, of one queue with a topic of one letter: its sum counts. */
+static void a_table_without_begins_is_read(void)
+{
+    enum { BEGIN_AT = 16 + 18, BEGIN_BYTES = 16, BYTES = BEGIN_AT + 1 + 4 };
+    static seen all;
+    uint8_t table[BYTES + BEGIN_BYTES];
+    root = kit_directory();
+    kit_set_clock();
+    cmq_store *store = open_store(false);
+    append(store, "T", 0, 100);
+    kit_close(store);
+    CHECK_INT(kit_file_bytes(ends_file()), sizeof table);
+    kit_read_bytes(ends_file(), 0, table, sizeof table);
+    cmq_store_u32(table + 8, 1);
+    memmove(table + BEGIN_AT, table + BEGIN_AT + BEGIN_BYTES, 1);
+    cmq_store_u32(table + BYTES - 4, cmq_crc32(table, BYTES - 4));
+    kit_write_bytes(ends_file(), 0, table, BYTES);
+    kit_resize(ends_file(), BYTES);
+    flip_rare("T", 3);
+    for (int sums = 1; sums >= 0; sums--) {
+        store = open_store(true);
+        read_tag(store, "T", "rare", &all);
+        CHECK_INT(all.found, rare_below(100) - (sums ? 0 : 1));
+        kit_close(store);
+        if (sums) kit_flip(ends_file(), 8, 1);
+    }
 }
 
 /* The table of ends is disposable, too: changed, cut, missing and old ones. */
@@ -545,6 +574,6 @@ CMQ_TEST_MAIN(CMQ_TEST(complete_blocks_have_sums), CMQ_TEST(a_flipped_tag_is_fou
               CMQ_TEST(sums_go_with_their_queues), CMQ_TEST(short_queues_have_sums),
               CMQ_TEST(the_end_of_a_batch_queue_is_checked),
               CMQ_TEST(a_completed_block_keeps_its_damage_known), CMQ_TEST(a_table_of_ends_has_the_queues_that_fit),
-              CMQ_TEST(wrong_ends_change_nothing),
+              CMQ_TEST(a_table_without_begins_is_read), CMQ_TEST(wrong_ends_change_nothing),
               CMQ_TEST(recovered_queues_are_read_whole),
               CMQ_TEST(threads_share_learnt_facts), CMQ_TEST(verify_names_them_and_repair_mends_them))

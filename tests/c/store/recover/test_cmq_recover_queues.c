@@ -82,7 +82,7 @@ static void test_a_zeroed_file(void)
 
 static void test_a_removed_file(void)
 {
-    for (int64_t file = 1; file < 3; file++) {
+    for (int64_t file = 0; file < 3; file++) {
         const char *root = make_store();
         CHECK(unlink(queue_file(root, file * KIT_QUEUE_UNITS)) == 0);
         check_opens_whole(root);
@@ -202,6 +202,7 @@ static void test_files_behind_the_point_do_not_displace_an_expired_one_below_it(
     const char *root = kit_path(kit_directory(), "store");
     cmq_store *store = make_expired_store(root);
     expire(store);
+    CHECK_OK(cmq_store_maintain(store, false));   /* the point that follows a retention */
     append_behind_the_point(store, 3 * KIT_QUEUE_UNITS);
     cmq_store_abandon(store);
     CHECK(unlink(queue_file(root, 2 * KIT_QUEUE_UNITS)) == 0);
@@ -238,6 +239,25 @@ static void test_a_point_without_units_brings_no_deleted_topic_back(void)
     CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Gone"), 0) == NULL);
     CHECK_INT(kit_max(store, "T", 0), 3 * KIT_QUEUE_UNITS);
     cmq_store_abandon(store);
+}
+
+/* A write that went to the wrong place repeats the last unit behind the point: of units there the log's alone count. */
+static void test_a_repeated_unit_behind_the_point(void)
+{
+    uint8_t unit[CMQ_UNIT_BYTES];
+    const char *root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "T", "m", 3);
+    CHECK_OK(cmq_store_maintain(store, true));
+    append_behind_the_point(store, 5);
+    cmq_store_abandon(store);
+    kit_read_bytes(queue_file(root, 0), 7 * CMQ_UNIT_BYTES, unit, sizeof unit);
+    kit_write_bytes(queue_file(root, 0), 8 * CMQ_UNIT_BYTES, unit, sizeof unit);
+    store = kit_open_at(root);
+    CHECK_INT(kit_max(store, "T", 0), 8);
+    CHECK_TEXT(kit_read_topic(store, "T"), "m0 m1 m2 n0 n1 n2 n3 n4");
+    kit_close(store);
 }
 
 static void test_a_removed_queue(void)
@@ -354,4 +374,5 @@ CMQ_TEST_MAIN(CMQ_TEST(test_a_flipped_offset_of_a_batch),
               CMQ_TEST(test_files_behind_the_point_do_not_displace_an_expired_one_below_it),
               CMQ_TEST(test_the_file_in_which_the_points_units_end_does_not_expire),
               CMQ_TEST(test_a_point_without_units_brings_no_deleted_topic_back),
+              CMQ_TEST(test_a_repeated_unit_behind_the_point),
               CMQ_TEST(test_a_true_point_is_trusted))

@@ -1,0 +1,419 @@
+/* Tests of cmq_queue_begins and of cmq_recover over queues that lost their first files: they are made again from the
+ * log, and expired files are not taken for lost ones.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/cmq_store.h"
+#include "store/queue/cmq_queue.h"
+#include "support/cmq_file_twin.h"
+#include "support/cmq_store_kit.h"
+#include "support/cmq_test.h"
+
+#define MESSAGES 70   /* four files */
+#define BATCH_FILE_UNITS 4
+
+static const char *queue_file(const char *root, int64_t first_unit)
+{
+    char name[96];
+    snprintf(name, sizeof name, "consumequeue/T/0/%020lld", (long long)(first_unit * CMQ_UNIT_BYTES));
+    return kit_path(root, name);
+}
+
+static void lose_files(const char *root, int64_t from, int64_t count)
+{
+    for (int64_t i = from; i < from + count; i++) CHECK(unlink(queue_file(root, i * KIT_QUEUE_UNITS)) == 0);
+}
+
+static cmq_store *open_at(const char *root, bool read_only)
+{
+    cmq_store_options options = kit_options(root);
+    options.read_only = read_only;
+    options.create = false;
+    options.retention.reserved_ms = 1;
+    return kit_open(&options);
+}
+
+static int64_t records_read(cmq_store *store)
+{
+    cmq_store_opening opening;
+    cmq_store_opening_of(store, &opening);
+    return opening.records;
+}
+
+/* Messages "m<from>" to "m<end - 1>" are in topic T, from queue offset `from` on. */
+static void check_messages(cmq_store *store, int from, int end)
+{
+    static char expected[8192];
+    expected[0] = '\0';
+    for (int i = from; i < end; i++)
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%sm%d", i > from ? " " : "", i);
+    CHECK_TEXT(kit_read_topic(store, "T"), expected);
+    CHECK_INT(kit_min(store, "T", 0), from);
+    CHECK_INT(kit_max(store, "T", 0), end);
+}
+
+/* … and the deleted topic is in no queue. */
+static void check_has(cmq_store *store, int from, int end)
+{
+    check_messages(store, from, end);
+    CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Gone"), 0) == NULL);
+}
+
+/* A view and a writer see all; the next writer has nothing left to read again. */
+static void check_is_made_again(const char *root, int from, int end)
+{
+    cmq_store *store = open_at(root, true);
+    check_has(store, from, end);
+    kit_close(store);
+    store = open_at(root, false);
+    check_has(store, from, end);
+    CHECK(records_read(store) > 0);
+    CHECK(!kit_exists(kit_path(root, "cometmq/incomplete")));
+    kit_close(store);
+    for (int read_only = 1; read_only >= 0; read_only--) {
+        store = open_at(root, read_only);
+        check_has(store, from, end);
+        CHECK_INT(records_read(store), 0);
+        kit_close(store);
+    }
+}
+
+static void append(cmq_store *store, int from, int end)
+{
+    char body[16];
+    for (int i = from; i < end; i++) {
+        snprintf(body, sizeof body, "m%d", i);
+        kit_append(store, "T", 0, body, NULL, NULL);
+    }
+}
+
+/* Topic T over several segments, and one that was deleted and whose messages are in the log. The store is open, and its
+ * point covers all. */
+static cmq_store *make_store(const char *root)
+{
+    static char other[400];
+    cmq_store_options options = kit_options(root);
+    options.retention.reserved_ms = 1;
+    options.retention.files_per_round = 1;
+    kit_set_clock();
+    memset(other, 'o', sizeof other - 1);
+    cmq_store *store = kit_open(&options);
+    kit_append_many(store, "Gone", "g", 5);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    for (int i = 0; i < MESSAGES; i++) {
+        append(store, i, i + 1);
+        kit_append(store, "Other", 0, other, NULL, NULL);
+    }
+    CHECK_OK(cmq_store_maintain(store, true));
+    return store;
+}
+
+static void first_files_are_made_again(void)
+{
+    for (int lost = 1; lost <= 3; lost++) {
+        const char *root = kit_path(kit_directory(), "store");
+        kit_close(make_store(root));
+        lose_files(root, 0, lost);
+        check_is_made_again(root, 0, MESSAGES);
+    }
+}
+
+static void an_empty_first_file_is_made_again(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    kit_close(make_store(root));
+    kit_resize(queue_file(root, 0), 0);
+    check_is_made_again(root, 0, MESSAGES);
+}
+
+/* After a kill, with messages behind the point. */
+static void a_killed_writers_are_made_again(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store *store = make_store(root);
+    append(store, MESSAGES, MESSAGES + 25);
+    cmq_store_abandon(store);
+    lose_files(root, 0, 2);
+    check_is_made_again(root, 0, MESSAGES + 25);
+}
+
+/* The records of a deleted topic T do not come back into the one that was made anew. */
+static void a_topic_made_anew_gets_its_own_records_alone(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "T", "old", 3 * KIT_QUEUE_UNITS);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
+    kit_append_many(store, "T", "m", MESSAGES);
+    kit_close(store);
+    lose_files(root, 0, 1);
+    check_is_made_again(root, 0, MESSAGES);
+}
+
+static void append_to_batch(cmq_store *store, int count)
+{
+    for (int i = 0; i < count; i++) {
+        cmq_appended appended;
+        const cmq_append batch = {.common = {.topic = kit_slice("Batch"), .sys_flag = CMQ_SYS_INNER_BATCH},
+                                  .count = 1,
+                                  .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("b")},
+                                  .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("INNER_NUM\0013\002")}};
+        CHECK_OK(cmq_store_append(store, &batch, &appended));
+        CHECK_INT(appended.first_queue_offset, 3 * i);
+    }
+}
+
+static void a_queue_of_batches_is_made_again(void)
+{
+    enum { BATCHES = 3 * BATCH_FILE_UNITS + 2 };
+    static const char *const topics[] = {"Batch"};
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store_options options = kit_options(root);
+    options.batch_topics = topics;
+    options.batch_topic_count = 1;
+    options.batch_file_bytes = BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES;
+    cmq_store *store = kit_open(&options);
+    append_to_batch(store, BATCHES);
+    kit_close(store);
+    CHECK(unlink(kit_path(root, "batchconsumequeue/Batch/0/00000000000000000000")) == 0);
+    kit_found *found = kit_found_make(8);
+    options.create = false;
+    for (int pass = 0; pass < 3; pass++) {
+        options.read_only = pass == 0;
+        store = kit_open(&options);
+        for (int i = 0; i < BATCHES; i++) {
+            CHECK_OK(cmq_store_read_offset(store, kit_slice("Batch"), 0, 3 * i + 1, &found->batch));
+            CHECK_INT(found->items[0].queue_offset, 3 * i);
+            cmq_found_batch_release(&found->batch);
+        }
+        CHECK_INT(kit_min(store, "Batch", 0), 0);
+        CHECK_INT(kit_max(store, "Batch", 0), 3 * BATCHES);
+        if (pass == 2) CHECK_INT(records_read(store), 0);
+        kit_close(store);
+    }
+    kit_found_free(found);
+}
+
+/* ---- retention ---- */
+
+/* The store's oldest segments go until the first file of T has expired, with some units of the second. Returns where T
+ * begins then. */
+static int expire(cmq_store *store)
+{
+    uint32_t deleted;
+    atomic_fetch_add(&kit_now_ms, 1500);
+    do {
+        CHECK_OK(cmq_store_expire(store, true, &deleted));
+        CHECK_INT(deleted, 1);
+    } while (kit_min(store, "T", 0) <= KIT_QUEUE_UNITS);
+    CHECK(kit_min(store, "T", 0) < 2 * KIT_QUEUE_UNITS);
+    return (int)kit_min(store, "T", 0);
+}
+
+static void expired_files_are_not_lost_ones(void)
+{
+    for (int killed = 0; killed < 3; killed++) {
+        const char *root = kit_path(kit_directory(), "store");
+        cmq_store *store = make_store(root);
+        const int begin = expire(store);
+        if (killed == 1) CHECK_OK(cmq_store_maintain(store, false));
+        if (killed > 0) cmq_store_abandon(store);
+        else kit_close(store);
+        for (int read_only = 1; read_only >= 0; read_only--) {
+            store = open_at(root, read_only);
+            check_has(store, begin, MESSAGES);
+            CHECK_INT(records_read(store), 0);
+            kit_close(store);
+        }
+    }
+}
+
+static void files_behind_expired_ones_are_made_again(void)
+{
+    for (int killed = 0; killed < 2; killed++) {
+        const char *root = kit_path(kit_directory(), "store");
+        cmq_store *store = make_store(root);
+        const int begin = expire(store);
+        CHECK_OK(cmq_store_maintain(store, false));   /* the point that follows a retention */
+        if (killed) cmq_store_abandon(store);
+        else kit_close(store);
+        lose_files(root, begin / KIT_QUEUE_UNITS, 1);
+        check_is_made_again(root, begin, MESSAGES);
+    }
+}
+
+/* A table from before the retention, and none. */
+static void an_old_table_is_of_no_harm(void)
+{
+    static uint8_t table[400];
+    const char *root = kit_path(kit_directory(), "store"), *ends = kit_path(root, "cometmq/ends");
+    cmq_store *store = make_store(root);
+    const int64_t bytes = kit_file_bytes(ends);
+    CHECK(bytes > 0 && bytes <= (int64_t)sizeof table);
+    kit_read_bytes(ends, 0, table, (size_t)bytes);
+    const int begin = expire(store);
+    kit_close(store);
+    for (int missing = 0; missing < 2; missing++) {
+        kit_write_bytes(ends, 0, table, (size_t)bytes);
+        kit_resize(ends, bytes);
+        if (missing) CHECK(unlink(ends) == 0);
+        for (int read_only = 1; read_only >= 0; read_only--) {
+            store = open_at(root, read_only);
+            check_has(store, begin, MESSAGES);
+            CHECK_INT(records_read(store), 0);
+            kit_close(store);
+        }
+    }
+}
+
+/* The topic began at an offset of its own, was deleted, and begins at 0 again: not before the old table's begin. */
+static void a_table_of_a_deleted_topic_is_of_no_harm(void)
+{
+    static uint8_t table[400];
+    const char *root = kit_path(kit_directory(), "store"), *ends = kit_path(root, "cometmq/ends");
+    cmq_store *store = make_store(root);
+    const int64_t bytes = kit_file_bytes(ends);
+    kit_read_bytes(ends, 0, table, (size_t)bytes);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
+    append(store, 0, MESSAGES);
+    kit_close(store);
+    kit_resize(ends, bytes);
+    kit_write_bytes(ends, 0, table, (size_t)bytes);
+    store = open_at(root, true);
+    check_has(store, 0, MESSAGES);
+    CHECK_INT(records_read(store), 0);
+    kit_close(store);
+}
+
+/* A writer's retention, between a view's looks at the segments and at the queue files: it looks twice at both, first for
+ * their lengths. */
+static struct {
+    cmq_fs fs;
+    cmq_fs_ops ops;
+    cmq_store *writer;
+    int looks, begin;
+} racing;
+
+static cmq_status list_after_retention(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out)
+{
+    const size_t bytes = strlen(path);
+    if (bytes > 12 && strcmp(path + bytes - 12, "consumequeue") == 0 && ++racing.looks == 2)
+        racing.begin = expire(racing.writer);
+    return cmq_fs_posix()->ops->list(fs, path, names_out, count_out);
+}
+
+static void a_view_beside_retention_loses_nothing(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store *writer = make_store(root);
+    racing.ops = *cmq_fs_posix()->ops;
+    racing.ops.list = list_after_retention;
+    racing.fs.ops = &racing.ops;
+    racing.writer = writer;
+    cmq_store_options options = kit_options(root);
+    options.read_only = true;
+    options.create = false;
+    options.fs = &racing.fs;
+    cmq_store *view = kit_open(&options);
+    cmq_store_opening opening;
+    cmq_store_opening_of(view, &opening);
+    CHECK(racing.looks >= 2 && opening.scanned_from > 0);
+    check_has(view, racing.begin, MESSAGES);
+    append(writer, MESSAGES, MESSAGES + 5);
+    CHECK_OK(cmq_store_refresh(view));
+    check_has(view, racing.begin, MESSAGES + 5);
+    kit_close(view);
+    kit_close(writer);
+}
+
+/* ---- crashes while a queue is made again ---- */
+
+typedef struct imaging {
+    cmq_file_twin *twin;
+    char image[CMQ_PATH_BYTES];
+    uint64_t images;
+} imaging;
+
+static void check_image(void *context, const cmq_twin_call *call)
+{
+    imaging *of = context;
+    (void)call;
+    for (int style = CMQ_TWIN_NOTHING; style < CMQ_TWIN_STYLES; style++) {
+        cmq_file_twin_crash_image_of(of->twin, of->image, (cmq_twin_style)style);
+        for (int read_only = style == CMQ_TWIN_EVERYTHING; read_only >= 0; read_only--) {
+            cmq_store *store = open_at(of->image, read_only);
+            check_messages(store, 0, MESSAGES);
+            kit_close(store);
+        }
+        of->images++;
+    }
+}
+
+/* At each call of the opening that makes it again: a kill, and a power loss that takes anything. */
+static void a_crash_while_it_is_made_again_loses_nothing(void)
+{
+    const char *directory = kit_directory(), *root = kit_path(directory, "store");
+    static imaging of;
+    CHECK_OK(cmq_path_join(of.image, directory, "image"));
+    kit_close(make_store(root));
+    lose_files(root, 0, 1);
+    of.twin = cmq_file_twin_create(root, cmq_test_random());
+    cmq_file_twin_on_call(of.twin, 0, check_image, &of);
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(of.twin);
+    options.create = false;
+    cmq_store *store = kit_open(&options);
+    cmq_file_twin_on_call(of.twin, 0, NULL, NULL);
+    CHECK(of.images > 30);
+    check_has(store, 0, MESSAGES);
+    kit_close(store);
+    cmq_file_twin_close(of.twin);
+}
+
+/* ---- views ---- */
+
+/* A view holds such a queue in memory, up to two million units; a longer one it refuses, and names the queue. */
+static void a_long_queue_is_refused_by_a_view(void)
+{
+    enum { FILE_UNITS = 1 << 19, UNITS = 4 * FILE_UNITS + 1 };
+    const cmq_queues_options writing = {.fs = cmq_fs_posix(),
+                                        .root = kit_directory(),
+                                        .queue_file_bytes = FILE_UNITS * CMQ_UNIT_BYTES,
+                                        .batch_file_bytes = CMQ_BATCH_UNIT_BYTES,
+                                        .ext_file_bytes = 1000};
+    cmq_queues_options reading = writing;
+    cmq_queues *queues;
+    cmq_queue *queue;
+    int64_t covered, from;
+    reading.read_only = true;
+    CHECK_OK(cmq_queues_create(&queues, &writing));
+    CHECK_OK(cmq_queues_require(queues, kit_slice("T"), 0, CMQ_QUEUE_SIMPLE, &queue));
+    for (int64_t i = 0; i < UNITS; i++) {
+        CHECK_OK(cmq_queue_make_room(queue, 1, INT64_MAX));
+        cmq_queue_put(queue, i * 100, 100, 0, 1, 1);
+    }
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(writing.root, "cometmq")));
+    CHECK_OK(cmq_queues_flush(queues, INT64_MAX, true, &covered));
+    cmq_queues_destroy(queues);
+    CHECK(unlink(kit_path(writing.root, "consumequeue/T/0/00000000000000000000")) == 0);
+    CHECK_OK(cmq_queues_create(&queues, &reading));
+    CHECK_OK(cmq_queues_load(queues));
+    CHECK_OK(cmq_queues_recover(queues, 0, INT64_C(100) * UNITS, INT64_C(100) * UNITS, &covered));
+    cmq_queues_load_ends(queues);
+    CHECK(cmq_queues_lost_begins(queues));
+    CHECK_INT(cmq_queues_begin_again(queues, 0, INT64_C(100) * UNITS, &from), CMQ_ERR_CORRUPT);
+    CHECK(strstr(cmq_last_error()->text, "queue T/0") != NULL);
+    cmq_queues_destroy(queues);
+    kit_remove_tree(writing.root);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
+              CMQ_TEST(a_killed_writers_are_made_again), CMQ_TEST(a_topic_made_anew_gets_its_own_records_alone),
+              CMQ_TEST(a_queue_of_batches_is_made_again), CMQ_TEST(expired_files_are_not_lost_ones),
+              CMQ_TEST(files_behind_expired_ones_are_made_again), CMQ_TEST(an_old_table_is_of_no_harm),
+              CMQ_TEST(a_table_of_a_deleted_topic_is_of_no_harm), CMQ_TEST(a_view_beside_retention_loses_nothing),
+              CMQ_TEST(a_crash_while_it_is_made_again_loses_nothing), CMQ_TEST(a_long_queue_is_refused_by_a_view))
