@@ -340,7 +340,9 @@ class Producer:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
         """
         message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
-        return self._running().request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms).result()
+        engine = self._running()
+        engine.attempts.require_other_thread()
+        return engine.request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms).result()
 
     def request_async(
         self,
@@ -389,6 +391,7 @@ class Producer:
             MessageTooLarge, RouteNotFound, ClientStateError: as :meth:`send`.
         """
         engine = self._running()
+        engine.attempts.require_other_thread()
         return engine.reply(request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms).result()
 
     def flush(self) -> None:

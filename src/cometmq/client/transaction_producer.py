@@ -118,6 +118,7 @@ class TransactionProducer(Producer):
         """
         message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
         engine = self._running()
+        engine.attempts.require_other_thread()
         sent = engine.begin_transaction(
             message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms
         ).result()

@@ -121,7 +121,15 @@ class SendEngine:
         self._lanes: dict[str, FastPath | BatchFastPath] = {}
         self._requests = Requests(instance, self.attempts, self._maker)
         self._transactions = (
-            None if checker is None else Transactions(instance, group=self.group, checker=checker, executor=executor)
+            None
+            if checker is None
+            else Transactions(
+                instance,
+                group=self.group,
+                checker=checker,
+                require_own_process=self.attempts.require_own_process,
+                executor=executor,
+            )
         )
         self._closing = Closing()
         _engines.add(self)

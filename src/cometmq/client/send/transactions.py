@@ -4,7 +4,9 @@
     a broker without an outcome asks the group's producers (39) -> checker -> the outcome (37)
 
 Invariant: whatever ends a local transaction, its broker gets one outcome; an exception is ``UNKNOWN``, since nobody
-knows how far it came. An outcome that is lost on the way costs a check, never the message.
+knows how far it came. An outcome that is lost on the way costs a check, never the message. The checker is not asked
+about a local transaction that runs here: it would find nothing of it yet, and roll back a message that is committed
+later.
 
 Threads: outcomes are sent from any; checks are the loop's, plain checkers run in a thread. Source: specification of
 transactions and filters 1.10.
@@ -18,7 +20,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,7 +28,7 @@ from cometmq._engine import parse_message_id
 from cometmq.client.send.outgoing import DELAYS, SendStatus
 from cometmq.client.send.sending import DEFAULT_REGION
 from cometmq.client.trace.trace_records import EndTransactionTrace
-from cometmq.errors import InvalidArgument, WrongType
+from cometmq.errors import ForkedClient, InvalidArgument, WrongType
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
 
@@ -42,6 +44,7 @@ CHECKS_MAX = 2_000
 """Checks that wait for the checker; a broker asks again for those beyond."""
 
 _COMMITTED = 2
+_REASON_CHARS = 400
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +111,13 @@ class Transactions:
     """
 
     def __init__(
-        self, instance: ClientInstance, *, group: str, checker: Checker, executor: Executor | None = None
+        self,
+        instance: ClientInstance,
+        *,
+        group: str,
+        checker: Checker,
+        require_own_process: Callable[[], None],
+        executor: Executor | None = None,
     ) -> None:
         """Nothing is under way; on the loop.
 
@@ -116,15 +125,18 @@ class Transactions:
             instance: reaches the brokers.
             group: the producer's group as it stands on the wire.
             checker: returns outcomes that brokers do not know.
+            require_own_process: raises ForkedClient in a fork of the process.
             executor: where a plain checker runs; None for a thread of its own.
         """
         self._instance = instance
         self._group = group
         self._checker = checker
+        self._require_own_process = require_own_process
         self._executor = executor
         self._own_thread: ThreadPoolExecutor | None = None
         self._checking = 0
         self._is_closed = False
+        self._running: set[str] = set()
         self.dispatcher: TraceDispatcher | None = None
 
     def __repr__(self) -> str:
@@ -159,15 +171,22 @@ class Transactions:
             message: the message.
             topic: its topic on the wire.
             sent: where it is stored.
+
+        Raises:
+            ForkedClient: the block ended in a fork of the process that it began in; the outcome is that one's to send.
         """
         is_safe = sent.status is SendStatus.SEND_OK
         decision = Decision(is_safe, None if is_safe else TransactionState.ROLLBACK)
+        self._running.add(sent.unique_id)
         try:
             yield decision
             decision.state = _state_of(decision.outcome, "the local transaction")
         except BaseException as error:
-            self._end(message, topic, sent, TransactionState.UNKNOWN, error)
+            with suppress(ForkedClient):
+                self._end(message, topic, sent, TransactionState.UNKNOWN, error)
             raise
+        finally:
+            self._running.discard(sent.unique_id)
         self._end(message, topic, sent, decision.state)
 
     def _end(
@@ -179,6 +198,7 @@ class Transactions:
         error: BaseException | None = None,
     ) -> None:
         """Send the broker of a half message its outcome. It gets no answer; without the outcome it asks."""
+        self._require_own_process()
         name = sent.queue.broker_name
         address = self._instance.master_address(name)
         if address is None:
@@ -212,7 +232,7 @@ class Transactions:
                 address=address,
                 state=state,
             )
-        remark = None if error is None else f"executeLocalTransactionBranch exception: {error!r}"
+        remark = None if error is None else f"executeLocalTransactionBranch exception: {_text_of(error)}"
         self._send(address, command, remark)
 
     def _send(self, address: str, command: Command, remark: str | None) -> None:
@@ -230,6 +250,9 @@ class Transactions:
         """
         if self._is_closed:
             return
+        if message.unique_id in self._running:
+            self._answer(address, question, message, TransactionState.UNKNOWN, "the local transaction is running")
+            return
         if self._checking >= CHECKS_MAX:
             _log.warning("transaction %s: %d checks wait, so this one is left out", message.unique_id, self._checking)
             return
@@ -238,6 +261,11 @@ class Transactions:
             state, remark = await self._ask_checker(message)
         finally:
             self._checking -= 1
+        self._answer(address, question, message, state, remark)
+
+    def _answer(
+        self, address: str, question: Command, message: ReceivedMessage, state: TransactionState, remark: str | None
+    ) -> None:
         fields: Mapping[str, str] = question.fields
         message_id = message.unique_id or message.message_id
         command = request(
@@ -267,18 +295,26 @@ class Transactions:
         self._send(address, command, remark)
 
     async def _ask_checker(self, message: ReceivedMessage) -> tuple[TransactionState, str | None]:
+        """Return the outcome, UNKNOWN with the reason where the checker failed.
+
+        It raises nothing but what ends the program or the task. A checker that calls ``sys.exit()`` has failed.
+        """
         try:
             if inspect.iscoroutinefunction(self._checker):
                 outcome = await self._checker(message)
             else:
                 executor = self._executor or self._thread()
-                outcome = await asyncio.get_running_loop().run_in_executor(executor, self._checker, message)
+                called = await asyncio.get_running_loop().run_in_executor(executor, _called, self._checker, message)
+                if called.error is not None:
+                    return _failed(message, called.error)
+                outcome = called.outcome
                 if inspect.isawaitable(outcome):  # an object whose call is a coroutine does not look like one
                     outcome = await outcome
             return _state_of(outcome, "the checker"), None
-        except Exception as error:  # noqa: BLE001 - the checker is the user's: its failure is an outcome, too
-            _log.warning("transaction %s: the checker failed", message.unique_id, exc_info=True)
-            return TransactionState.UNKNOWN, f"checkLocalTransactionState Exception: {error!r}"
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the checker is the user's: its failure is an outcome, too
+            return _failed(message, error)
 
     def _thread(self) -> ThreadPoolExecutor:
         if self._own_thread is None:
@@ -317,6 +353,38 @@ class Transactions:
             is_from_check=is_from_check,
         )
         self.dispatcher.add(topic, record)
+
+
+@dataclass(slots=True)
+class _Called:
+    """The end of a checker's call in a thread, its exception included: a future takes no StopIteration, and asyncio
+    hands SystemExit on to the loop."""
+
+    outcome: object = None
+    error: BaseException | None = None
+
+
+def _called(checker: Checker, message: ReceivedMessage) -> _Called:
+    try:
+        return _Called(checker(message))
+    except BaseException as error:  # noqa: BLE001 - as above
+        return _Called(error=error)
+
+
+def _failed(message: ReceivedMessage, error: BaseException) -> tuple[TransactionState, str]:
+    reason = _text_of(error)
+    _log.warning("transaction %s: the checker failed with %s", message.unique_id, reason, exc_info=error)
+    return TransactionState.UNKNOWN, f"checkLocalTransactionState Exception: {reason}"
+
+
+def _text_of(error: BaseException) -> str:
+    """Return a text that a header can hold."""
+    try:
+        text = repr(error)
+    except Exception:  # noqa: BLE001 - an exception class may do anything there
+        text = type(error).__name__
+    text = text if len(text) <= _REASON_CHARS else f"{text[:_REASON_CHARS]}…"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _state_of(outcome: object, who: str) -> TransactionState:

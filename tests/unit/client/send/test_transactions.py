@@ -12,12 +12,14 @@ import pytest
 from cometmq._engine import ReceivedMessage, SendResult, decode_properties
 from cometmq.aio import TransactionProducer as AsyncTransactionProducer
 from cometmq.client import Producer, TransactionProducer, TransactionResult, TransactionState
+from cometmq.client.instance.background import background
+from cometmq.client.instance.server_requests import read_message
 from cometmq.client.send import transactions
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.client.send.producer_settings import ProducerSettings
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.client.trace.trace_records import EndTransactionTrace, PubTrace, decode_trace
-from cometmq.errors import InvalidArgument, SendFailed, WrongType
+from cometmq.errors import ClientStateError, ForkedClient, InvalidArgument, SendFailed, WrongType
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import request
@@ -185,7 +187,83 @@ def test_answer_without_a_place_does_not_hide_the_local_transactions_end(caplog:
     played(use, checker=committed)
 
 
+class Unprintable(Exception):
+    """An error of a library whose text cannot be made any more, as of a row whose session is closed."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("the session is closed")
+
+
+def test_errors_text_does_not_replace_the_error() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        for error in (Unprintable(), ValueError("x" * 100_000), ValueError("a\udcff")):
+
+            def local(sent: SendResult, error: Exception = error) -> TransactionState:
+                raise error
+
+            network.script.append(send_answer(**PLACE))
+            with pytest.raises(type(error)):
+                await in_transaction(engine, local)
+            network.on_request("a:1", question())
+        ends = await answered(network, 6)
+        assert {end.fields["commitOrRollback"] for end in ends} == {"0"}
+        assert all(len(Command.decode(end.encode()).remark or "") < 1_000 for end in ends)
+
+    async def failing(message: ReceivedMessage) -> TransactionState:
+        raise Unprintable
+
+    played(use, checker=failing)
+
+
+def test_local_transaction_that_returns_in_a_fork_has_no_outcome_there() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        def returning(sent: SendResult) -> TransactionState:
+            engine.attempts.is_forked = True  # as in the child of a fork
+            return COMMIT
+
+        def leaving(sent: SendResult) -> TransactionState:
+            engine.attempts.is_forked = True
+            raise SystemExit
+
+        network.script.append(send_answer(**PLACE))
+        result = await engine.begin_transaction(message())
+        for local, error in ((returning, ForkedClient), (leaving, SystemExit)):
+            with pytest.raises(error), engine.deciding(message(), result) as decision:
+                decision.outcome = local(result)
+            engine.attempts.is_forked = False
+        assert outcomes(network) == []
+
+    played(use, checker=committed)
+
+
 # --- Checks
+
+
+def test_checker_is_not_asked_about_a_local_transaction_that_still_runs() -> None:
+    async def checker(message: ReceivedMessage) -> TransactionState:
+        checked.append(message.unique_id)
+        return ROLLBACK
+
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.script.append(send_answer(**PLACE))
+        sent = await engine.begin_transaction(message())
+        of_it = question({"UNIQ_KEY": sent.unique_id})
+        with engine.deciding(message(), sent) as decision:
+            network.on_request("a:1", of_it)
+            network.on_request("a:1", question())
+            ends = await answered(network, 2)
+            assert {end.fields["msgId"]: end.fields["commitOrRollback"] for end in ends} == {
+                sent.unique_id: "0",
+                "U1": "12",
+            }
+            assert checked == ["U1"]
+            decision.outcome = COMMIT
+        network.on_request("a:1", of_it)
+        await answered(network, 4)
+        assert checked == ["U1", sent.unique_id]
+
+    checked: list[str | None] = []
+    played(use, checker=checker)
 
 
 def question(properties: dict[str, str] | None = None, **changes: object) -> Command:
@@ -275,6 +353,38 @@ def test_checker_that_fails_is_unknown_with_its_reason(caplog: pytest.LogCapture
 
         played(use, checker=checker)
     assert caplog.text.count("the checker failed") == 2
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), StopIteration(), GeneratorExit()]
+)
+def test_plain_checker_that_ends_its_thread_is_unknown(error: BaseException) -> None:
+    def checker(message: ReceivedMessage) -> TransactionState:
+        raise error
+
+    async def main() -> None:
+        network = ScriptedNetwork(t=route_of("a"))
+        settings = ProducerSettings(group="g", name_servers=("ns:9876",), client_ip="10.0.0.1")
+        engine = await SendEngine.open(settings, checker=checker, network_factory=network.factory)
+        network.on_request("a:1", question())
+        (end,) = await answered(network)
+        assert end.fields["commitOrRollback"] == "0"
+        assert type(error).__name__ in (end.remark or "")
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_coroutine_checker_that_ends_the_process_is_unknown() -> None:
+    async def checker(message: ReceivedMessage) -> TransactionState:
+        raise SystemExit(1)
+
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.on_request("a:1", question())
+        (end,) = await answered(network)
+        assert end.fields["commitOrRollback"] == "0"
+
+    played(use, checker=checker)
 
 
 def test_checks_of_other_groups_and_of_plain_producers_get_no_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -480,6 +590,28 @@ def test_blocking_surface(network: ScriptedNetwork) -> None:
         )
         with pytest.raises(InvalidArgument, match="not both"):
             producer.send_in_transaction(message(), b"x", local=lambda sent: COMMIT)
+
+
+def test_blocking_calls_on_the_loop_send_nothing(network: ScriptedNetwork) -> None:
+    with TransactionProducer("g", checker=committed, name_servers="ns:9876") as producer:
+        asked = read_message(
+            question({"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "CLUSTER": "C"}).body, broker_name="a"
+        )
+        calls: list[Callable[[], object]] = [
+            lambda: producer.send_in_transaction("t", b"x", local=lambda sent: COMMIT),
+            lambda: producer.request("t", b"x"),
+            lambda: producer.reply_to(asked, b"x"),
+        ]
+
+        async def on_the_loop() -> None:
+            for call in calls:
+                with pytest.raises(ClientStateError, match="own event loop"):
+                    call()
+            await asyncio.sleep(0)
+
+        background().run(on_the_loop())
+        producer.flush()
+        assert network.sent == []
 
 
 @pytest.mark.parametrize("is_coroutine", [True, False])
