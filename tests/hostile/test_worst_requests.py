@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import tomllib
@@ -160,7 +161,7 @@ def worst_of(code: int) -> list[bytes]:
 class Servers:
     """A name server and a broker in a process of their own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, object] = MappingProxyType({})) -> None:
         self.path = path
         chosen = [
             text
@@ -170,6 +171,7 @@ class Servers:
                 ("stagedWritesEnable", "true"),
                 ("maxIndexNum", 40_000),
                 ("maxHashSlotNum", 10_000),
+                *settings.items(),
             )
             for text in ("--set", f"{name}={value}")
         ]
@@ -201,8 +203,8 @@ class Servers:
 
 
 @contextmanager
-def running(path: Path) -> Iterator[Servers]:
-    servers = Servers(path)
+def running(path: Path, settings: Mapping[str, object] = MappingProxyType({})) -> Iterator[Servers]:
+    servers = Servers(path, settings)
     try:
         yield servers
     finally:

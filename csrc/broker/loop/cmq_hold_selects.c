@@ -1,4 +1,4 @@
-/* cmq_hold_selects: the holds of a queue that wait for an SQL92 expression, and the looks of arrivals. Part of cmq_hold.
+/* cmq_hold_selects: the holds of a queue that wait for an SQL92 expression, and looks of arrivals. Part of cmq_hold.
  *
  * A list for each queue and expression, as for a tag; the first hold of each stands in one more list of the queue, by
  * which an arrival goes through the expressions. When a first hold ends, the next one of its list takes its place

@@ -104,11 +104,14 @@ static decision decide(cmq_txn *txn, const cmq_record_view *record, const cmq_tx
     return half->group.bytes > 0 && asker->is_there(asker->context, half->group) ? ASK : COPY;
 }
 
-/* Counts as a check where a producer is asked, and where so many copies were made for nobody that they would be a
- * burden without an end. */
-static bool is_counted(cmq_txn_round *round, decision what, uint32_t bytes)
+/* Counts as a check where a producer is asked, and where copies for nobody would be a burden without an end: so many
+ * were made, or the message was born further ahead of our clock than messages are kept, so that none of its copies is
+ * ever too old. */
+static bool is_counted(const cmq_txn *txn, cmq_txn_round *round, decision what, const cmq_record_view *record)
 {
+    const uint32_t bytes = record->record_bytes;
     if (what == ASK || round->free_copies == 0 || round->free_bytes < (int64_t)bytes) return true;
+    if (cmq_txn_age_ms(cmq_txn_now_ms(txn), record->born_timestamp_ms) < -txn->round_rules.reserved_ms) return true;
     round->free_copies--;
     round->free_bytes -= bytes;
     return false;
@@ -139,7 +142,7 @@ static cmq_status CMQ_MUST_CHECK copy_half(cmq_txn *txn, const cmq_record_view *
 {
     cmq_txn_round *round = &txn->round;
     const int64_t offset = record->queue_offset, first = half->first >= 0 ? half->first : offset;
-    const int32_t checks = half->checks + (is_counted(round, what, record->record_bytes) ? 1 : 0);
+    const int32_t checks = half->checks + (is_counted(txn, round, what, record) ? 1 : 0);
     const cmq_slice properties = {.data = txn->properties,
                                   .bytes = cmq_txn_copy_write(txn->properties, record->properties, checks, first)};
     cmq_record_view copy = *record;

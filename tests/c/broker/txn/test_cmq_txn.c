@@ -550,6 +550,26 @@ static void copies_for_nobody_are_not_counted(void)
     kit_broker_stop(&kit);
 }
 
+/* Its age never reaches 72 h, so its copies for nobody would have no end. */
+static void births_far_in_the_future_are_discarded(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"}, {"e", "1"}, {"f", "4"},
+                                {"g", "9000000000000000000"}, {"h", "0"},
+                                {"i", "TRAN_MSG\001true\002PGROUP\001P\002UNIQ_KEY\001u1\002"}, {"j", "0"},
+                                {NULL, NULL}};
+    kit_request(client, 310, 1, 0, CMQ_HEADER_JSON, fields, "u1", 2);
+    CHECK_INT(kit_answer_of(&kit, client)->command.code, OK);
+    CHECK_INT(kit_max(kit.store, CMQ_TXN_TOPIC_HALF, 0), 1);
+    asked.there = false;
+    for (int i = 0; i < 20; i++) kit_step(&kit, 30000, &asked);
+    CHECK_TEXT(kit_read_topic(kit.store, CMQ_TXN_TOPIC_DISCARDED), "u1");
+    asked.there = true;
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 static void sync_flush_asks_for_what_is_on_the_disk(void)
 {
     start_with(CMQ_FLUSH_SYNC, NULL);
@@ -628,6 +648,6 @@ CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_stored_with_its_target), CMQ_TEST(a_com
               CMQ_TEST(nobody_there_costs_no_check), CMQ_TEST(an_immune_transaction_holds_up_nobody),
               CMQ_TEST(a_transaction_asked_about_too_often_is_discarded),
               CMQ_TEST(a_transaction_older_than_the_log_keeps_is_discarded),
-              CMQ_TEST(copies_for_nobody_are_not_counted),
+              CMQ_TEST(copies_for_nobody_are_not_counted), CMQ_TEST(births_far_in_the_future_are_discarded),
               CMQ_TEST(sync_flush_asks_for_what_is_on_the_disk), CMQ_TEST(a_crash_commits_nothing_twice),
               CMQ_TEST(half_messages_are_counted_by_their_topic))
