@@ -24,6 +24,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
+    from cometmq.spark import jars
+
     session = (
         SparkSession.builder.master("local[2]")
         .appName("cometmq-benchmarks")
@@ -32,6 +34,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
+        .config("spark.jars", ",".join(jars()))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")

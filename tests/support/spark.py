@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cometmq.spark import jars
 from cometmq.spark.requirements import missing
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def new_session(folder: Path) -> SparkSession:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.memory", "1g")
             .config("spark.local.dir", str(folder))
+            .config("spark.jars", ",".join(jars()))
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "UTC")

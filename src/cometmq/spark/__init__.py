@@ -26,3 +26,7 @@ or, through brokers::
 ``pyspark`` is imported by ``default_source``, ``source``, ``stream``, ``writer``, ``wire_writer`` and, in tasks, by
 ``running`` only; the rest is plain Python.
 """
+
+from cometmq.spark.jvm import jars, session
+
+__all__ = ["jars", "session"]

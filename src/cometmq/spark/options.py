@@ -29,7 +29,7 @@ __all__ = ["DeliveryGuarantee", "OptionMap", "ReadOptions", "Subscription", "Wri
 T = TypeVar("T")
 
 _SUBSCRIPTION = ("topic", "subscribePattern", "assign")
-_BOTH = ("path", "nameServer", "config")
+_BOTH = ("path", "nameServer", "config", "engine")
 _READ = (
     *_SUBSCRIPTION,
     "startingOffsets",
@@ -104,6 +104,17 @@ class OptionMap:
             if target in self._values and self._values[target] != value:
                 raise OptionError(target, f"given twice: {spelled} is another name of it")
             self._values[target] = value
+
+        self._check_engine()
+
+    def _check_engine(self) -> None:
+        """Refuse the engine in the JVM: where it is there, its own source has taken the query before."""
+        if self.choice("engine", "python", ("python", "auto", "jvm")) == "jvm":
+            raise OptionError(
+                "engine",
+                "the engine for the JVM is not in this Spark session: make the session with cometmq.spark.session(), "
+                "or set spark.jars to cometmq.spark.jars()",
+            )
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Refuse options that have no meaning where they were given."""

@@ -199,3 +199,13 @@ def test_writing() -> None:
 def test_bad_write_options(streaming: bool, options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         write(streaming, **options)
+
+
+def test_the_engine_of_the_jvm_needs_its_jar() -> None:
+    """Where the jar is in the session, its own source has taken the query before these options are read."""
+    for engine in ("python", "auto", "AUTO"):
+        OptionMap({"engine": engine})
+    with pytest.raises(OptionError, match=r"option engine: .* make the session with cometmq\.spark\.session\(\)"):
+        OptionMap({"engine": "jvm"})
+    with pytest.raises(OptionError, match="option engine: 'java' is not one of python, auto, jvm"):
+        OptionMap({"engine": "java"})

@@ -1,0 +1,83 @@
+package cometmq.spark;
+
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Set;
+import java.util.function.Supplier;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A loaded frame. Its batches are read here; streams and writes by Python's table, where that may be asked. */
+final class CometMQTable implements SupportsRead, SupportsWrite {
+    private final StructType schema;
+    private final Options given;
+    private final Supplier<Table> python; // null: only the JVM may answer
+    private ReadOptions options;
+    private Snapshot snapshot;
+
+    CometMQTable(StructType schema, Options given, Supplier<Table> python) {
+        this.schema = schema;
+        this.given = given;
+        this.python = python;
+    }
+
+    @Override
+    public String name() {
+        return CometMQProvider.NAME;
+    }
+
+    @Override
+    @SuppressWarnings("deprecation") // columns() is made of it
+    public StructType schema() {
+        return schema;
+    }
+
+    @Override
+    public Set<TableCapability> capabilities() {
+        return python == null ? EnumSet.of(TableCapability.BATCH_READ) : EnumSet.of(TableCapability.BATCH_READ,
+                TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.STREAMING_WRITE,
+                TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA);
+    }
+
+    @Override
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap asGiven) {
+        return new CometMQScanBuilder(this, asGiven);
+    }
+
+    @Override
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        return ((SupportsWrite) python.get()).newWriteBuilder(info);
+    }
+
+    /** Return Python's scan, for a stream. */
+    Scan inPython(CaseInsensitiveStringMap asGiven) {
+        return ((SupportsRead) python.get()).newScanBuilder(asGiven).build();
+    }
+
+    synchronized ReadOptions options() {
+        if (options == null) {
+            options = new ReadOptions(given);
+        }
+        return options;
+    }
+
+    /** Return what the frame reads: fixed by its first query, so that all its queries agree. */
+    synchronized Snapshot snapshot() {
+        if (snapshot == null) {
+            snapshot = new Snapshot(options());
+        }
+        return snapshot;
+    }
+
+    List<Columns.Column> columns(StructType read) {
+        return Columns.of(read, options());
+    }
+}

@@ -1,0 +1,195 @@
+package cometmq.spark;
+
+import java.net.URI;
+import java.net.URISyntaxException;
+import java.nio.file.Path;
+import java.time.DateTimeException;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.OffsetDateTime;
+import java.time.ZoneId;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Pattern;
+import java.util.regex.PatternSyntaxException;
+
+/** Options of a batch that reads a store's files; as src/cometmq/spark/options.py, which documents them. */
+final class ReadOptions {
+    private static final Pattern PLAIN_TAG = Pattern.compile("[^\\s|=<>!,()'\"&]+");
+    private static final List<String> STARTS =
+            List.of("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp");
+    private static final List<String> ENDS = List.of("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp");
+    private static final int BATCH_ROWS_MAX = 1 << 20;
+
+    final String path;
+    final List<String> topics;
+    final Pattern pattern;
+    final String assigned;
+    final Side starting;
+    final Side ending;
+    final List<String> tags;
+    final List<String> keys;
+    final Integer minPartitions;
+    final long maxPartitionBytes;
+    final boolean failOnDataLoss;
+    final boolean skipCorrupt;
+    final List<String> columns;
+    final boolean includeProperties;
+    final String brokerName;
+    final int batchRows;
+    final int batchBytes;
+
+    /** Where reading begins or ends. At most one is given. */
+    record Side(String name, String offsets, Long timestamp, String offsetsByTimestamp) {}
+
+    /** Return why the JVM cannot answer these options, or null. Nothing is checked that it can. */
+    static String unsupported(Options options) {
+        if (options.text("nameServer") != null) {
+            return "brokers are read through Python (nameServer)";
+        }
+        if (options.text("config") != null) {
+            return "a broker's settings file is read through Python (config)";
+        }
+        if ("kafka".equalsIgnoreCase(options.text("schema"))) {
+            return "schema=kafka is made by Python";
+        }
+        if (options.text("where") != null) {
+            return "SQL92 expressions are evaluated through Python (where)";
+        }
+        for (String name : Options.STREAM_ONLY) {
+            if (options.text(name) != null) {
+                return "streams are read through Python (" + name + ")";
+            }
+        }
+        for (String name : Options.WRITE_ONLY) {
+            if (options.text(name) != null) {
+                return "rows are written through Python (" + name + ")";
+            }
+        }
+        String tags = options.text("tags");
+        if (tags != null && !tags.isEmpty()) {
+            for (String part : tags.split("\\|\\|")) {
+                if (!PLAIN_TAG.matcher(part.strip()).matches()) {
+                    return "Python checks such tags (" + tags + ")";
+                }
+            }
+        }
+        return null;
+    }
+
+    ReadOptions(Options options) {
+        path = options.parsed("path", ReadOptions::localPath, null,
+                "is not a local path; the store must be a directory that this machine and every executor see");
+        if (path == null) {
+            throw new OptionException("path", "is missing; it is the store's directory, the one that holds commitlog; "
+                    + "or give nameServer, host:port, to go through brokers");
+        }
+        options.refuse(List.of("pullTimeoutMs"), "belongs to nameServer: files are not waited for");
+        List<String> given = new ArrayList<>(List.of("topic", "subscribePattern", "assign"));
+        given.removeIf(name -> options.text(name) == null);
+        if (given.size() != 1) {
+            throw new OptionException(given.isEmpty() ? "topic" : given.get(0),
+                    (given.isEmpty() ? "is missing" : "cannot be given together with " + given.get(1))
+                            + "; give one of topic (a comma list), subscribePattern and assign");
+        }
+        topics = names(options, "topic");
+        pattern = options.parsed("subscribePattern", ReadOptions::regex, null, "is not a regular expression");
+        assigned = options.text("assign");
+        starting = side(options, "starting", STARTS);
+        ending = side(options, "ending", ENDS);
+        tags = tags(options.text("tags"));
+        keys = names(options, "keys");
+        minPartitions = options.integer("minPartitions", null);
+        maxPartitionBytes = options.size("maxPartitionBytes", 256 << 20, Long.MAX_VALUE);
+        failOnDataLoss = options.flag("failOnDataLoss", true);
+        skipCorrupt = options.choice("onCorrupt", "fail", "skip").equals("skip");
+        columns = names(options, "columns");
+        includeProperties = options.flag("includeProperties", false);
+        options.choice("schema", "cometmq", "kafka");
+        options.flag("pushdown", false); // the JVM always pushes
+        brokerName = options.text("brokerName");
+        batchRows = options.integer("batchRows", 8192);
+        batchBytes = (int) options.size("batchBytes", 4 << 20, 1 << 30);
+        if (batchRows > BATCH_ROWS_MAX) {
+            throw new OptionException("batchRows", batchRows + " is above " + BATCH_ROWS_MAX);
+        }
+        if (!keys.isEmpty() && pattern != null) {
+            throw new OptionException("keys", "are looked up topic by topic: give topic, not subscribePattern");
+        }
+    }
+
+    private static Side side(Options options, String name, List<String> choices) {
+        List<String> given = new ArrayList<>(choices);
+        given.removeIf(choice -> options.text(choice) == null);
+        if (given.size() > 1) {
+            throw new OptionException(given.get(1),
+                    "cannot be given together with " + given.get(0) + ": both say where the " + name + " is");
+        }
+        return new Side(name, options.text(choices.get(0)), options.parsed(choices.get(1), ReadOptions::timeMs, null,
+                "is neither milliseconds since 1970 nor a time (2026-11-21, 2026-11-21T10:00:00+00:00)"),
+                options.text(choices.get(2)));
+    }
+
+    private static List<String> names(Options options, String option) {
+        return options.parsed(option, value -> {
+            LinkedHashSet<String> found = new LinkedHashSet<>();
+            for (String part : value.split(",")) {
+                if (!part.isBlank()) {
+                    found.add(part.strip());
+                }
+            }
+            return found.isEmpty() ? null : List.copyOf(found);
+        }, List.of(), "names nothing");
+    }
+
+    private static List<String> tags(String expression) {
+        LinkedHashSet<String> found = new LinkedHashSet<>();
+        for (String part : expression == null ? new String[0] : expression.split("\\|\\|")) {
+            if (!part.isBlank()) {
+                found.add(part.strip());
+            }
+        }
+        return found.contains("*") ? List.of() : List.copyOf(found);
+    }
+
+    private static Pattern regex(String value) {
+        try {
+            return Pattern.compile(value);
+        } catch (PatternSyntaxException error) {
+            return null;
+        }
+    }
+
+    private static String localPath(String value) {
+        try {
+            if (value.startsWith("file:")) {
+                return new URI(value).getPath();
+            }
+        } catch (URISyntaxException error) {
+            return null;
+        }
+        return value.isEmpty() || value.contains("://") ? null : Path.of(value).toAbsolutePath().normalize().toString();
+    }
+
+    private static Long timeMs(String value) {
+        try {
+            if (value.matches("-?\\d{1,18}")) {
+                return Long.valueOf(value);
+            }
+            String iso = value.replaceFirst("^(\\d{4}-\\d\\d-\\d\\d) ", "$1T");
+            if (iso.matches("\\d{4}-\\d\\d-\\d\\d")) {
+                return LocalDate.parse(iso).atStartOfDay(ZoneId.systemDefault()).toInstant().toEpochMilli();
+            }
+            return iso.matches(".*T.*([zZ]|[+-]\\d\\d:?\\d\\d)") ? OffsetDateTime.parse(iso).toInstant().toEpochMilli()
+                    : LocalDateTime.parse(iso).atZone(ZoneId.systemDefault()).toInstant().toEpochMilli();
+        } catch (DateTimeException error) {
+            return null;
+        }
+    }
+
+    static ReadOptions of(Map<String, String> given) {
+        return new ReadOptions(new Options(given));
+    }
+}

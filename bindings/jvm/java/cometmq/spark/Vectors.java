@@ -1,0 +1,238 @@
+package cometmq.spark;
+
+import cometmq.engine.Batch;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Columns over the engine's memory. Each checks the row's number: behind a closed batch there are no rows. */
+final class Vectors {
+    private Vectors() {}
+
+    /** Return a vector for a column's type, as yet without rows. */
+    static EngineVector of(DataType type) {
+        if (type.equals(DataTypes.BinaryType)) {
+            return new ViewVector(type);
+        }
+        if (type.equals(DataTypes.StringType)) {
+            return new TextVector(type);
+        }
+        return type instanceof MapType map ? new MapVector(map) : new NumberVector(type);
+    }
+
+    /** What the vectors share. */
+    abstract static class EngineVector extends ColumnVector {
+        private static final int VALIDITY = 0;
+
+        protected long[] buffers = {0, 0, 0};
+        private int rows;
+        private int nulls;
+
+        EngineVector(DataType type) {
+            super(type);
+        }
+
+        /** Show the rows of an array. */
+        void show(Batch.Array array, int count) {
+            buffers = array.buffers();
+            nulls = Math.toIntExact(array.nullCount());
+            rows = count;
+        }
+
+        /** Show nothing any more. */
+        void clear() {
+            rows = 0;
+        }
+
+        protected final long checked(int row) {
+            if (row < 0 || row >= rows) {
+                throw new IndexOutOfBoundsException("row " + row + " of a batch of " + rows);
+            }
+            return row;
+        }
+
+        @Override
+        public void close() {
+            clear();
+        }
+
+        @Override
+        public boolean hasNull() {
+            return nulls > 0;
+        }
+
+        @Override
+        public int numNulls() {
+            return nulls;
+        }
+
+        @Override
+        public boolean isNullAt(int row) {
+            return nulls > 0
+                    && (Platform.getByte(null, buffers[VALIDITY] + (checked(row) >> 3)) >> (row & 7) & 1) == 0;
+        }
+
+        @Override
+        public boolean getBoolean(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public byte getByte(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public short getShort(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public int getInt(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public long getLong(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public float getFloat(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public double getDouble(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public ColumnarArray getArray(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public ColumnarMap getMap(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public Decimal getDecimal(int row, int precision, int scale) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public UTF8String getUTF8String(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public byte[] getBinary(int row) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public ColumnVector getChild(int at) {
+            throw new UnsupportedOperationException();
+        }
+    }
+
+    /** 32- and 64-bit integers, and times. */
+    private static final class NumberVector extends EngineVector {
+        NumberVector(DataType type) {
+            super(type);
+        }
+
+        @Override
+        public int getInt(int row) {
+            return Platform.getInt(null, buffers[1] + 4 * checked(row));
+        }
+
+        @Override
+        public long getLong(int row) {
+            return Platform.getLong(null, buffers[1] + 8 * checked(row));
+        }
+    }
+
+    /** Texts: a row's is read where it lies. */
+    private static final class TextVector extends EngineVector {
+        TextVector(DataType type) {
+            super(type);
+        }
+
+        @Override
+        public UTF8String getUTF8String(int row) {
+            if (isNullAt(row)) {
+                return null;
+            }
+            long at = buffers[1] + 4 * checked(row);
+            int start = Platform.getInt(null, at);
+            return UTF8String.fromAddress(null, buffers[2] + start, Platform.getInt(null, at + 4) - start);
+        }
+    }
+
+    /** Bodies as Arrow's views into the log: the length, then the bytes themselves or prefix, buffer and offset. */
+    private static final class ViewVector extends EngineVector {
+        private static final int INLINE_BYTES = 12;
+
+        ViewVector(DataType type) {
+            super(type);
+        }
+
+        @Override
+        public byte[] getBinary(int row) {
+            if (isNullAt(row)) {
+                return null;
+            }
+            long view = buffers[1] + 16 * checked(row);
+            byte[] body = new byte[Platform.getInt(null, view)];
+            long from = body.length <= INLINE_BYTES ? view + 4
+                    : buffers[2 + Platform.getInt(null, view + 8)] + Platform.getInt(null, view + 12);
+            Platform.copyMemory(null, from, body, Platform.BYTE_ARRAY_OFFSET, body.length);
+            return body;
+        }
+    }
+
+    /** Properties. */
+    private static final class MapVector extends EngineVector {
+        private final TextVector keys = new TextVector(DataTypes.StringType);
+        private final TextVector values = new TextVector(DataTypes.StringType);
+
+        MapVector(MapType type) {
+            super(type);
+        }
+
+        @Override
+        void show(Batch.Array array, int count) {
+            super.show(array, count);
+            Batch.Array entries = array.children()[0];
+            int pairs = Platform.getInt(null, buffers[1] + 4L * count);
+            keys.show(entries.children()[0], pairs);
+            values.show(entries.children()[1], pairs);
+        }
+
+        @Override
+        void clear() {
+            super.clear();
+            keys.clear();
+            values.clear();
+        }
+
+        @Override
+        public ColumnarMap getMap(int row) {
+            if (isNullAt(row)) {
+                return null;
+            }
+            long at = buffers[1] + 4 * checked(row);
+            int start = Platform.getInt(null, at);
+            return new ColumnarMap(keys, values, start, Platform.getInt(null, at + 4) - start);
+        }
+    }
+}

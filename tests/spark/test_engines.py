@@ -1,0 +1,268 @@
+"""Checks: the engine in the JVM gives the Python source's rows, schema and errors; what it pushes down."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import cometmq
+from cometmq.spark import jars
+from support.golden import broker_properties, golden_names
+from support.small_store import open_small, spoil
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.skipif(not jars(), reason="the engine for the JVM is not built: Java 17's javac was not found")
+
+ALL = (
+    "topic,queueId,queueOffset,body,tags,keys,bornTimestamp,storeTimestamp,properties,flag,sysFlag,reconsumeTimes,"
+    "msgId,uniqueId,commitLogOffset,bornHost,storeHost,bodyCrc,bodyBytes,preparedTransactionOffset,prop:region,brokerName"
+)
+TOPICS = "orders,batches,empty"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4,000 messages with everything in four queues, batches of 1 to 5 messages, and a topic without a message."""
+    path = tmp_path_factory.mktemp("engines") / "store"
+    with open_small(path) as opened:
+        opened.create_topic("orders", queues=4)
+        opened.create_topic("empty", queues=2)
+        opened.create_topic("batches", batch=True)
+        for start in range(0, 4000, 500):
+            numbers = range(start, start + 500)
+            opened.append_many(
+                "orders",
+                [b"%d" % number * (number % 7) for number in numbers],
+                tags=[("red", "green", None)[number % 3] for number in numbers],
+                keys=[f"k{number} c{number % 10}" if number % 2 else f"k{number}" for number in numbers],
+                properties=[{"region": "eu" if number % 2 else "\u00fcs"} for number in numbers],
+            )
+        for number in range(20):
+            opened.append_many("batches", [b"%d.%d" % (number, part) for part in range(number % 5 + 1)], tags="t")
+    return path
+
+
+def load(spark: SparkSession, path: Path, engine: str, **options: str) -> DataFrame:
+    return spark.read.format("cometmq").options(path=str(path), engine=engine, **options).load()
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return sorted(frame.toArrow().to_pylist(), key=repr)
+
+
+def plan_of(frame: DataFrame) -> str:
+    plan: str = frame._jdf.queryExecution().toString()
+    return plan
+
+
+# --- The same through both
+
+
+CASES: tuple[dict[str, str], ...] = (
+    {"topic": TOPICS, "columns": ALL, "brokerName": "b", "minPartitions": "3"},
+    {"topic": "empty"},
+    {"subscribePattern": "o.*|b.*", "includeProperties": "true"},
+    {"assign": '{"orders": [1, 3]}', "columns": "queueId,queueOffset", "batchRows": "17"},
+    {"topic": "orders", "tags": "red || green", "startingOffsets": '{"orders": {"0": 5, "2": -2}}'},
+    {"topic": "orders", "keys": "k17,c3", "columns": "keys,body"},
+    {"topic": "orders,batches", "endingOffsets": '{"orders": {"b": {"0": 3, "1": -1}}}', "columns": "topic,body"},
+    {"topic": "orders", "endingTimestamp": "2020-01-01"},
+    {"topic": "batches", "startingOffsets": '{"batches": {"0": 7}}', "columns": "queueOffset,body,tags"},
+)
+
+
+def test_cases_give_equal_rows_and_schemas(spark: SparkSession, store: Path) -> None:
+    for options in CASES:
+        by_python, by_jvm = load(spark, store, "python", **options), load(spark, store, "jvm", **options)
+        assert by_jvm.schema == by_python.schema, options
+        assert rows(by_jvm) == rows(by_python), options
+
+
+@pytest.mark.parametrize("name", golden_names())
+def test_golden_stores(spark: SparkSession, golden_store: Any, name: str) -> None:
+    """What a real broker wrote, compressed bodies included, as the engine reads it in this process."""
+    path = golden_store(name, "clean")
+    with cometmq.open(path, mode="r", config=broker_properties(name)) as opened:
+        topics = [topic for topic in opened.topics(system=True) if not topic.startswith("%LMQ%")]
+        messages = [message for topic in topics for message in opened.read(topic)]
+        expected = sorted(
+            (message.topic, message.queue_id, message.queue_offset, bytes(message.body), message.tags or None)
+            for message in messages
+        )
+    columns = "topic,queueId,queueOffset,body,tags"
+    frame = load(spark, path, "jvm", topic=",".join(topics), columns=columns)
+    assert sorted((*row[:3], bytes(row[3]), row[4]) for row in frame.collect()) == expected
+
+
+ERRORS: tuple[tuple[dict[str, str], str], ...] = (
+    ({"topic": "order"}, r"option topic: there is no topic 'order'; there are batches, empty, orders"),
+    ({"subscribePattern": "x.*"}, r"option subscribePattern: 'x\.\*' matches no topic"),
+    ({"topic": "orders", "startingOffsets": "{"}, "option startingOffsets: .* JSON"),
+    ({"topic": "orders", "startingOffsets": "latest"}, "a batch cannot start at latest"),
+    ({"topic": "orders", "startingOffsets": '{"orders": {"0": 1001}}'}, "beyond the end of queue 0"),
+    ({"topic": "orders", "startingOffsets": '{"orders": {"9": 1}}'}, r"has no queue 9; there are \[0, 1, 2, 3\]"),
+    ({"topic": "orders", "tag": "red"}, "option tag: there is no such option; did you mean tags"),
+    ({"topic": "orders", "columns": "bodi"}, "there is no column 'bodi'; did you mean body"),
+    ({"topic": "orders", "columns": "brokerName"}, "option brokerName: a store does not know"),
+    ({"topic": "orders", "batchBytes": "-1"}, "option batchBytes: '-1' is not a size such as 4m"),
+    ({"topic": "orders", "assign": "{}"}, "option topic: cannot be given together with assign"),
+    ({"assign": '{"orders": [7]}'}, r"option assign: the topic 'orders' has no queue 7"),
+    ({"topic": "orders", "path": "/nowhere"}, "option path: /nowhere is not there on the driver"),
+)
+
+
+def _but_path(options: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name != "path"}
+
+
+def test_errors_say_the_same(spark: SparkSession, store: Path) -> None:
+    for number, (options, match) in enumerate(ERRORS):
+        # Python's planner takes seconds to start; test_batch.py has more of its errors.
+        for engine in ("python", "jvm") if number < 3 else ("jvm",):
+            with pytest.raises(Exception, match=match):
+                load(spark, Path(options.get("path", store)), engine, **_but_path(options)).collect()
+
+
+def test_damage_fails_or_is_skipped(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(store, tmp_path / "damaged")
+    spoil(path, "orders", 1, 400)
+    for engine in ("python", "jvm"):
+        with pytest.raises(Exception, match=r"option onCorrupt=skip goes round damage"):
+            load(spark, path, engine, topic="orders").collect()
+        assert len(load(spark, path, engine, topic="orders", onCorrupt="skip").collect()) == 3999
+
+
+# --- Who answers
+
+
+def test_python_answers_unless_asked_otherwise(spark: SparkSession, store: Path) -> None:
+    frame = spark.read.format("cometmq").options(path=str(store), topic="orders").load()
+    assert "engine=jvm" not in plan_of(frame)
+    assert "engine=jvm" in plan_of(load(spark, store, "auto", topic="orders"))
+    spark.conf.set("spark.datasource.cometmq.engine", "auto")
+    try:
+        assert "engine=jvm" in plan_of(spark.read.format("cometmq").options(path=str(store), topic="orders").load())
+    finally:
+        spark.conf.unset("spark.datasource.cometmq.engine")
+
+
+def test_python_does_what_the_jvm_cannot(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    kafka = load(spark, store, "auto", topic="orders", schema="kafka")
+    assert "engine=jvm" not in plan_of(kafka)
+    with pytest.raises(Exception, match="option engine: schema=kafka is made by Python; engine=auto lets Python do it"):
+        load(spark, store, "jvm", topic="orders", schema="kafka")
+    assert "engine=jvm" not in plan_of(load(spark, store, "auto", topic="orders", where="region = 'eu'"))
+    with pytest.raises(Exception, match="option engine: 'java' is not one of auto, jvm, python"):
+        load(spark, store, "java", topic="orders")
+    stream = spark.readStream.format("cometmq").options(
+        path=str(store), topic="orders", startingOffsets="earliest", engine="auto"
+    )
+    query = stream.load().writeStream.format("memory").queryName("orders_of_auto").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.sql("SELECT count(*) FROM orders_of_auto").collect()[0][0] == 4000
+    new = tmp_path / "new"
+    with open_small(new) as opened:
+        opened.create_topic("copies", queues=1)
+    copied = load(spark, store, "auto", topic="batches", columns="body")
+    copied.write.format("cometmq").options(path=str(new), topic="copies", engine="auto").mode("append").save()
+    assert load(spark, new, "auto", topic="copies").count() == copied.count()
+
+
+# --- Push-down
+
+
+FILTERS = (
+    "tags = 'red'",
+    "tags IN ('red', 'green') AND queueId = 1",
+    "tags = 'red' OR tags = 'green'",
+    "tags = 'red' OR queueOffset = 5",
+    "keys = 'k18'",
+    "keys IN ('k17', 'k18', 'x')",
+    "queueOffset > 990",
+    "queueOffset BETWEEN 10 AND 20 AND tags = 'red'",
+    "queueOffset IN (3, 9)",
+    "(queueOffset < 3 OR queueOffset > 995) AND queueId <> 2",
+    "queueId < 2 AND queueOffset <= 3",
+    "topic = 'batches'",
+    "topic IN ('batches', 'empty') AND queueOffset >= 7",
+    "topic = 'orders' AND topic = 'batches'",
+    "storeTimestamp > timestamp '2020-01-01 00:00:00' AND queueOffset = 7",
+    "storeTimestamp < timestamp '2020-01-01 00:00:00'",
+    "tags IS NULL AND queueOffset < 4",
+    "NOT (tags = 'red') AND queueOffset < 9",
+    "keys = 'k17' AND tags = 'none'",
+    "queueOffset = 5 AND queueOffset = 6",
+    "queueOffset > 9223372036854775806",
+)
+
+
+@pytest.fixture
+def table(spark: SparkSession, store: Path) -> Iterator[DataFrame]:
+    """The rows as Spark itself filters them."""
+    frame = load(spark, store, "jvm", topic=TOPICS)
+    cached = spark.createDataFrame(frame.collect(), schema=frame.schema).cache()
+    yield cached
+    cached.unpersist()
+
+
+def test_filters_give_equal_rows_from_one_frame(spark: SparkSession, store: Path, table: DataFrame) -> None:
+    frame = load(spark, store, "jvm", topic=TOPICS)
+    for condition in FILTERS:
+        assert rows(frame.where(condition)) == rows(table.where(condition)), condition
+    assert (frame.count(), frame.where("tags = 'red'").count()) == (4060, 1334)
+    plan = plan_of(frame.where("tags = 'red' AND queueOffset > 5").select("body"))
+    assert "pushed filters: [" in plan
+    assert "EqualTo(tags,red)" in plan
+    assert "GreaterThan(queueOffset,5)" in plan
+    assert "storeTimestamp" not in plan.split("== Physical Plan ==")[1]
+
+
+AGGREGATES = (
+    "SELECT count(*) FROM {}",
+    "SELECT count(body), min(queueOffset), max(queueOffset) FROM {}",
+    "SELECT topic, queueId, count(*), min(queueOffset), max(queueOffset) FROM {} GROUP BY topic, queueId",
+    "SELECT queueId, count(*) FROM {} WHERE topic = 'orders' AND queueOffset >= 10 GROUP BY queueId",
+    "SELECT count(*), max(queueOffset) FROM {} WHERE queueOffset > 5000",
+    "SELECT count(tags), count(DISTINCT queueId), max(storeTimestamp) FROM {}",
+    "SELECT count(*) FROM {} WHERE tags = 'red'",
+)
+
+
+def test_aggregates_come_from_the_ends_of_queues(spark: SparkSession, store: Path, table: DataFrame) -> None:
+    load(spark, store, "jvm", topic=TOPICS).createOrReplaceTempView("by_engine")
+    table.createOrReplaceTempView("by_spark")
+    for number, query in enumerate(AGGREGATES):
+        answered = spark.sql(query.format("by_engine"))
+        assert sorted(answered.collect()) == sorted(spark.sql(query.format("by_spark")).collect()), query
+        is_local = "BatchScan" not in plan_of(answered)
+        assert is_local == (number < 5), query
+    # Offsets without a message would count.
+    for options in ({"failOnDataLoss": "false"}, {"onCorrupt": "skip"}, {"tags": "red"}):
+        frame = load(spark, store, "jvm", topic="orders", **options)
+        assert "BatchScan" in plan_of(frame.groupBy().count()), options
+
+
+def test_limits_and_statistics(spark: SparkSession, store: Path) -> None:
+    frame = load(spark, store, "jvm", topic="orders")
+    assert len(frame.limit(7).collect()) == 7
+    assert "limit of a task: 7" in plan_of(frame.limit(7))
+    assert len(frame.where("tags = 'red'").limit(5).collect()) == 5
+    assert frame.limit(0).count() == 0
+    # By samples; Spark's own guess is 8 EiB, which no join would broadcast.
+    assert 100_000 < int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < 4_000_000
+
+
+def test_a_frame_keeps_its_ends(spark: SparkSession, tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as opened:
+        opened.append_many("t", [b"%d" % number for number in range(10)])
+        frame = load(spark, tmp_path / "store", "jvm", topic="t")
+        assert frame.count() == 10
+        opened.append("t", b"10")
+        assert (frame.count(), len(frame.collect())) == (10, 10)
+        assert load(spark, tmp_path / "store", "jvm", topic="t").count() == 11
