@@ -129,7 +129,8 @@ static void take_half(const kit_answer *answer)
     CHECK_OK(cmq_message_id_parse(cmq_slice_of_text(kit_text(answer, "msgId")), &host, &one->place[0].physical_offset));
     one->places = 1;
     one->answered = true;
-    while ((run.sync || run.hasty) && run.acknowledged < begun && transactions[run.acknowledged].answered) run.acknowledged++;
+    if (!run.sync && !run.hasty) return;
+    while (run.acknowledged < begun && transactions[run.acknowledged].answered) run.acknowledged++;
 }
 
 static void take_answer(void)
