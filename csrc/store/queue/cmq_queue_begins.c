@@ -10,7 +10,8 @@
  * deleted and made again begins at 0. Not noticed: files that go missing without a table or a point that is true, and
  * those whose first unit is a filler or damaged.
  *
- * Cost:   16 bytes of memory per queue; a read of one unit per queue whose begin the opening did not read.
+ * Cost:   16 bytes of memory per queue; a read of one unit per queue whose begin neither its opening nor its first
+ *         write saw.
  * Source: ours; docs/decisions/0019.
  */
 #include <inttypes.h>
@@ -35,21 +36,30 @@ void cmq_queue_note_begin(cmq_queue *queue, int64_t position, int64_t phy)
     atomic_store_explicit(&queue->set->ends_changed, true, memory_order_release);
 }
 
-void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out)
+/* Have the begin noted, which is at `min`; false where that unit says nothing. */
+static bool remember(cmq_queue *queue, int64_t min)
 {
     cmq_queue_begin *begin = begin_of(queue);
-    const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
     cmq_unit unit;
     uint32_t count;
+    if (begin->position == min && begin->behind_phy != 0) return true;
+    if (cmq_queue_fetch(queue, min, min + 1, &unit, 1, &count) != CMQ_OK || count == 0 || cmq_unit_is_filler(&unit) ||
+        cmq_unit_is_damaged(&unit))
+        return false;
+    *begin = (cmq_queue_begin){.position = min, .behind_phy = unit.phy + 1};
+    return true;
+}
+
+void cmq_queue_note_first(cmq_queue *queue, int64_t from)
+{
+    if (from == atomic_load_explicit(&queue->min, memory_order_relaxed)) (void)remember(queue, from);
+}
+
+void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out)
+{
+    const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
     *begin_out = (cmq_queue_begin){0};
-    if (min >= cmq_queue_tail_flushed(&queue->tail)) return;
-    if (begin->position != min || begin->behind_phy == 0) {
-        if (cmq_queue_fetch(queue, min, min + 1, &unit, 1, &count) != CMQ_OK || count == 0 ||
-            cmq_unit_is_filler(&unit) || cmq_unit_is_damaged(&unit))
-            return;
-        *begin = (cmq_queue_begin){.position = min, .behind_phy = unit.phy + 1};
-    }
-    *begin_out = *begin;
+    if (min < cmq_queue_tail_flushed(&queue->tail) && remember(queue, min)) *begin_out = *begin_of(queue);
 }
 
 /* ---- opening ---- */

@@ -52,6 +52,7 @@ cmq_status cmq_queue_write_tail(cmq_queue *queue, int64_t end)
 {
     int64_t from = cmq_queue_tail_flushed(&queue->tail);
     CMQ_ASSERT(!queue->set->read_only && end <= cmq_queue_tail_next(&queue->tail));
+    if (from < end) cmq_queue_note_first(queue, from);
     if (queue->tail.unit_words == CMQ_QUEUE_EXT_WORDS) {
         const cmq_status status = cmq_queue_extension_write(queue, from, end);
         if (status != CMQ_OK) return status;

@@ -262,6 +262,9 @@ void cmq_queues_forget_late(cmq_queues *queues);
  * starts at `phy`. */
 void cmq_queue_note_begin(cmq_queue *queue, int64_t position, int64_t phy);
 
+/* The same before units from `from` on are written to the files: while the queue's first is in memory. */
+void cmq_queue_note_first(cmq_queue *queue, int64_t from);
+
 /* With the queue's lock: where the queue begins, if that unit is in its files; *begin_out is not known otherwise. */
 void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out);
 

@@ -289,8 +289,8 @@ static void a_table_of_a_deleted_topic_is_of_no_harm(void)
     kit_close(store);
 }
 
-/* A writer's retention, between a view's looks at the segments and at the queue files: it looks twice at both, first for
- * their lengths. */
+/* A writer's retention, between a view's looks at the segments and at the queue files: it looks twice at both, first
+ * for their lengths. */
 static struct {
     cmq_fs fs;
     cmq_fs_ops ops;
