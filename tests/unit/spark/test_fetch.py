@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -125,6 +126,30 @@ def test_rows_that_do_not_come_are_counted(
         assert len(bodies(list(record_batches(plan(path, failOnDataLoss="false"), BOTH)))) == 198
     assert "did not come" in caplog.text
     assert len(bodies(list(record_batches(plan(path, tags="a"), BOTH)))) == 99
+
+
+def test_messages_that_expire_while_they_are_read_are_a_loss(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = fetch._open_scan
+
+    class Expiring:
+        def __init__(self, scan: RecordScan) -> None:
+            self.next_batch, self.close, self._skipped = scan.next_batch, scan.close, scan.skipped
+
+        def skipped(self) -> Mapping[str, Any]:
+            return {**self._skipped(), "expired": 2}
+
+    def expiring(handle: StoreHandle, one: ReadPlan, ranges: Sequence[QueueRange]) -> RecordScan:
+        return Expiring(opened(handle, one, [replace(each, start=each.start + 1) for each in ranges]))
+
+    monkeypatch.setattr(fetch, "_open_scan", expiring)
+    with pytest.raises(DataLoss, match=r"2 messages of t/0, t/1 expired before they were read.*failOnDataLoss=false"):
+        list(record_batches(plan(path), BOTH))
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        assert len(bodies(list(record_batches(plan(path, failOnDataLoss="false"), BOTH)))) == 198
+    assert "expired before they were read" in caplog.text
+    assert "did not come" not in caplog.text
 
 
 def test_times_outside_the_calendar_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -98,6 +98,44 @@ def test_a_job(path: Path) -> None:
     assert HandoffFolder(path).waiting() == []
 
 
+def test_rows_are_appended_in_the_order_of_partitions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = batch_writer(path)
+    messages = []
+    for partition in reversed(range(12)):
+        monkeypatch.setattr(writers, "task_prefix", lambda number=partition: f"{number:05}-0")
+        messages.append(task(writer, batch(b"%d" % partition)))
+    writer.commit(messages)
+    assert bodies(path) == [b"first", *(b"%d" % partition for partition in range(12))]
+
+
+def test_staged_rows_are_on_disk_before_their_file_has_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[str, int] = {}
+    sync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        synced[Path(f"/proc/self/fd/{descriptor}").readlink().name] = os.fstat(descriptor).st_size
+        sync(descriptor)
+
+    writer = batch_writer(path)
+    monkeypatch.setattr(os, "fsync", recorded)
+    (file,) = task(writer, batch(b"a", b"b")).files
+    assert synced[file.name.replace(".arrow", ".tmp")] == file.size_bytes
+
+
+def test_marks_of_earlier_work_are_not_written_on() -> None:
+    schema = struct(body=BinaryType(), properties=MapType(StringType(), StringType()))
+    rows = pa.record_batch(
+        {
+            "body": pa.array([b"x"], pa.binary()),
+            "properties": pa.array([[("CMQ_HANDOFF", "w:0"), ("a", "b")]], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    encoded = RowEncoder(WriteSchema.of(schema, "t"), topic="t", body_bytes_max=100).encode(rows)
+    (properties,) = encoded.column("properties").to_pylist()
+    assert b"a" in properties
+    assert b"CMQ_HANDOFF" not in properties
+
+
 def test_a_job_without_rows(path: Path) -> None:
     writer = batch_writer(path)
     writer.commit([task(writer), task(writer, batch())])
