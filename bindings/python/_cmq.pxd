@@ -425,6 +425,8 @@ cdef extern from "store/cmq_store.h" nogil:
 
     cmq_status cmq_store_check_append(cmq_store *store, const cmq_append *append)
     cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
+    cmq_status cmq_store_append_together(cmq_store *store, const cmq_append *parts, uint32_t count,
+                                         cmq_appended *appended_out)
     cmq_status cmq_store_wait(cmq_store *store, int64_t end)
     cmq_status cmq_store_flush(cmq_store *store)
 

@@ -486,6 +486,65 @@ cdef class StoreHandle:
         result._store_host = request.common.store_host
         return result
 
+    def append_together(self, list messages not None, bint only_check=False):
+        """Append messages at once or not at all: (topic, body, tags, keys, properties, queue id, flag, born) each, as
+        of append, bodies as bytes. ``only_check``: append nothing, raise what the first message at fault would raise.
+        """
+        cdef uint32_t count = <uint32_t>len(messages), i
+        cdef cmq_append *parts = <cmq_append *>calloc(count + 1, sizeof(cmq_append))
+        cdef cmq_appended *appended = <cmq_appended *>calloc(count + 1, sizeof(cmq_appended))
+        cdef cmq_status status = CMQ_OK
+        cdef bytes body
+        cdef AppendResult result
+        try:
+            if parts is NULL or appended is NULL:
+                raise MemoryError
+            for i in range(count):
+                topic, body, tags, keys, properties, queue_id, flag, born = messages[i]
+                parts[i] = self._template
+                parts[i].count = 1
+                parts[i].common.topic = _slice_of_text(topic)
+                parts[i].common.queue_id = queue_id
+                parts[i].common.flag = flag
+                parts[i].common.born_timestamp_ms = born
+                parts[i].bodies.kind = CMQ_COLUMN_ONE
+                parts[i].bodies.one = _slice_of_bytes(body)
+                if tags is not None:
+                    parts[i].tags.kind = CMQ_COLUMN_ONE
+                    parts[i].tags.one = _slice_of_value(tags, "tags")
+                    _check_tag(parts[i].tags.one, "tags")
+                if keys is not None:
+                    parts[i].keys.kind = CMQ_COLUMN_ONE
+                    parts[i].keys.one = _slice_of_value(keys, "keys")
+                if properties is not None:
+                    parts[i].properties.kind = CMQ_COLUMN_ONE
+                    parts[i].properties.one = _slice_of_bytes(properties)
+            self.enter()
+            with nogil:
+                if only_check:
+                    for i in range(count):
+                        if status == CMQ_OK:
+                            status = cmq_store_check_append(self._store, &parts[i])
+                else:
+                    status = cmq_store_append_together(self._store, parts, count, appended)
+            self.leave()
+            _check(status)
+            results = []
+            for i in range(0 if only_check else count):
+                result = AppendResult.__new__(AppendResult)
+                result.topic = messages[i][0]
+                result.queue_id = parts[i].common.queue_id
+                result.queue_offset = appended[i].first_queue_offset
+                result.physical_offset = appended[i].first_physical_offset
+                result.store_timestamp_ms = appended[i].store_timestamp_ms
+                result.end = appended[i].end
+                result._store_host = parts[i].common.store_host
+                results.append(result)
+            return results
+        finally:
+            free(parts)
+            free(appended)
+
     def append_many(self, str topic not None, object bodies, object tags=None, object keys=None, object properties=None,
                     object queue=0,
                     int32_t queue_count=1, int64_t spread_from=-1, int32_t flag=0, object born_timestamps_ms=None,

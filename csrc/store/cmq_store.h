@@ -189,6 +189,18 @@ typedef struct cmq_appended {
  * keys) are found before the message they are about. */
 cmq_status CMQ_MUST_CHECK cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out);
 
+#define CMQ_TOGETHER_MAX 8192u
+#define CMQ_TOGETHER_BYTES_MAX (UINT32_C(64) << 20)
+
+/* A transaction: append the messages of all parts, each of a topic of its own, at once or not at all. No reader sees
+ * one without the others, and a process that dies or a power loss, at any point, leaves all of them or none. They lie
+ * behind one another in one segment, as plain records: docs/decisions/0035. On disk on return under sync flush; under
+ * async flush it waits for the disk once, with the writer lock, for their being whole, and not for their being there.
+ * `one_segment`, `no_wait` and `never_wait` of parts do not count. *appended_out: one for each part. At most
+ * CMQ_TOGETHER_MAX messages and CMQ_TOGETHER_BYTES_MAX bytes of records (CMQ_ERR_LIMIT, CMQ_ERR_TOO_LARGE). */
+cmq_status CMQ_MUST_CHECK cmq_store_append_together(cmq_store *store, const cmq_append *parts, uint32_t count,
+                                                    cmq_appended *appended_out);
+
 /* Would cmq_store_append take every message, as far as it depends on the messages? CMQ_OK, or the failure that the
  * first message at fault would have. Nothing is appended, and no queue is made. Any thread; takes no lock. Does not
  * check the store itself (space, a sound disk). */

@@ -879,6 +879,11 @@ class StoreHandle:
         born_timestamp_ms: int = 0,
         wait: bool = True,
     ) -> AppendResult: ...
+    def append_together(
+        self,
+        messages: list[tuple[str, bytes, str | bytes | None, str | bytes | None, bytes | None, int, int, int]],
+        only_check: bool = False,
+    ) -> list[AppendResult]: ...
     def append_many(
         self,
         topic: str,

@@ -454,7 +454,7 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     const cmq_queue *before = c->queue;
     if (status == CMQ_OK)
         status = cmq_append_enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
-    if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, append->count, confirmed);
+    if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, c->units_ahead, confirmed);
     if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
     cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
     if (status == CMQ_OK && c->multi && names.bytes > 0) status = prepare_multi(c);
@@ -467,9 +467,20 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     while (c->multi && status == CMQ_OK && cmq_dispatch_next_name(&names, &name)) {
         *total += 20;
         cmq_queue *queue = cmq_is_lmq(name) ? cmq_queues_find(c->store->queues, name, 0) : NULL;
-        if (queue != NULL) status = cmq_queue_make_room(queue, append->count, confirmed);
+        if (queue != NULL) status = cmq_queue_make_room(queue, c->units_ahead, confirmed);
     }
     return status;
+}
+
+cmq_status cmq_append_foresee(append_context *c, uint64_t *total, uint32_t *keys)
+{
+    c->queue = NULL;
+    for (uint32_t i = 0; i < c->append->count; i++) {
+        const cmq_status status = foresee(c, i, total, keys);
+        if (status == CMQ_AGAIN) return status;
+        if (status != CMQ_OK) return fail_message(c, i, status);
+    }
+    return CMQ_OK;
 }
 
 /* A client's batch lies in one segment, or nowhere: all that could be refused is asked for first, and all of its bytes
@@ -478,12 +489,9 @@ static cmq_status claim_together(append_context *c)
 {
     uint64_t total = 0;
     uint32_t keys = 0;
-    c->queue = NULL;
-    for (uint32_t i = 0; i < c->append->count; i++) {
-        const cmq_status status = foresee(c, i, &total, &keys);
-        if (status == CMQ_AGAIN) return status;
-        if (status != CMQ_OK) return fail_message(c, i, status);
-    }
+    c->units_ahead = c->append->count;
+    const cmq_status foreseen = cmq_append_foresee(c, &total, &keys);
+    if (foreseen != CMQ_OK) return foreseen;
     if (total > UINT32_MAX) return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %llu bytes", (unsigned long long)total);
     const cmq_status status = c->store->index != NULL ? cmq_append_grant_keys(c->store, keys) : CMQ_OK;
     return status != CMQ_OK ? status : cmq_log_claim_together(c->store->log, (uint32_t)total);
@@ -491,7 +499,7 @@ static cmq_status claim_together(append_context *c)
 
 /* ---- the call ---- */
 
-static void begin(append_context *c, cmq_store *store, const cmq_append *append)
+void cmq_append_begin(append_context *c, cmq_store *store, const cmq_append *append)
 {
     c->store = store;
     c->append = append;
@@ -513,13 +521,14 @@ static void begin(append_context *c, cmq_store *store, const cmq_append *append)
     c->tag_hash = c->fields.tags.bytes > 0 ? cmq_jhash(c->fields.tags) : 0;
     c->queue = NULL;
     c->queue_room = 0;
+    c->claimed = false;
     c->first_queue_offset = c->first_phy = -1;
     c->scratch_used = 0;
     learn_properties(c);
     choose_property_crc(c);
 }
 
-static cmq_status check_call(const append_context *c)
+cmq_status cmq_append_check_call(const append_context *c)
 {
     cmq_status status = check_topic(c->fields.topic);
     if (status == CMQ_OK) status = check_columns(c->append);
@@ -531,7 +540,7 @@ static cmq_status check_call(const append_context *c)
     return status;
 }
 
-static cmq_status check_writable(cmq_store *store)
+cmq_status cmq_append_check_writable(cmq_store *store)
 {
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
@@ -543,11 +552,11 @@ static cmq_status check_writable(cmq_store *store)
 }
 
 /* One hold of the writer lock. *done counts on; CMQ_AGAIN: the staged records must be committed first. */
-static cmq_status append_chunk(append_context *c, uint32_t *done)
+cmq_status cmq_append_chunk(append_context *c, uint32_t *done)
 {
     cmq_store *store = c->store;
     const cmq_append *append = c->append;
-    cmq_status status = check_writable(store);
+    cmq_status status = cmq_append_check_writable(store);
     if (status != CMQ_OK) return status;   /* fenced: staged bytes may lie about that nobody writes any more */
     c->watched = cmq_watches_any(store->watches);
     const int64_t now = cmq_clock_now_ms(&store->clock);
@@ -557,7 +566,7 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     c->fields.store_timestamp_ms = store->store_ms;
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
     CMQ_ASSERT(*done < append->count);
-    const bool whole = append->one_segment || append->count - *done < CMQ_APPEND_CHUNK_MAX;
+    const bool whole = append->one_segment || c->claimed || append->count - *done < CMQ_APPEND_CHUNK_MAX;
     const uint32_t stop = whole ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
     if (append->one_segment) status = claim_together(c);
     c->alike = stop - *done > 1 && cmq_append_run_begin(c);
@@ -574,7 +583,7 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
 }
 
 /* Async: records encoded during this hold of the writer lock are readable from here on. */
-static cmq_status settle_chunk(cmq_store *store)
+cmq_status cmq_append_settle(cmq_store *store)
 {
     if (store->options.flush == CMQ_FLUSH_SYNC) return CMQ_OK;
     const int64_t end = cmq_log_end(store->log);
@@ -589,7 +598,7 @@ static cmq_status settle_chunk(cmq_store *store)
     return CMQ_OK;
 }
 
-static void note_space(cmq_store *store, cmq_status status)
+void cmq_append_note_space(cmq_store *store, cmq_status status)
 {
     if (status == CMQ_ERR_DISK_FULL) atomic_store_explicit(&store->disk_full, true, memory_order_relaxed);
     else if (status == CMQ_OK && atomic_load_explicit(&store->disk_full, memory_order_relaxed))
@@ -609,9 +618,9 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         c->queue = NULL;
         c->queue_room = 0;
         c->watched = false;
-        status = append_chunk(c, &appended->count);
+        status = cmq_append_chunk(c, &appended->count);
         if (c->watched) cmq_watches_list(store->watches);
-        const cmq_status settled = settle_chunk(store);
+        const cmq_status settled = cmq_append_settle(store);
         const int64_t end = cmq_log_end(store->log);
         CMQ_ASSERT(end >= began && appended->count >= before && appended->count <= c->append->count);
         if (appended->count > before) appended->end = end;
@@ -620,7 +629,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         appended->store_timestamp_ms = c->fields.store_timestamp_ms;
         pthread_mutex_unlock(&store->writer_mutex);
         if (!sync) cmq_watches_notify(store->watches);
-        note_space(store, status);
+        cmq_append_note_space(store, status);
         if (settled != CMQ_OK) {
             appended->count = before;   /* not published, and never will be */
             return settled;
@@ -654,8 +663,8 @@ static cmq_status check_message(append_context *c, uint32_t i)
 cmq_status cmq_store_check_append(cmq_store *store, const cmq_append *append)
 {
     append_context c;
-    begin(&c, store, append);
-    cmq_status status = check_call(&c);
+    cmq_append_begin(&c, store, append);
+    cmq_status status = cmq_append_check_call(&c);
     for (uint32_t i = 0; i < append->count && status == CMQ_OK; i++) {
         status = check_message(&c, i);
         if (status != CMQ_OK) return fail_message(&c, i, status);
@@ -666,11 +675,11 @@ cmq_status cmq_store_check_append(cmq_store *store, const cmq_append *append)
 cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
 {
     *appended_out = (cmq_appended){.first_queue_offset = -1, .first_physical_offset = -1};
-    cmq_status status = check_writable(store);
+    cmq_status status = cmq_append_check_writable(store);
     if (status != CMQ_OK || append->count == 0) return status;
     append_context c;
-    begin(&c, store, append);
-    status = check_call(&c);
+    cmq_append_begin(&c, store, append);
+    status = cmq_append_check_call(&c);
     if (status == CMQ_OK) status = append_all(&c, appended_out);
     if (appended_out->count > 0 && store->options.flush == CMQ_FLUSH_SYNC && !append->no_wait) {
         const cmq_status durable = cmq_store_commit(store, appended_out->end);

@@ -25,6 +25,8 @@ typedef struct append_context {
     cmq_queue *queue;               /* of queue_id */
     uint32_t queue_room;            /* units granted in it */
     int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
+    uint32_t units_ahead;           /* of a batch: room that each of its queues gets */
+    bool claimed;                   /* the log has room for all of it */
     bool alike;                     /* the chunk's messages differ in body, tags, keys and queue only: `mould` has the
                                      * rest */
     cmq_record_mould mould;
@@ -53,7 +55,28 @@ static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
     return CMQ_SLICE_NONE;
 }
 
+/* ---- cmq_append.c ---- */
+
+/* May the store take appends? Any thread. */
+cmq_status CMQ_MUST_CHECK cmq_append_check_writable(cmq_store *store);
+
+/* Begin with a call's messages; what does not depend on the store is checked next. */
+void cmq_append_begin(append_context *c, cmq_store *store, const cmq_append *append);
+cmq_status CMQ_MUST_CHECK cmq_append_check_call(const append_context *c);
+
+/* Remember whether the disk was full. */
+void cmq_append_note_space(cmq_store *store, cmq_status status);
+
 /* ---- cmq_append.c; all with the writer lock ---- */
+
+/* Everything that the call's messages will ask for but the log's bytes and the index's room, whose most are added. */
+cmq_status CMQ_MUST_CHECK cmq_append_foresee(append_context *c, uint64_t *total, uint32_t *keys);
+
+/* One hold of the writer lock. *done counts on; CMQ_AGAIN: the staged records must be committed first. */
+cmq_status CMQ_MUST_CHECK cmq_append_chunk(append_context *c, uint32_t *done);
+
+/* Async: records encoded during this hold of the writer lock are readable from here on. */
+cmq_status CMQ_MUST_CHECK cmq_append_settle(cmq_store *store);
 
 /* Make `queue_id` of the call's topic c->queue. */
 cmq_status CMQ_MUST_CHECK cmq_append_enter_queue(append_context *c, int32_t queue_id);

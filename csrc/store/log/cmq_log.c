@@ -114,6 +114,7 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
                         options->path_count, CMQ_LOG_PATHS_MAX);
     cmq_log *log = calloc(1, sizeof *log);
     if (log == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the commit log");
+    log->sealed_from = -1;
     log->fs = options->fs;
     log->segment_bytes = options->segment_bytes;
     log->staging_bytes_max = CMQ_STAGING_BYTES_MAX;
@@ -532,6 +533,7 @@ void cmq_log_close(cmq_log *log, bool clean)
         table = retired;
     }
     for (uint32_t i = 0; i < log->path_count; i++) free(log->paths[i]);
+    free(log->sealed);
     for (int i = 0; i < 2; i++) {
         CMQ_ASSERT(log->staged_buffers[i].run_count == 0 || !clean);
         cmq_staged_discard(&log->staged_buffers[i]);

@@ -40,6 +40,7 @@
 #define CMQ_LOG_PATHS_MAX 16
 #define CMQ_STAGING_BYTES_MAX (INT64_C(8) << 20)   /* per staging buffer, unless cmq_log_set_staging says otherwise; a
                                                     * fuller one must be committed first */
+#define CMQ_SEALED_MAX 32                          /* sealed stretches of a staging buffer */
 #define CMQ_STAGED_RUNS_MAX 32                     /* pieces of a staging buffer, one per segment touched */
 
 typedef struct cmq_log cmq_log;
@@ -92,6 +93,13 @@ cmq_status CMQ_MUST_CHECK cmq_log_claim_here(cmq_log *log, uint32_t bytes, uint8
 /* Before a batch of several claims that must not cross a segment, nor get CMQ_AGAIN between: room for all of them.
  * Statuses as above. */
 cmq_status CMQ_MUST_CHECK cmq_log_claim_together(cmq_log *log, uint32_t bytes);
+
+/* A stretch of records that a crash leaves whole or leaves out, at any point: claim its bytes, claim and commit its
+ * records, which make `bytes` or less, then seal it. Until then none of them can be found, since the first 8 bytes are
+ * written last, behind a sync of the others: by cmq_log_seal where the log is mapped, which therefore waits for the
+ * disk; with staging, by cmq_log_write_staged. Statuses as above; a failure of cmq_log_seal means: fence. */
+cmq_status CMQ_MUST_CHECK cmq_log_begin_sealed(cmq_log *log, uint32_t bytes);
+cmq_status CMQ_MUST_CHECK cmq_log_seal(cmq_log *log);
 
 /* The claimed bytes are a record now (or several); moves `end`. */
 void cmq_log_commit(cmq_log *log, uint32_t bytes);

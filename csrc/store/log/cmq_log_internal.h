@@ -24,6 +24,13 @@ typedef struct cmq_staged_run {
     int64_t bytes;
 } cmq_staged_run;
 
+/* Where the head of a sealed stretch lies: its first bytes, without which nothing behind them can be found. */
+typedef struct cmq_sealed_head {
+    int64_t phy;
+    int64_t at;             /* in the buffer */
+    bool whole;             /* its stretch is */
+} cmq_sealed_head;
+
 struct cmq_staged {
     uint8_t *data;
     int64_t capacity;
@@ -31,6 +38,8 @@ struct cmq_staged {
     int64_t end;            /* the log's end when the last run was written */
     uint32_t run_count;
     cmq_staged_run runs[CMQ_STAGED_RUNS_MAX];
+    uint32_t head_count;
+    cmq_sealed_head heads[CMQ_SEALED_MAX];
 };
 
 struct cmq_log {
@@ -58,6 +67,8 @@ struct cmq_log {
     int64_t touched_end;               /* mapped: pages are there up to here, within the current segment */
     int64_t touch_step;
     int64_t together_end;              /* claims up to here find their room: it was claimed at once */
+    uint8_t *sealed;                   /* mapped: the bytes of the stretch that is being sealed, … */
+    int64_t sealed_from;               /* … which begins here; -1: none is */
     cmq_segment *current;              /* NULL: made by the next claim */
     int64_t staging_bytes_max;         /* of one staging buffer */
     struct cmq_staged *filling;        /* the staging buffer that claims go to */

@@ -22,6 +22,7 @@
 #define WARM_STEP_BYTES (INT64_C(4) << 20)
 #define TOUCH_BYTES_MIN (INT64_C(64) << 10)
 #define TOUCH_BYTES_MAX (INT64_C(1) << 20)
+#define HEAD_BYTES 8   /* size and magic: without them no record begins there, for us or for RocketMQ */
 
 static int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -32,6 +33,7 @@ void cmq_staged_discard(struct cmq_staged *staged)
 {
     for (uint32_t i = 0; i < staged->run_count; i++) cmq_segment_unpin(staged->runs[i].segment);
     staged->run_count = 0;
+    staged->head_count = 0;
     staged->used = 0;
     if (staged->capacity <= 2 * CMQ_STAGING_BYTES_MAX) return;
     /* A burst is over: its memory goes. */
@@ -171,6 +173,7 @@ static uint8_t *place(cmq_log *log)
 {
     CMQ_ASSERT(log->end >= cmq_segment_start(log->current) && log->end < log->reserved_end);
     if (log->staged) return log->filling->data + log->filling->used;
+    if (log->sealed_from >= 0) return log->sealed + (log->end - log->sealed_from);
     return cmq_segment_data(log->current) + (log->end - cmq_segment_start(log->current));
 }
 
@@ -218,6 +221,53 @@ cmq_status cmq_log_claim_together(cmq_log *log, uint32_t bytes)
     return status;
 }
 
+cmq_status cmq_log_begin_sealed(cmq_log *log, uint32_t bytes)
+{
+    CMQ_ASSERT(log->sealed_from < 0 && bytes > HEAD_BYTES);
+    if (log->staged && log->filling != NULL && log->filling->head_count == CMQ_SEALED_MAX) return CMQ_AGAIN;
+    uint8_t *aside = log->staged ? NULL : malloc(bytes);
+    if (!log->staged && aside == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for a transaction of %u bytes", bytes);
+    const cmq_status status = cmq_log_claim_together(log, bytes);
+    if (status != CMQ_OK) {
+        free(aside);
+        return status;
+    }
+    log->sealed = aside;
+    log->sealed_from = log->end;
+    if (log->staged)
+        log->filling->heads[log->filling->head_count++] =
+            (cmq_sealed_head){.phy = log->end, .at = log->filling->used};
+    return CMQ_OK;
+}
+
+/* The rest, on disk; then the head. A process that is killed in between leaves it out, too: the head's magic is in
+ * place before its size. */
+static cmq_status seal_mapped(cmq_log *log)
+{
+    const int64_t bytes = log->end - log->sealed_from;
+    uint8_t *at = cmq_segment_data(log->current) + (log->sealed_from - cmq_segment_start(log->current));
+    memcpy(at + HEAD_BYTES, log->sealed + HEAD_BYTES, (size_t)bytes - HEAD_BYTES);
+    const cmq_status status = cmq_file_sync_mapped(cmq_segment_file(log->current), at, (size_t)bytes);
+    if (status != CMQ_OK) return status;
+    memcpy(at + HEAD_BYTES / 2, log->sealed + HEAD_BYTES / 2, HEAD_BYTES / 2);
+    atomic_thread_fence(memory_order_seq_cst);
+    memcpy(at, log->sealed, HEAD_BYTES / 2);
+    return CMQ_OK;
+}
+
+cmq_status cmq_log_seal(cmq_log *log)
+{
+    CMQ_ASSERT(log->sealed_from >= 0 && log->end > log->sealed_from);
+    cmq_status status = CMQ_OK;
+    if (log->staged) log->filling->heads[log->filling->head_count - 1].whole = true;
+    else status = seal_mapped(log);
+    free(log->sealed);
+    log->sealed = NULL;
+    log->sealed_from = -1;
+    return status;
+}
+
 void cmq_log_commit(cmq_log *log, uint32_t bytes)
 {
     CMQ_ASSERT(log->end + bytes <= log->reserved_end);
@@ -248,9 +298,33 @@ cmq_staged *cmq_log_take_staged(cmq_log *log)
 
 int64_t cmq_staged_end(const cmq_staged *staged) { return staged->end; }
 
+/* Behind the sync of all that they make visible. */
+static cmq_status write_heads(const struct cmq_staged *staged, uint8_t (*heads)[HEAD_BYTES])
+{
+    cmq_status status = CMQ_OK;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < staged->run_count && status == CMQ_OK; i++) {
+        const cmq_staged_run *run = &staged->runs[i];
+        const uint32_t first = next;
+        cmq_file *file = cmq_segment_file(run->segment);
+        for (; next < staged->head_count && staged->heads[next].at < run->at + run->bytes && status == CMQ_OK; next++)
+            if (staged->heads[next].whole)
+                status =
+                    cmq_file_write(file, (uint64_t)(staged->heads[next].phy - cmq_segment_start(run->segment)),
+                                   heads[next], HEAD_BYTES);
+        if (status == CMQ_OK && next > first) status = cmq_file_sync(file);
+    }
+    return status;
+}
+
 static cmq_status write_runs(const struct cmq_staged *staged)
 {
     cmq_status status = CMQ_OK;
+    uint8_t heads[CMQ_SEALED_MAX][HEAD_BYTES];
+    for (uint32_t i = 0; i < staged->head_count; i++) {
+        memcpy(heads[i], staged->data + staged->heads[i].at, HEAD_BYTES);
+        memset(staged->data + staged->heads[i].at, 0, HEAD_BYTES);
+    }
     for (uint32_t i = 0; i < staged->run_count && status == CMQ_OK; i++) {
         const cmq_staged_run *run = &staged->runs[i];
         cmq_file *file = cmq_segment_file(run->segment);
@@ -259,7 +333,7 @@ static cmq_status write_runs(const struct cmq_staged *staged)
                                 (size_t)run->bytes);
         if (status == CMQ_OK) status = cmq_file_sync(file);
     }
-    return status;
+    return status == CMQ_OK ? write_heads(staged, heads) : status;
 }
 
 cmq_status cmq_log_write_staged(cmq_log *log, cmq_staged *staged)

@@ -14,6 +14,7 @@ import cometmq.store
 from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.scans import AsyncScan
+from cometmq.aio.store_transaction import AsyncTransaction
 from cometmq.aio.waiting import DurableWaiter, MoreWaiter
 from cometmq.errors import NotEntered, StoreClosed, WrongType
 from cometmq.store import (
@@ -212,6 +213,10 @@ class AsyncStore:
             born_timestamps_ms=born_timestamps_ms,
             wait=wait,
         )
+
+    def transaction(self) -> AsyncTransaction:
+        """Begin a transaction, for ``async with``; see :meth:`Store.transaction`."""
+        return AsyncTransaction(self)
 
     def _quick_appender(self, topic: str) -> Store | None:
         """Return the store to append to on the loop, or None: a topic's first append, and the hand-off, wait."""

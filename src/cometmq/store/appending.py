@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from cometmq._engine import AppendManyResult, AppendResult, column_values, encode_properties, join_keys
 from cometmq._plural import counted
-from cometmq.errors import InvalidArgument, MessageTooLarge, StoreClosed, StoreFenced, WrongType
+from cometmq.errors import InvalidArgument, MessageTooLarge, ReadOnlyStore, StoreClosed, StoreFenced, WrongType
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HANDOFF_TIMEOUT_S, HandedOff, HandoffClient
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, CallWork, MessagesWork, new_work_id
@@ -20,6 +20,7 @@ from cometmq.store_config.names import may_send_to, validate_topic
 if TYPE_CHECKING:
     from cometmq._types import Bodies, Body, Keys, Numbers, Properties, Values
     from cometmq.store.store import Store
+    from cometmq.store.transaction import Transaction
 
 __all__ = ["Appending"]
 
@@ -95,7 +96,7 @@ class Appending(StoreCore):
             body,
             tags,
             keys,
-            None if properties is None else _encode_without_mark(properties),
+            None if properties is None else encode_without_mark(properties),
             queue,
             flag,
             born_timestamp_ms,
@@ -233,6 +234,33 @@ class Appending(StoreCore):
                 raise
         elif role is None:
             self._handle.flush()
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction: ``with store.transaction() as t: t.append(...)`` stores several messages, or none.
+
+        Messages of any topics become visible together at the end of the block, and a crash or a power loss at any
+        point leaves all of them or none. A block that raises stores nothing. At most 8,192 messages and 64 MiB.
+        See ``docs/embed.md``.
+
+        Raises:
+            ReadOnlyStore: this process is not the store's writer.
+        """
+        from cometmq.store.transaction import Transaction
+
+        writer = self._appender()
+        if writer is None:
+            raise ReadOnlyStore(
+                f"{self.path}: transactions need the writer's process, and another process has that role; append_many "
+                "stores messages of one topic through it"
+            )
+        return Transaction(cast("Store", writer))
+
+    def _target_of(self, topic: str) -> WriteTarget:
+        """Return what an append to a topic needs, making the topic where it is new."""
+        try:
+            return self._targets.get(topic) or self._new_target(topic)
+        except TypeError:
+            raise not_a_topic(topic) from None  # unhashable: a list
 
     # --- Hand-off
 
@@ -374,7 +402,7 @@ def encode_each(
     if properties is None:
         return None
     if isinstance(properties, Mapping):
-        return _encode_without_mark(properties)
+        return encode_without_mark(properties)
     given: object = properties
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
         raise WrongType(f"properties must be a mapping or a list of mappings, not {type(properties).__name__}")
@@ -386,10 +414,10 @@ def _encode_one(at: int, properties: Properties | None) -> bytes:
         return b""
     if not isinstance(properties, Mapping):
         raise WrongType(f"properties[{at}] must be a mapping or None, not {type(properties).__name__}")
-    return _encode_without_mark(properties)
+    return encode_without_mark(properties)
 
 
-def _encode_without_mark(properties: Properties) -> bytes:
+def encode_without_mark(properties: Properties) -> bytes:
     """Return properties in the stored form. The mark of handed-off work stays behind where a message is forwarded: by
     it a writer counts the rows that it has appended.
     """

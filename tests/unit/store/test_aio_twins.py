@@ -19,7 +19,7 @@ TWINS = [
 ]
 PLAIN = {
     # Facts known at opening, and methods that only release or inspect what was handed out.
-    AsyncStore: {"opening", "read", "follow", "scan", "consumer", "wrap"},
+    AsyncStore: {"opening", "read", "follow", "scan", "consumer", "transaction", "wrap"},
     AsyncConsumer: {"positions", "committed", "close"},
     AsyncReader: {"positions", "close"},
     AsyncHandedOff: set(),

@@ -1,0 +1,183 @@
+"""Checks: ``store.transaction()``: all messages or none, also after kill -9; errors, wrong uses, asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import cometmq
+from cometmq import aio, errors
+from support.small_store import open_small
+
+
+def bodies(store: cometmq.Store, topic: str | None = None) -> list[bytes]:
+    return [bytes(message.body) for message in store.read(topic)]
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_messages_become_visible_together(tmp_path: Path, flush: str) -> None:
+    with cometmq.open(tmp_path, flush=flush) as store, cometmq.open(tmp_path, mode="r") as view:
+        with store.transaction() as t:
+            t.append("orders", b"one", tags="paid", keys=["k1"], properties={"price": "5"})
+            t.append("stock", b"two", queue=0)
+            t.append("orders", b"three")
+            assert (len(t), t.results) == (3, [])
+            assert bodies(store) == bodies(view) == []
+        assert bodies(store) == bodies(view) == [b"one", b"two", b"three"]
+        assert [result.topic for result in t.results] == ["orders", "stock", "orders"]
+        first = store.get("orders", t.results[0].queue_id, t.results[0].queue_offset)
+        assert (first.tags, first.keys, first.properties["price"]) == ("paid", ("k1",), "5")
+        assert [bytes(message.body) for message in store.find("orders", key="k1")] == [b"one"]
+        store.append("orders", b"four")
+        assert bodies(view) == [b"one", b"two", b"three", b"four"]
+    with cometmq.open(tmp_path) as store:
+        assert bodies(store) == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_block_that_raises_stores_nothing(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path) as store:
+        with suppress(KeyError), store.transaction() as t:
+            t.append("orders", b"one")
+            raise KeyError
+        with store.transaction() as t:
+            t.append("orders", b"two")
+            t.discard()
+        with store.transaction() as t:
+            pass
+        assert t.results == []
+        assert bodies(store) == []
+
+
+def test_a_message_that_is_refused_is_not_in_the_transaction(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        with store.transaction() as t:
+            t.append("orders", b"one")
+            with pytest.raises(errors.InvalidTopic):
+                t.append("bad topic", b"x")
+            with pytest.raises(errors.MessageTooLarge):
+                t.append("orders", bytes(5 << 20))
+            with pytest.raises(errors.InvalidArgument):
+                t.append("orders", b"x", tags="a || b")
+            with pytest.raises(errors.WrongType):
+                t.append("orders", "text")  # type: ignore[arg-type]
+            t.append("orders", memoryview(b"two"))
+        assert bodies(store) == [b"one", b"two"]
+
+
+def test_more_than_a_segment_takes_is_refused_whole(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path, segment_bytes=1 << 20) as store:
+        store.append("orders", b"before")
+        t = store.transaction()
+        for _ in range(5):
+            t.append("orders", bytes(300_000))
+        with pytest.raises(errors.MessageTooLarge):
+            t.commit()
+        with pytest.raises(errors.InvalidArgument, match="discarded"):
+            t.append("orders", b"x")
+        store.append("orders", b"behind")
+        assert bodies(store) == [b"before", b"behind"]
+
+
+def test_transactions_do_not_cross_segments(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path, segment_bytes=1 << 20) as store:
+        for _ in range(6):
+            with store.transaction() as t:
+                for n in range(4):
+                    t.append(f"t{n % 2}", bytes(100_000))
+            first, last = t.results[0].physical_offset, t.results[-1].physical_offset
+            assert first >> 20 == last >> 20
+        assert len(bodies(store)) == 24
+
+
+def test_wrong_uses_are_refused(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path) as store:
+        with store.transaction() as t:
+            t.append("orders", b"one")
+            with pytest.raises(errors.InvalidArgument, match="in a with block already"), t:
+                pass
+        for use in (t.commit, t.discard, lambda: t.append("orders", b"x"), t.__enter__):
+            with pytest.raises(errors.InvalidArgument, match="was committed: begin another"):
+                use()
+        t = store.transaction()
+        caught: list[BaseException] = []
+
+        def elsewhere() -> None:
+            try:
+                t.append("orders", b"x")
+            except errors.InvalidArgument as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert "begin one in each thread" in str(caught[0])
+        for _ in range(8192):
+            t.append("orders", b"")
+        with pytest.raises(errors.LimitReached, match="8,192"):
+            t.append("orders", b"")
+        t.discard()
+        t.discard()
+        with cometmq.open(tmp_path, mode="r") as view, pytest.raises(errors.ReadOnlyStore, match="transactions"):
+            view.transaction()
+        assert bodies(store) == [b"one"]
+        late = store.transaction()
+        late.append("orders", b"late")
+    with pytest.raises(errors.StoreClosed):
+        late.commit()
+
+
+def test_asyncio_transactions(tmp_path: Path) -> None:
+    async def work() -> list[bytes]:
+        async with aio.open(tmp_path) as store:
+            async with store.transaction() as t:
+                await t.append("orders", b"one")
+                await t.append("stock", b"two")
+            assert len(t.results) == 2
+            with suppress(KeyError):
+                async with store.transaction() as t:
+                    await t.append("orders", b"three")
+                    raise KeyError
+            return [bytes(message.body) async for message in store.read()]
+
+    assert asyncio.run(work()) == [b"one", b"two"]
+
+
+WRITER = """
+import sys, cometmq
+with cometmq.open(sys.argv[1], flush=sys.argv[2]) as store:
+    print("ready", flush=True)
+    n = 0
+    while True:
+        with store.transaction() as t:
+            for part in range(20):
+                t.append("ab"[part % 2], b"%d" % n + bytes(500))
+        n += 1
+        if n == 20:
+            print("working", flush=True)
+"""
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_killed_process_leaves_whole_transactions(tmp_path: Path, flush: str) -> None:
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, flush], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.readline() == "ready\n"
+            assert process.stdout.readline() == "working\n"
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        with cometmq.open(tmp_path, mode="r") as view:
+            assert len(bodies(view)) % 20 == 0
+        with cometmq.open(tmp_path) as store:
+            found = bodies(store)
+            assert len(found) % 20 == 0
+            assert len(found) >= 400
