@@ -1,7 +1,7 @@
 /* Power loss, and kill -9, with transactions: a store under either flush mode takes messages of two topics, alone and
  * together; at a random change of its files the power goes, or the process dies; a possible image of the disk is
- * opened, first as a view: of each transaction all messages are there, or none; under sync flush, all of those that
- * were acknowledged. Without the sync before the heads, or with heads written at once, 400 rounds find a torn transaction.
+ * opened: of each transaction all messages are there, or none; under sync flush, all of those that were acknowledged.
+ * Without the sync before the heads, or with heads written at once, 400 rounds find a torn transaction.
  *
  * CMQ_CRASH_ROUNDS: how many losses; without it 24, with CMQ_LONG 20,000. CMQ_SEED repeats a run.
  */
