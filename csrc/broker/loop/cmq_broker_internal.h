@@ -79,6 +79,7 @@ static inline void cmq_bump(_Atomic uint64_t *counter, uint64_t by)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
 }
 
+#define CMQ_STEPS_PER_TURN 500000u        /* of expressions, some 4 ms */
 #define CMQ_SELECTED_FILTERS 64u          /* compiled expressions of requests that a loop keeps */
 
 /* A pop of this topic and group that waits may go on. */
@@ -114,6 +115,7 @@ typedef struct cmq_broker_loop {
     uint32_t next_queue;                  /* for sends that leave the queue to us */
     cmq_watcher *watcher;
     cmq_holds *holds;
+    uint32_t steps_left;                  /* of expressions: of what this turn spends on held requests for one cause */
     cmq_filter *selected[CMQ_SELECTED_FILTERS];   /* by a hash of their text; NULL: none */
     cmq_pending_replies sent;
     cmq_queue **arrived;                  /* queues that got something, not all of whose holds were looked at yet */
@@ -241,9 +243,10 @@ static inline uint64_t cmq_transfer_examine(uint32_t wanted) { return wanted > 8
  * that were looked at, which are a bounded number. */
 cmq_status CMQ_MUST_CHECK cmq_select_units(cmq_broker_loop *l, cmq_queue *queue, const cmq_filter *filter, int64_t from,
                                            int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next);
-/* Does the expression select the unit's record? Also where that cannot be read. */
+/* Does the expression select the unit's record? Also where that cannot be read. It takes the steps from the loop's
+ * steps_left, as cmq_select_units does. */
 bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
-                       const cmq_selector *selector, uint32_t *steps_left);
+                       const cmq_selector *selector);
 /* The filter of a request's own expression: the loop keeps the last ones compiled. One reference, the caller's. */
 cmq_status CMQ_MUST_CHECK cmq_select_filter(cmq_broker_loop *l, cmq_slice expression, cmq_filter **filter_out);
 void cmq_select_forget(cmq_broker_loop *l);

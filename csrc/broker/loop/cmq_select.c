@@ -21,8 +21,14 @@
 #define STEP_BYTES 64u     /* of properties; a step may read them all, up to the limit of an evaluation */
 #define LOOKS_STEPS_MAX (CMQ_SELECTOR_LOOKS_MAX / STEP_BYTES)
 
-bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
-                       const cmq_selector *selector, uint32_t *steps_left)
+static void spend(uint32_t *steps_left, uint64_t steps)
+{
+    *steps_left -= steps < *steps_left ? (uint32_t)steps : *steps_left;
+}
+
+/* As cmq_select_passes; takes the steps from those of the request, too. */
+static bool passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
+                   const cmq_selector *selector, uint32_t *steps_left)
 {
     const uint8_t *record;
     if (unit->phy < 0 || unit->bytes < CMQ_RECORD_BYTES_MIN) return true;
@@ -30,8 +36,16 @@ bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue 
     const cmq_slice properties = cmq_record_properties(record, (uint32_t)unit->bytes);
     const uint64_t cost = cmq_selector_cost(selector), looks = cost * properties.bytes / STEP_BYTES;
     const uint64_t steps = cost + (looks < LOOKS_STEPS_MAX ? looks : LOOKS_STEPS_MAX);
-    *steps_left -= steps < *steps_left ? (uint32_t)steps : *steps_left;
+    spend(steps_left, steps);
+    spend(&l->steps_left, steps);
     return cmq_selector_evaluate(selector, properties) == CMQ_SELECTOR_TRUE;
+}
+
+bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
+                       const cmq_selector *selector)
+{
+    uint32_t steps = STEPS_MAX;
+    return passes(l, place, queue, unit, selector, &steps);
 }
 
 static cmq_status by_selector(cmq_broker_loop *l, cmq_queue *queue, const cmq_selector *selector, int64_t from,
@@ -50,7 +64,7 @@ static cmq_status by_selector(cmq_broker_loop *l, cmq_queue *queue, const cmq_se
         if (status != CMQ_OK) break;
         for (uint32_t i = 0; i < count && *found < wanted && steps > 0; i++) {
             *next = units[i].offset + units[i].count;
-            if (cmq_select_passes(l, &place, queue, &units[i], selector, &steps)) l->units[(*found)++] = units[i];
+            if (passes(l, &place, queue, &units[i], selector, &steps)) l->units[(*found)++] = units[i];
         }
         if (*found < wanted && steps > 0) *next = behind;
     }

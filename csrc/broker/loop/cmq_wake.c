@@ -4,7 +4,8 @@
  * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait
  * for its tag; the others are not touched. Answering thousands at once would keep the loop from everything else, so a
  * turn reads and answers a bounded number and leaves the rest to the next. A queue that is not through goes behind the
- * others.
+ * others. What comparing expressions costs is counted in steps, here and in the requests that run again; when a turn's
+ * steps are used up, the next one goes on.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.
  */
@@ -22,11 +23,10 @@
 #define QUEUES_PER_TURN 2048u
 #define ARRIVED_MAX 2u
 #define POP_LOOKS_PER_TURN 2048u    /* at queues, some 0.3 us each */
-#define STEPS_PER_TURN 500000u      /* of expressions, some 4 ms */
 
 /* The work of a turn that is left. */
 typedef struct turn_work {
-    uint32_t answers, reads, pop_looks, steps;
+    uint32_t answers, reads, pop_looks;   /* and the loop's steps_left */
 } turn_work;
 
 /* How often the queue is among those that arrived; NULL without memory. */
@@ -61,6 +61,9 @@ void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
     if (times != NULL) (*times)++;
 }
 
+/* One more request may run again. */
+static bool may_end(const cmq_broker_loop *l, uint32_t answers) { return answers > 0 && l->steps_left > 0; }
+
 /* End the holds of the queue that any message at `offset` ends, or one with this tag hash (NULL: any). False: more than
  * this turn answers. */
 static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, const uint32_t *hash, int64_t offset,
@@ -73,7 +76,7 @@ static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, con
         const cmq_hold hold =
             hash != NULL ? cmq_holds_of_tag(l->holds, of, *hash, offset) : cmq_holds_of_any(l->holds, of, offset);
         if (hold == CMQ_HOLD_NONE) return true;
-        if (*budget == 0) return false;
+        if (!may_end(l, *budget)) return false;
         (*budget)--;
         cmq_bump(&l->counters.hold_wakes, 1);
         cmq_pull_end_hold(l, hold);
@@ -84,7 +87,7 @@ static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, con
 static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint32_t *budget)
 {
     for (cmq_hold hold; (hold = cmq_holds_of_queue(l->holds, topic, queue_id)) != CMQ_HOLD_NONE; (*budget)--) {
-        if (*budget == 0) return false;
+        if (!may_end(l, *budget)) return false;
         cmq_bump(&l->counters.hold_wakes, 1);
         cmq_pull_end_hold(l, hold);
     }
@@ -92,18 +95,18 @@ static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint3
 }
 
 /* End the holds of the queue that wait for the program, whose expression selects the unit's record. False: more than
- * this turn answers. */
+ * this turn answers; one is answered also when the comparison took the last step. */
 static bool end_program(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, uint32_t program,
                         uint32_t *budget)
 {
     const int64_t offset = unit->offset + unit->count - 1;
-    for (;;) {
+    for (bool ended = false;; ended = true) {
         /* each time: it goes with its last hold */
         const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue));
         const cmq_hold hold =
             of != CMQ_HOLD_NONE ? cmq_holds_of_program(l->holds, of, program, offset) : CMQ_HOLD_NONE;
         if (hold == CMQ_HOLD_NONE) return true;
-        if (*budget == 0) return false;
+        if (*budget == 0 || (ended && l->steps_left == 0)) return false;
         (*budget)--;
         /* its request begins at the message: another look at those before it would take as long as this one did */
         cmq_holds_set_seen(l->holds, of, unit->offset);
@@ -120,10 +123,10 @@ static bool compare_one(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, c
     const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, cmq_queue_id(queue));
     const uint32_t program = cmq_holds_program(l->holds, hold);
     cmq_transfer_place place = {0};
-    if (left->steps == 0) return false;
+    if (l->steps_left == 0) return false;
     const bool passes =
         cmq_holds_of_program(l->holds, of, program, unit->offset + unit->count - 1) != CMQ_HOLD_NONE &&
-        cmq_select_passes(l, &place, queue, unit, cmq_holds_selector(l->holds, program), &left->steps);
+        cmq_select_passes(l, &place, queue, unit, cmq_holds_selector(l->holds, program));
     cmq_transfer_leave(&place);
     if (passes) return end_program(l, queue, topic, unit, program, &left->answers);
     cmq_holds_set_compared(l->holds, hold, unit->offset);
@@ -217,9 +220,9 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     cmq_queue *taken[TAKE];
     turn_work left = {.answers = ANSWERS_PER_TURN,
                       .reads = READS_PER_TURN,
-                      .pop_looks = POP_LOOKS_PER_TURN,
-                      .steps = STEPS_PER_TURN};
+                      .pop_looks = POP_LOOKS_PER_TURN};
     uint32_t count;
+    l->steps_left = CMQ_STEPS_PER_TURN;
     do {
         count = cmq_watcher_take(l->watcher, taken, TAKE);
         for (uint32_t i = 0; i < count; i++) cmq_wake_remember(l, taken[i]);
@@ -227,7 +230,7 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     /* Serving may list a queue again, behind the others. */
     const uint32_t listed = l->arrived_count < QUEUES_PER_TURN ? l->arrived_count : QUEUES_PER_TURN;
     uint32_t served = 0;
-    while (served < listed && left.answers > 0 && left.reads > 0 && left.pop_looks > 0 && left.steps > 0) {
+    while (served < listed && left.answers > 0 && left.reads > 0 && left.pop_looks > 0 && l->steps_left > 0) {
         cmq_queue *queue = l->arrived[served++];
         uint8_t *times = times_arrived(l, queue);
         if (times != NULL && *times > 0) (*times)--;
@@ -242,8 +245,9 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
 void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns)
 {
     cmq_hold hold;
-    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (hold = cmq_holds_due(l->holds, now_ns)) != CMQ_HOLD_NONE;
-         budget--) {
+    l->steps_left = CMQ_STEPS_PER_TURN;
+    for (uint32_t budget = ANSWERS_PER_TURN;
+         may_end(l, budget) && (hold = cmq_holds_due(l->holds, now_ns)) != CMQ_HOLD_NONE; budget--) {
         cmq_bump(&l->counters.hold_timeouts, 1);
         cmq_pull_end_hold(l, hold);
     }
@@ -268,7 +272,7 @@ uint32_t cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
 static bool end_every_hold(cmq_broker_loop *l, uint32_t *answers)
 {
     for (cmq_hold hold; (hold = cmq_holds_due(l->holds, INT64_MAX)) != CMQ_HOLD_NONE; (*answers)--) {
-        if (*answers == 0) return false;
+        if (!may_end(l, *answers)) return false;
         cmq_pull_end_hold(l, hold);
     }
     cmq_pop_wake_all(l);
@@ -285,7 +289,7 @@ static bool end_group(cmq_broker_loop *l, cmq_slice group, uint32_t *answers)
         l->changing_begun = true;
     }
     while (l->changing_hold_count > 0) {
-        if (*answers == 0) return false;
+        if (!may_end(l, *answers)) return false;
         const cmq_hold hold = l->changing_holds[--l->changing_hold_count];
         if (!cmq_holds_is_of_group(l->holds, hold, group)) continue;
         (*answers)--;
@@ -300,6 +304,7 @@ static bool end_group(cmq_broker_loop *l, cmq_slice group, uint32_t *answers)
 void cmq_wake_changed(cmq_broker_loop *l)
 {
     uint32_t answers = ANSWERS_PER_TURN;
+    l->steps_left = CMQ_STEPS_PER_TURN;
     if (l->changing_count == 0) {
         free(l->changing);
         pthread_mutex_lock(&l->broker->changed_mutex);

@@ -260,6 +260,58 @@ static void long_expressions_of_one_message_leave_each_turn_to_others(void)
     kit_broker_stop(&kit);
 }
 
+/* An expression of searches in `a`, of which the last one alone finds something, and a message whose `a` is long. */
+static const char *costly_expression(void)
+{
+    enum { SEARCHES = 100 };   /* of 30,000 bytes each: within the limit of an evaluation */
+    static char text[4096];
+    size_t used = 0;
+    for (int i = 0; i < SEARCHES; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "a CONTAINS 'y' OR ");
+    snprintf(text + used, sizeof text - used, "a CONTAINS 'x'");
+    return text;
+}
+
+static void append_costly(void)
+{
+    static char properties[30000];
+    memset(properties, 'x', sizeof properties);
+    memcpy(properties, "a\001", 2);
+    properties[sizeof properties - 1] = '\002';
+    const cmq_append one = {
+        .common = {.topic = cmq_slice_of_text("T")},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")},
+        .properties = {.kind = CMQ_COLUMN_ONE,
+                       .one = {.data = (const uint8_t *)properties, .bytes = sizeof properties}}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &one, &appended));
+}
+
+/* The request of each hold evaluates the expression once more: those that one message ends share a turn's steps. */
+static void holds_of_one_costly_expression_end_over_turns(void)
+{
+    enum { EQUAL = 40, A_TURN_MAX = 8 };
+    start_selecting(costly_expression());
+    const int client = kit_client(&kit);
+    for (int32_t i = 0; i < EQUAL; i++) kit_pull(client, i, "T", 0, 2, WAIT_MS, "");
+    CHECK(kit_is_silent(&kit, client));
+    append_costly();
+    uint64_t turns = 0, most = 0;
+    for (uint64_t ended = 0; ended < EQUAL; turns++) {
+        kit_broker_turn(&kit);
+        const uint64_t more = hold_wakes() - ended;
+        most = more > most ? more : most;
+        ended += more;
+        CHECK(turns < 100 * EQUAL);
+    }
+    CHECK(most <= A_TURN_MAX);
+    for (int32_t i = 0; i < EQUAL; i++) CHECK_INT(first_found(client, i), 0);
+    CHECK_INT(hold_wakes(), EQUAL);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* A topic whose queue begins anew while requests wait for messages of the old one. */
 static void holds_of_a_queue_that_began_anew_end(void)
 {
@@ -285,4 +337,5 @@ CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(l
               CMQ_TEST(holds_by_expression_end_for_their_messages_alone),
               CMQ_TEST(long_expressions_delay_no_other_hold),
               CMQ_TEST(long_expressions_of_one_message_leave_each_turn_to_others),
+              CMQ_TEST(holds_of_one_costly_expression_end_over_turns),
               CMQ_TEST(holds_of_a_queue_that_began_anew_end))
