@@ -14,6 +14,7 @@
 #include "wire/cmq_command.h"
 
 #define TOPIC_WAIT_MS 30000
+#define POP_LASTS_MS 1000   /* from the time that upstream writes down to the last message that it gives */
 
 static const int32_t re_put_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200};
 #define RE_PUTS ((int32_t)(sizeof re_put_s / sizeof re_put_s[0]))
@@ -85,10 +86,12 @@ static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_reco
 }
 
 /* At the same offset of a topic that was deleted and made again lies a message that nobody popped by this checkpoint.
- * Upstream's checkpoints do not say where the log ended: as there, the clock decides. */
+ * Upstream's checkpoints do not say where the log ended: as there, the clock decides. A message may be stored between
+ * the moment that upstream takes for the pop and its look. */
 static bool was_stored_later(const cmq_pop_checkpoint *of, const cmq_record_view *view)
 {
-    return of->log_end > 0 ? view->physical_offset >= of->log_end : view->store_timestamp_ms > of->pop_ms;
+    if (of->log_end > 0) return view->physical_offset >= of->log_end;
+    return view->store_timestamp_ms >= POP_LASTS_MS && view->store_timestamp_ms - POP_LASTS_MS > of->pop_ms;
 }
 
 /* Put the message at `offset` into the retry topic. CMQ_ERR_NOT_FOUND: there is no such message any more. */

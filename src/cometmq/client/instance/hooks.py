@@ -12,9 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from cometmq.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
@@ -100,7 +103,7 @@ class ConsumeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interceptor:
-    """Up to five functions; those that are None are not called.
+    """Up to five plain functions; those that are None are not called.
 
     Attributes:
         keep_message: called with each message that a push or pull consumer receives, before anything else sees it.
@@ -115,6 +118,21 @@ class Interceptor:
     after_send: Callable[[SendContext], object] | None = None
     before_consume: Callable[[ConsumeContext], object] | None = None
     after_consume: Callable[[ConsumeContext], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the functions.
+
+        Raises:
+            InvalidArgument: one cannot be called, or is an ``async def``, which nobody would await.
+        """
+        for each in fields(self):
+            hook = getattr(self, each.name)
+            if hook is None:
+                continue
+            if not callable(hook):
+                raise InvalidArgument(f"Interceptor({each.name}=...) was given {hook!r:.100}: it takes a function")
+            if iscoroutinefunction(hook):
+                raise InvalidArgument(f"Interceptor({each.name}=...) was given an `async def`: it takes a plain function")
 
 
 def run_hooks(hooks: Iterable[Callable[[C], object]], context: C) -> None:

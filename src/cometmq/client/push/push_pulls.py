@@ -368,10 +368,13 @@ class PushPulls:
             self._host.offset_is_illegal(held, pull.next_offset)
             self._end(held)
             return
-        # Else a group whose tags never match would never come forward.
-        if not held.count and not held.dropped:
-            self._store.update(queue, pull.next_offset, increase_only=True)
+        self._pass(pull)
         self._now(pull)
+
+    def _pass(self, pull: _Pull) -> None:
+        """Move the group's progress past messages that it does not want: else one that wants none never comes on."""
+        if not pull.held.count and not pull.held.dropped:
+            self._store.update(pull.held.queue, pull.next_offset, increase_only=True)
 
     def _end(self, held: ProcessQueue) -> None:
         if self._pulls.pop(held, None) is not None:
@@ -384,6 +387,7 @@ class PushPulls:
             self._end(held)
             return
         if not messages:
+            self._pass(pull)
             self._now(pull)
             return
         self._counts.pulled(held.queue.topic, len(messages), self._clock() - pull.asked_s)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from cometmq.client.instance.hooks import Interceptor, MessageFilter, SendContext, run_hooks
+from cometmq.errors import InvalidArgument
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, GeneratorExit])
@@ -74,3 +75,14 @@ def test_ctrl_c_in_a_filter_ends_the_program() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         MessageFilter([Interceptor(keep_message=broken)]).keeps(cast("Any", 1))
+
+
+async def _waits(context: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("name", ["keep_message", "before_send", "after_send", "before_consume", "after_consume"])
+@pytest.mark.parametrize(("given", "text"), [(_waits, "async def"), ("print", "'print': it takes a function")])
+def test_functions_that_could_not_be_called_are_refused(name: str, given: Any, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        Interceptor(**{name: given})

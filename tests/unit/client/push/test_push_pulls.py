@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.push import push_pulls
 from cometmq.remoting.codes import RequestCode
 from support.fake_cluster import FakeCluster
@@ -54,6 +55,25 @@ async def test_the_pull_offset_runs_ahead_of_the_committed_one(cluster: FakeClus
     go_on.set()
     await until(lambda: engine.offsets("T").get(queue_of(0)) == 64)
     await engine.close()
+
+
+@on_cluster
+async def test_progress_passes_unwanted_messages_while_there_are_more(cluster: FakeCluster) -> None:
+    fill(cluster, 100, queues=1)
+    progress: list[int] = []
+
+    def nothing(message: Any) -> bool:
+        progress.append(engine.offsets("T").get(queue_of(0), 0))
+        if message.queue_offset < 400:
+            fill(cluster, 1, queues=1)
+        return False
+
+    engine = consumer(cluster, Seen(), more={"interceptors": [Interceptor(keep_message=nothing)]})
+    await engine.start()
+    await until(lambda: len(progress) == 500)
+    await engine.close()
+    assert progress[-1] > 400
+    assert len(set(progress)) > 10
 
 
 @on_cluster

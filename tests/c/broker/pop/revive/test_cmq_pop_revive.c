@@ -533,7 +533,7 @@ static void check_revive_of_a_remade_topic(bool knows_log_end)
     kit_append_many(store, "T", "m", 2);
     cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, now());
     if (!knows_log_end) checkpoint.log_end = 0;   /* as upstream writes it: the time of the pop decides */
-    pass(1);
+    pass(1001);
     CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
     kit_append_many(store, "T", "n", 2);
     cmq_append append;
@@ -557,17 +557,19 @@ static void message_of_a_remade_topic_is_not_revived(void)
     check_revive_of_a_remade_topic(false);
 }
 
-/* A checkpoint of upstream's, and a message stored in the millisecond of its pop. */
+/* A checkpoint of upstream's, and messages stored in the second of its pop. */
 static void message_without_a_log_end_is_revived(void)
 {
     begin();
     put_topic("%RETRY%g_T");
-    kit_append_many(store, "T", "m", 2);
     cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, now());
     checkpoint.log_end = 0;
+    kit_append_many(store, "T", "m", 1);
+    pass(1000);
+    kit_append_many(store, "T", "m", 1);
     cmq_append append;
-    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, now() + 5000, &room, &append));
-    pass(5000);
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, now() + 4000, &room, &append));
+    pass(4000);
     deliver(&append);
     cmq_pop_revive *revive = make(true);
     (void)step(revive);
