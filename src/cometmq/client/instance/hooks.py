@@ -132,7 +132,9 @@ class Interceptor:
             if not callable(hook):
                 raise InvalidArgument(f"Interceptor({each.name}=...) was given {hook!r:.100}: it takes a function")
             if iscoroutinefunction(hook):
-                raise InvalidArgument(f"Interceptor({each.name}=...) was given an `async def`: it takes a plain function")
+                raise InvalidArgument(
+                    f"Interceptor({each.name}=...) was given an `async def`: it takes a plain function"
+                )
 
 
 def run_hooks(hooks: Iterable[Callable[[C], object]], context: C) -> None:
