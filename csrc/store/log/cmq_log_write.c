@@ -242,7 +242,7 @@ cmq_status cmq_log_begin_sealed(cmq_log *log, uint32_t bytes)
 }
 
 /* The rest, on disk; then the head. A process that is killed in between leaves it out, too: the head's magic is in
- * place before its size. */
+ * place before its size. Only the compiler could turn that round: stores that a killed thread has retired stay. */
 static cmq_status seal_mapped(cmq_log *log)
 {
     const int64_t bytes = log->end - log->sealed_from;
@@ -251,7 +251,7 @@ static cmq_status seal_mapped(cmq_log *log)
     const cmq_status status = cmq_file_sync_mapped(cmq_segment_file(log->current), at, (size_t)bytes);
     if (status != CMQ_OK) return status;
     memcpy(at + HEAD_BYTES / 2, log->sealed + HEAD_BYTES / 2, HEAD_BYTES / 2);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_signal_fence(memory_order_seq_cst);
     memcpy(at, log->sealed, HEAD_BYTES / 2);
     return CMQ_OK;
 }

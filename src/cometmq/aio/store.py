@@ -221,7 +221,7 @@ class AsyncStore:
     def _quick_appender(self, topic: str) -> Store | None:
         """Return the store to append to on the loop, or None: a topic's first append, and the hand-off, wait."""
         appender = self.store._appender()
-        return appender if appender is not None and topic in appender._targets else None
+        return appender if appender is not None and appender._has_target(topic) else None
 
     def _durable_of(self, appender: Store) -> DurableWaiter:
         """Return the waiter for a store's disk; with mode "auto", that of the writer's role while it is here."""

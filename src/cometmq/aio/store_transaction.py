@@ -48,8 +48,9 @@ class AsyncTransaction:
         born_timestamp_ms: int = 0,
     ) -> None:
         """Add a message, as :meth:`Transaction.append`."""
-        if topic not in self._owner.store._targets:  # a new topic is made durable first
-            await self._owner._call(self._owner.store._target_of, topic)
+        writer = self._transaction._store
+        if not writer._has_target(topic):  # a new topic is made durable first
+            await self._owner._call(writer._target_of, topic)
         self._transaction.append(
             topic,
             body,

@@ -255,6 +255,13 @@ class Appending(StoreCore):
             )
         return Transaction(cast("Store", writer))
 
+    def _has_target(self, topic: str) -> bool:
+        """Return whether an append to a topic needs no more than the log."""
+        try:
+            return topic in self._targets
+        except TypeError:
+            raise not_a_topic(topic) from None  # unhashable: a list
+
     def _target_of(self, topic: str) -> WriteTarget:
         """Return what an append to a topic needs, making the topic where it is new."""
         try:
