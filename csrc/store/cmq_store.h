@@ -194,7 +194,7 @@ cmq_status CMQ_MUST_CHECK cmq_store_append(cmq_store *store, const cmq_append *a
 
 /* A transaction: append the messages of all parts, each of a topic of its own, at once or not at all. No reader sees
  * one without the others, and a process that dies or a power loss, at any point, leaves all of them or none. They lie
- * behind one another in one segment, as plain records: docs/decisions/0035. On disk on return under sync flush; under
+ * behind one another in one segment, as plain records: docs/decisions/0036. On disk on return under sync flush; under
  * async flush it waits for the disk once, with the writer lock, for their being whole, and not for their being there.
  * `one_segment`, `no_wait` and `never_wait` of parts do not count. *appended_out: one for each part. At most
  * CMQ_TOGETHER_MAX messages and CMQ_TOGETHER_BYTES_MAX bytes of records (CMQ_ERR_LIMIT, CMQ_ERR_TOO_LARGE). */

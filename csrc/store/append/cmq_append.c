@@ -556,7 +556,9 @@ cmq_status cmq_append_chunk(append_context *c, uint32_t *done)
 {
     cmq_store *store = c->store;
     const cmq_append *append = c->append;
-    cmq_status status = cmq_append_check_writable(store);
+    /* A transaction that has begun ends, however full the disk has become: its room is reserved. */
+    const bool fenced = atomic_load_explicit(&store->fenced, memory_order_acquire);
+    cmq_status status = c->claimed && !fenced ? CMQ_OK : cmq_append_check_writable(store);
     if (status != CMQ_OK) return status;   /* fenced: staged bytes may lie about that nobody writes any more */
     c->watched = cmq_watches_any(store->watches);
     const int64_t now = cmq_clock_now_ms(&store->clock);
@@ -568,7 +570,7 @@ cmq_status cmq_append_chunk(append_context *c, uint32_t *done)
     CMQ_ASSERT(*done < append->count);
     const bool whole = append->one_segment || c->claimed || append->count - *done < CMQ_APPEND_CHUNK_MAX;
     const uint32_t stop = whole ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
-    if (append->one_segment) status = claim_together(c);
+    if (append->one_segment && !c->claimed) status = claim_together(c);
     c->alike = stop - *done > 1 && cmq_append_run_begin(c);
     while (status == CMQ_OK && *done < stop) {
         const uint32_t taken = c->alike ? cmq_append_run(c, *done, stop - *done) : 0;

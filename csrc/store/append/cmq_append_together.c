@@ -18,6 +18,7 @@ static cmq_status claim_parts(append_context *c, cmq_store *store, const cmq_app
     uint32_t keys = 0;
     cmq_status status = cmq_append_check_writable(store);
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
+        if (parts[i].count == 0) continue;
         cmq_append_begin(c, store, &parts[i]);
         c->watched = cmq_watches_any(store->watches);
         c->units_ahead = messages;
@@ -39,6 +40,7 @@ static cmq_status append_parts(append_context *c, cmq_store *store, const cmq_ap
     cmq_status status = claim_parts(c, store, parts, count, messages);
     if (status != CMQ_OK) return status;
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
+        if (parts[i].count == 0) continue;
         cmq_append_begin(c, store, &parts[i]);
         c->claimed = true;
         status = cmq_append_chunk(c, &appended[i].count);

@@ -94,6 +94,11 @@ static void wake_waiting(cmq_store *store)
 static cmq_status write_group(cmq_store *store)
 {
     pthread_mutex_lock(&store->writer_mutex);
+    /* A transaction that failed half way has staged what nobody may write. */
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) {
+        pthread_mutex_unlock(&store->writer_mutex);
+        return cmq_store_fail_fenced(store);
+    }
     cmq_staged *staged = cmq_log_take_staged(store->log);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     store->filling_keys ^= 1u;

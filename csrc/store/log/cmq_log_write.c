@@ -228,8 +228,12 @@ cmq_status cmq_log_begin_sealed(cmq_log *log, uint32_t bytes)
     uint8_t *aside = log->staged ? NULL : malloc(bytes);
     if (!log->staged && aside == NULL)
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for a transaction of %u bytes", bytes);
+    /* Not held up by the limit of the buffer, which others fill again and again: it is 64 MiB at most. */
+    const int64_t together_end = log->together_end;
+    log->together_end = log->end + bytes;
     const cmq_status status = cmq_log_claim_together(log, bytes);
     if (status != CMQ_OK) {
+        log->together_end = together_end;
         free(aside);
         return status;
     }

@@ -67,8 +67,7 @@ class AsyncTransaction:
 
         A cancelled commit has stored all messages, or none.
         """
-        self._transaction._check_open()
-        return await self._owner._call(self._transaction._commit)
+        return await self._owner._call(self._transaction._store_messages, self._transaction._take())
 
     async def discard(self) -> None:
         """Drop all messages and end the transaction, as :meth:`Transaction.discard`."""

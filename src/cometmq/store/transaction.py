@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cometmq._engine import AppendResult, join_keys
-from cometmq.errors import InvalidArgument, LimitReached, WrongType
+from cometmq.errors import Error, InvalidArgument, LimitReached, MessageTooLarge, StoreFenced, WrongType
 from cometmq.store.appending import check_numbers, encode_without_mark
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MESSAGES_MAX", "Transaction"]
 
 MESSAGES_MAX = 8192
+_BYTES_MAX = 64 << 20
 
 _Row: TypeAlias = "tuple[str, bytes, str | bytes | None, str | bytes | None, bytes | None, int, int, int]"
 """A message as the engine takes it."""
@@ -33,6 +34,7 @@ class _State(enum.Enum):
     OPEN = "open"
     COMMITTED = "committed"
     DISCARDED = "discarded"
+    UNKNOWN = "committed or not, which its error leaves open"
 
 
 class Transaction:
@@ -49,6 +51,7 @@ class Transaction:
         """Use :meth:`cometmq.Store.transaction`."""
         self.results: list[AppendResult] = []
         self._store = store
+        self._bytes_held = 0
         self._thread = threading.get_ident()
         self._state = _State.OPEN
         self._entered = False
@@ -95,6 +98,10 @@ class Transaction:
             born_timestamp_ms,
         )
         self._store.handle.append_together([row], only_check=True)
+        bytes_held = self._bytes_held + len(row[1]) + len(row[3] or b"") + len(row[4] or b"")
+        if bytes_held > _BYTES_MAX:
+            raise MessageTooLarge(f"a transaction has at most {_BYTES_MAX:,} bytes: commit it and begin another")
+        self._bytes_held = bytes_held
         self._messages.append(row)
 
     def __len__(self) -> int:
@@ -110,7 +117,9 @@ class Transaction:
         """Store all messages and end the transaction; the end of a ``with`` block does so.
 
         On disk when it returns, under synchronous flush. Under asynchronous flush a power loss may take the whole
-        transaction back, as it may take any append, but never a part of it. After an error nothing is stored.
+        transaction back, as it may take any append, but never a part of it. After an error nothing is stored, but for
+        :class:`~cometmq.StoreFenced` and an interrupt: behind those the transaction may have been stored whole; read
+        before you store it again.
 
         Raises:
             InvalidArgument: the transaction has ended, or is another thread's.
@@ -118,13 +127,23 @@ class Transaction:
             DiskFull: no space; nothing was stored.
             StoreClosed, StoreFenced: as :meth:`cometmq.Store.append`.
         """
-        self._check_open()
-        return self._commit()
+        return self._store_messages(self._take())
 
-    def _commit(self) -> list[AppendResult]:
-        self._state = _State.DISCARDED  # where it fails
+    def _take(self) -> list[_Row]:
+        """Take the messages out: nothing can be added any more."""
+        self._check_open()
+        self._state = _State.UNKNOWN
         messages, self._messages = self._messages, []
-        self.results = self._store.handle.append_together(messages)
+        return messages
+
+    def _store_messages(self, messages: list[_Row]) -> list[AppendResult]:
+        try:
+            self.results = self._store.handle.append_together(messages)
+        except StoreFenced:
+            raise
+        except Error:
+            self._state = _State.DISCARDED
+            raise
         self._state = _State.COMMITTED
         return self.results
 

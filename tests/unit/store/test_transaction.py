@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -181,3 +182,44 @@ def test_a_killed_process_leaves_whole_transactions(tmp_path: Path, flush: str) 
             found = bodies(store)
             assert len(found) % 20 == 0
             assert len(found) >= 400
+
+
+def test_bytes_of_a_transaction_are_limited_where_it_is_filled(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path, body_bytes_max=40 << 20) as store:
+        t = store.transaction()
+        t.append("t", bytes(40 << 20))
+        with pytest.raises(errors.MessageTooLarge, match="at most 67,108,864 bytes"):
+            t.append("t", bytes(40 << 20))
+        assert (len(t), t.is_open) == (1, True)
+        t.discard()
+
+
+class _Failing:
+    """A store whose commit fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.handle = self
+
+    def append_together(self, messages: object) -> object:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KeyboardInterrupt(), "committed or not"),
+        (errors.StoreFenced("the disk refused the second sync"), "committed or not"),
+        (errors.DiskFull("no space"), "discarded"),
+    ],
+)
+def test_a_failed_commit_says_whether_anything_was_stored(tmp_path: Path, error: BaseException, text: str) -> None:
+    with cometmq.open(tmp_path) as store:
+        t = store.transaction()
+        t.append("t", b"x")
+        t._store = cast("cometmq.Store", _Failing(error))
+        with pytest.raises(type(error)):
+            t.commit()
+        assert text in repr(t)
+        with pytest.raises(errors.InvalidArgument, match=text):
+            t.commit()

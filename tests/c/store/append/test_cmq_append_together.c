@@ -1,0 +1,106 @@
+/* Tests csrc/store/append/cmq_append_together.c: a transaction that has begun is stored whole; tests/crash holds what
+ * crashes leave. */
+#include <string.h>
+
+#include "store/cmq_store_internal.h"
+#include "support/cmq_store_kit.h"
+#include "support/cmq_test.h"
+
+#define PARTS 5
+
+/* A clock that, asked for the nth time, reports a full disk in the place of retention. */
+static struct {
+    cmq_store *store;
+    int calls_left;
+} meddler;
+
+static int64_t meddle_and_say(void *context)
+{
+    (void)context;
+    if (meddler.store != NULL && meddler.calls_left-- == 0) atomic_store(&meddler.store->disk_above_warning, true);
+    return atomic_load(&kit_now_ms);
+}
+
+static cmq_store *open_with(cmq_flush_mode flush)
+{
+    cmq_store_options options = kit_options(kit_path(kit_directory(), "store"));
+    kit_set_clock();
+    meddler.store = NULL;
+    options.clock = (cmq_clock){.now_ms = meddle_and_say};
+    options.flush = flush;
+    return kit_open(&options);
+}
+
+static void make_parts(cmq_append parts[PARTS])
+{
+    static const char *const bodies[PARTS] = {"a", "b", "c", "d", "e"};
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = (cmq_append){.common = {.topic = kit_slice(i % 2 == 0 ? "T" : "U")},
+                                .count = 1,
+                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(bodies[i])}};
+}
+
+static void check_disk_that_fills_meanwhile(cmq_flush_mode flush)
+{
+    for (int calls = 0; calls < PARTS; calls++) {
+        cmq_store *store = open_with(flush);
+        cmq_append parts[PARTS];
+        cmq_appended appended[PARTS];
+        make_parts(parts);
+        meddler.calls_left = calls;
+        meddler.store = store;
+        CHECK_OK(cmq_store_append_together(store, parts, PARTS, appended));
+        CHECK(atomic_load(&store->disk_above_warning));
+        for (int i = 0; i < PARTS; i++) CHECK_INT(appended[i].count, 1);
+        CHECK_TEXT(kit_read_topic(store, "T"), "a c e");
+        CHECK_TEXT(kit_read_topic(store, "U"), "b d");
+        CHECK_STATUS(cmq_store_append_together(store, parts, PARTS, appended), CMQ_ERR_DISK_FULL);
+        CHECK_INT(appended[0].count, 0);
+        atomic_store(&store->disk_above_warning, false);
+        CHECK_OK(cmq_store_append_together(store, parts, 1, appended));
+        CHECK_TEXT(kit_read_topic(store, "T"), "a c e a");
+        kit_close(store);
+    }
+}
+
+static void disk_that_fills_meanwhile_sync(void) { check_disk_that_fills_meanwhile(CMQ_FLUSH_SYNC); }
+static void disk_that_fills_meanwhile_async(void) { check_disk_that_fills_meanwhile(CMQ_FLUSH_ASYNC); }
+
+/* Behind the claim of the whole, a part claims nothing of its own. */
+static void empty_parts_and_batches(void)
+{
+    for (int mode = 0; mode < 2; mode++) {
+        cmq_store *store = open_with(mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC);
+        cmq_append parts[PARTS];
+        cmq_appended appended[PARTS];
+        make_parts(parts);
+        parts[0].count = parts[3].count = 0;
+        parts[2].count = 3;
+        parts[2].one_segment = true;
+        CHECK_OK(cmq_store_append_together(store, parts, PARTS, appended));
+        CHECK_INT(appended[0].count, 0);
+        CHECK_INT(appended[2].count, 3);
+        CHECK_TEXT(kit_read_topic(store, "T"), "c c c e");
+        CHECK_TEXT(kit_read_topic(store, "U"), "b");
+        kit_close(store);
+    }
+}
+
+/* What is staged already does not make a transaction wait for another group. */
+static void more_than_the_staging_takes(void)
+{
+    cmq_store *store = open_with(CMQ_FLUSH_SYNC);
+    cmq_append parts[PARTS], alone;
+    cmq_appended appended[PARTS], one;
+    cmq_store_set_staging(store, 100);
+    make_parts(parts);
+    alone = parts[0];
+    alone.no_wait = true;
+    CHECK_OK(cmq_store_append(store, &alone, &one));
+    CHECK_OK(cmq_store_append_together(store, parts, PARTS, appended));
+    CHECK_TEXT(kit_read_topic(store, "T"), "a a c e");
+    kit_close(store);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(disk_that_fills_meanwhile_sync), CMQ_TEST(disk_that_fills_meanwhile_async),
+              CMQ_TEST(empty_parts_and_batches), CMQ_TEST(more_than_the_staging_takes))
