@@ -6,7 +6,7 @@
  * Invariant: a program never changes. Evaluation allocates nothing, takes no lock and reads no clock; it never fails
  *            but by its answer.
  * Cost:      compiling is linear in the text; evaluating three comparisons takes some 50 ns, and the worst expression
- *            over the worst properties some 5 ms.
+ *            over the worst properties some 4 ms.
  * Limits:    below; a text beyond one is refused.
  * Threads:   compile and free: any. Evaluate: any number at once.
  * Way:       subscription, `where` -> [cmq_selector_compile] -> a record's properties -> [cmq_selector_evaluate]

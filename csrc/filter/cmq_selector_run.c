@@ -14,8 +14,7 @@
 
 #define STACK_SMALL 16u
 #define NUMBER_SHORT 32u     /* parsing it again costs less than remembering it */
-#define PATTERN_SHORT 256u   /* of memmem: longer ones are searched in linear time */
-#define PATTERN_STEP 64u     /* bytes that it compares at the cost of one */
+#define PATTERN_LOOKS 4u     /* of memmem at each byte of a text, for a pattern of several bytes */
 
 /* ---- names ---- */
 
@@ -302,11 +301,11 @@ static bool finds(uint8_t op, cmq_slice text, cmq_slice pattern)
     return memcmp(text.data + at, pattern.data, pattern.bytes) == 0;
 }
 
-/* Bytes that a search looks at: memmem compares a short pattern again and again, a long one it takes apart first. */
+/* Bytes that a search looks at. */
 static size_t search_looks(uint8_t op, cmq_slice text, cmq_slice pattern)
 {
     if (op != CMQ_SELECTOR_CONTAINS || pattern.bytes > text.bytes) return 0;
-    return text.bytes * (1 + (pattern.bytes < PATTERN_SHORT ? pattern.bytes : PATTERN_SHORT) / PATTERN_STEP);
+    return pattern.bytes == 1 ? text.bytes : text.bytes * PATTERN_LOOKS;
 }
 
 /* FALSE in the NOT forms too: without a text or a pattern nothing is searched. */

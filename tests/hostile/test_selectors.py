@@ -34,6 +34,8 @@ WORST = {
     "two long doubles": ("a<b", f"a\x01{'0' * (LONG // 2)}9\x02b\x01{'0' * (LONG // 2)}8\x02"),
     "two long texts": ("a=b", f"a\x01{'x' * (LONG // 2)}\x02b\x01{'x' * (LONG // 2 - 1)}y\x02"),
     "searches": ("a CONTAINS 'y'", f"a\x01{'x' * LONG}\x02"),
+    "searches for 20 bytes": (f"a CONTAINS '{'x' * 10}y{'x' * 9}'", f"a\x01{'x' * LONG}\x02"),
+    "searches for 60 bytes": (f"a CONTAINS '{'x' * 30}y{'x' * 29}'", f"a\x01{'x' * LONG}\x02"),
     "searches for a long text": (f"a CONTAINS '{'x' * 100}y{'x' * 100}'", f"a\x01{'x' * LONG}\x02"),
 }
 

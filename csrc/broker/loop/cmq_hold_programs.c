@@ -111,7 +111,8 @@ cmq_status cmq_hold_programs_keep(cmq_hold_programs *programs, const cmq_filter 
     uint32_t *place = find_place(programs, filter);
     const size_t bytes =
         *place != 0 ? programs->programs[*place - 1].bytes : cmq_selector_bytes(cmq_filter_selector(filter));
-    const cmq_status status = check_limits(programs, *place != 0 ? 0 : bytes, programs->conns[conn_slot]);
+    const cmq_status status =
+        *place != 0 ? CMQ_OK : check_limits(programs, bytes, programs->conns[conn_slot]);   /* it is there */
     if (status != CMQ_OK) return status;
     *number_out = *place != 0 ? *place - 1 : enter(programs, place, filter, bytes);
     programs->programs[*number_out].users++;

@@ -2,7 +2,7 @@
  * bring it. Part of cmq_hold; held pops keep theirs here, too.
  *
  * Limits: the bytes of all programs. When half of them are taken, a connection whose requests keep more than its share
- *         of them gets no more.
+ *         of them gets no more; one that is there already is kept for any.
  *
  * Owns:    a reference on each filter.
  * Threads: one.

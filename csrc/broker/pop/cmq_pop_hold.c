@@ -247,7 +247,8 @@ void cmq_pop_wake_notes(cmq_broker_loop *l)
         l->pop_note_count = l->pop_note_slots = 0;
         pthread_mutex_unlock(&l->broker->changed_mutex);
     }
-    for (uint32_t i = 0; i < ANSWERS_PER_TURN && l->pop_noted.at < l->pop_noted.count; i++) {
+    l->steps_left = CMQ_STEPS_PER_TURN;
+    for (uint32_t i = 0; i < ANSWERS_PER_TURN && l->steps_left > 0 && l->pop_noted.at < l->pop_noted.count; i++) {
         cmq_pop_note *of = &l->pop_noted.notes[l->pop_noted.at++];
         wake_noted(l, l->notices, of);
         wake_noted(l, l->pop_waits, of);
@@ -265,6 +266,8 @@ static void spend(uint32_t *budget, uint32_t cost) { *budget -= cost < *budget ?
 static bool wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *queue, uint32_t *budget)
 {
     enum { KEYS = 16 };
+    /* one at a time where its expression may take a turn's steps */
+    const uint32_t at_once = cmq_holds_programs(l->holds)->used > 0 ? 1 : KEYS;
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
     const int32_t queue_id = cmq_queue_id(queue);
     cmq_pop_round round = cmq_pop_waits_round(from, topic, queue_id);
@@ -283,8 +286,8 @@ static bool wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *que
     const uint32_t queues = entry != NULL && entry->read_queues > 0 ? (uint32_t)entry->read_queues : 1;
     do {
         uint32_t numbers[KEYS];
-        if (*budget == 0) return false;
-        const uint32_t count = cmq_pop_waits_next_of_round(from, topic, numbers, KEYS);
+        if (*budget == 0 || l->steps_left == 0) return false;
+        const uint32_t count = cmq_pop_waits_next_of_round(from, topic, numbers, at_once);
         spend(budget, 1);
         for (uint32_t i = 0; i < count; i++) {
             cmq_bump(&l->counters.pop_wakes, 1);
@@ -314,8 +317,9 @@ int64_t cmq_pop_due_ns(const cmq_broker_loop *l)
 static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
 {
     uint32_t number;
+    l->steps_left = CMQ_STEPS_PER_TURN;
     for (uint32_t budget = ANSWERS_PER_TURN;
-         budget > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
+         budget > 0 && l->steps_left > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
         cmq_pop_wait wait;
         cmq_pop_waits_get(from, number, &wait);
         /* A wait for blocked queues may be due because one is free. */

@@ -154,7 +154,7 @@ static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const 
     options.clock = cmq_clock_manual(&kit->now_ms);
     options.manual = true;
     CHECK_OK(cmq_pop_service_create(&kit->pops, &options));
-    make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a"}, threads);
+    make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a", .property_filter = true}, threads);
     CHECK_OK(cmq_pop_service_start(kit->pops));
 }
 

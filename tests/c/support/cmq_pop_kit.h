@@ -55,7 +55,7 @@ typedef struct asked {
     int32_t queue_id, most;
     int64_t invisible_ms, poll_ms;
     const char *expression, *group, *topic, *attempt;
-    bool order, begin_late;      /* the latter: initMode 1 */
+    bool order, begin_late, sql;   /* begin_late: initMode 1 */
 } asked;
 
 static const asked all = {.queue_id = -1, .most = 32, .invisible_ms = 10000};
@@ -83,7 +83,7 @@ static inline void look(int client, int32_t code, int32_t opaque, asked what)
                                 {"pollTime", poll},
                                 {"bornTime", born},
                                 {"initMode", what.begin_late ? "1" : "0"},
-                                {"expType", "TAG"},
+                                {"expType", what.sql ? "SQL92" : "TAG"},
                                 {"exp", what.expression != NULL ? what.expression : "*"},
                                 {"order", what.order ? "true" : "false"},
                                 {"attemptId", what.attempt != NULL ? what.attempt : ""},

@@ -97,6 +97,8 @@ static void bytes_of_expressions_have_a_limit(void)
     CHECK(cmq_holds_programs(holds)->bytes > CMQ_HOLDS_PROGRAM_BYTES_MAX - 2 * one);
     CHECK_OK(add(holds, long_expression(0), 7, 5000, &hold));   /* it is there */
     drop(holds, hold);
+    CHECK_OK(add(holds, long_expression(0), 7, 0, &hold));   /* also for one above its share */
+    drop(holds, hold);
     CHECK_STATUS(add(holds, "n = 1 OR n = 2 AND a IS NOT NULL", 7, 0, &hold), CMQ_ERR_LIMIT);
     CHECK_INT(cmq_holds_count(holds), count);
     drop(holds, first);

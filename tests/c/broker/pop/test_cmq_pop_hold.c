@@ -312,6 +312,48 @@ static void arrivals_for_many_groups_take_many_turns(void)
     kit_broker_stop(&kit);
 }
 
+/* Each group's pop evaluates the costly expression: they share a turn's steps. */
+static void costly_expressions_of_many_groups_take_many_turns(void)
+{
+    enum { GROUPS = 40, A_TURN_MAX = 8, SEARCHES = 100 };
+    static char names[GROUPS][16], text[4096], properties[30000];
+    cmq_broker_counters counters;
+    size_t used = 0;
+    start(NULL);
+    for (int i = 0; i < SEARCHES; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "a CONTAINS 'y' OR ");
+    snprintf(text + used, sizeof text - used, "a CONTAINS 'x'");
+    memset(properties, 'x', sizeof properties);
+    memcpy(properties, "a\001", 2);
+    properties[sizeof properties - 1] = '\002';
+    const int client = kit_client(&kit);
+    asked what = of_queue(waiting(15000), 0);
+    what.expression = text;
+    what.sql = true;
+    for (int32_t i = 0; i < GROUPS; i++) {
+        snprintf(names[i], sizeof names[i], "G%d", i);
+        kit_broker_subscribe(&kit, names[i], "T", "*", 1);
+        hold(client, i, of_group(what, names[i]));
+    }
+    const cmq_append one = {
+        .common = {.topic = cmq_slice_of_text("T")},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")},
+        .properties = {.kind = CMQ_COLUMN_ONE,
+                       .one = {.data = (const uint8_t *)properties, .bytes = sizeof properties}}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &one, &appended));
+    cmq_broker_count(kit.broker, &counters);
+    for (uint64_t before = counters.pop_wakes; counters.pops_held_now > 0; before = counters.pop_wakes) {
+        kit_broker_turn(&kit);
+        cmq_broker_count(kit.broker, &counters);
+        CHECK(counters.pop_wakes - before <= A_TURN_MAX);
+    }
+    for (int32_t i = 0; i < GROUPS; i++) CHECK_INT(kit_answer_of(&kit, client)->command.code, OK);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* Wakes of a turn and of those behind it, until nobody is looked at any more. */
 static uint64_t wakes_until_quiet(uint64_t most)
 {
@@ -741,6 +783,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_l
               CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
               CMQ_TEST(a_deletion_during_the_wait_is_reported_at_the_end), CMQ_TEST(members_are_served_in_turn),
               CMQ_TEST(each_group_gets_new_messages), CMQ_TEST(arrivals_for_many_groups_take_many_turns),
+              CMQ_TEST(costly_expressions_of_many_groups_take_many_turns),
               CMQ_TEST(arrivals_during_long_rounds_do_not_pile_up), CMQ_TEST(a_deleted_queue_wakes_its_waits_once),
               CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked),
               CMQ_TEST(a_batch_is_shared_by_waiting_pops), CMQ_TEST(over_several_loops_each_message_goes_to_one),
