@@ -183,13 +183,18 @@ cdef class Reader:
         if self._positions is not None:
             self._fold()
         batch = _Batch.make(self._batch_messages)
-        self._handle.enter()
-        self._busy = True
-        with nogil:
-            self._seen_end = cmq_store_confirmed(self._handle._store)
-            status = cmq_reader_next(self._reader, &batch.found, &ended)
-        self._busy = False
-        self._handle.leave()
+        status = CMQ_AGAIN
+        while status == CMQ_AGAIN:
+            self._handle.enter()
+            self._busy = True
+            with nogil:
+                self._seen_end = cmq_store_confirmed(self._handle._store)
+                status = cmq_reader_next(self._reader, &batch.found, &ended)
+            self._busy = False
+            self._handle.leave()
+            if status == CMQ_AGAIN:
+                PyErr_CheckSignals()
+                self._hold()
         _check(status)
         self._ended = ended
         self._batch = batch

@@ -12,7 +12,6 @@
 #include "store/cmq_store_internal.h"
 
 #define PASSED_ROWS_MAX (UINT32_C(1) << 20)   /* tenths of a second */
-#define STEPS_OF_ROW 64u                      /* of an expression, which take as long as passing over a row */
 
 /* ---- life ---- */
 
@@ -56,7 +55,6 @@ static void take_options(cmq_scan *scan, const cmq_scan_options *options)
     scan->view_span_max = INT32_MAX;
     scan->passed_max = PASSED_ROWS_MAX;
     scan->where = options->read.where;
-    scan->passed_step = scan->where != NULL ? 1 + cmq_selector_cost(scan->where) / STEPS_OF_ROW : 1;
     scan->rows_left = options->limit_rows > 0 ? options->limit_rows : INT64_MAX;
     scan->raw_bodies = options->raw_bodies;
     scan->check_crc = options->check_crc;

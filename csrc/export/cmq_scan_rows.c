@@ -19,6 +19,7 @@
 #define AT_BODY_LENGTH (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8)
 #define TOUCHED_BODY_BYTES (CMQ_MAP_GUARD_STEP / 2)
 #define ROOM_BYTES (UINT32_C(1) << 20)
+#define STEPS_OF_ROW 16u   /* of an expression, which take as long as passing over a row */
 
 /* ---- one record ---- */
 
@@ -75,24 +76,29 @@ static cmq_status fail_damaged(const cmq_found *found)
 
 /* ---- which are wanted ---- */
 
-static bool matches(const void *selector, cmq_slice properties)
+/* The steps of an evaluation count, whatever it finds: the caller is let in after so many. */
+static bool matches(void *context, cmq_slice properties)
 {
-    return cmq_selector_evaluate(selector, properties) == CMQ_SELECTOR_TRUE;
+    cmq_scan *scan = context;
+    uint64_t steps;
+    const cmq_selector_answer answer = cmq_selector_evaluate_counted(scan->where, properties, &steps);
+    scan->passed += (uint32_t)(steps / STEPS_OF_ROW);
+    return answer == CMQ_SELECTOR_TRUE;
 }
 
 /* An inner batch as one row matches where one of its messages does, as for readers. */
-static bool is_selected(const cmq_scan *scan, const cmq_scan_row *row)
+static bool is_selected(cmq_scan *scan, const cmq_scan_row *row)
 {
     const cmq_slice properties = {.data = row->properties, .bytes = row->property_bytes};
-    if (matches(scan->where, properties)) return true;
+    if (matches(scan, properties)) return true;
     if ((row->sys_flag & CMQ_SYS_INNER_BATCH) == 0 || !scan->raw_bodies) return false;
     if ((row->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
     const cmq_slice body = {.data = row->body, .bytes = row->body_bytes};
-    return cmq_wire_batch_any(body, matches, scan->where);
+    return cmq_wire_batch_any(body, matches, scan);
 }
 
 /* The tags of a store's records were compared by the reader. */
-static bool is_wanted(const cmq_scan *scan, const cmq_scan_row *row)
+static bool is_wanted(cmq_scan *scan, const cmq_scan_row *row)
 {
     const bool compared = scan->tag_count == 0 || (scan->fed == NULL && !scan->unfolding.active);
     if (!compared && !cmq_scan_has_tag(scan, row)) return false;
@@ -100,12 +106,17 @@ static bool is_wanted(const cmq_scan *scan, const cmq_scan_row *row)
     return scan->where == NULL || is_selected(scan, row);
 }
 
-/* CMQ_AGAIN: so many were passed over that the caller is let in between. */
-static cmq_status pass_over(cmq_scan *scan)
+/* CMQ_AGAIN: so many were passed over, or evaluated so long, that the caller is let in between. */
+static cmq_status let_in(cmq_scan *scan)
 {
-    scan->passed += scan->passed_step;
     scan->paused = scan->passed >= scan->passed_max;
     return scan->paused ? CMQ_AGAIN : CMQ_OK;
+}
+
+static cmq_status pass_over(cmq_scan *scan)
+{
+    scan->passed++;
+    return let_in(scan);
 }
 
 /* Pages that were lost while the filter or the caller reads them have zeros. A long body has pages without a head or a
@@ -128,7 +139,7 @@ static inline void name_topic(const cmq_found *found, cmq_scan_row *row)
 }
 
 /* Of an inner batch that will be unfolded each message is looked at. */
-static cmq_status row_of(const cmq_scan *scan, const cmq_found *found, cmq_scan_row *row, bool *wanted_out)
+static cmq_status row_of(cmq_scan *scan, const cmq_found *found, cmq_scan_row *row, bool *wanted_out)
 {
     if (!read_record(scan, found, row)) return fail_damaged(found);
     *wanted_out = ((row->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && !scan->raw_bodies) || is_wanted(scan, row);
@@ -254,7 +265,7 @@ static cmq_status next_found(cmq_scan *scan)
     return scan->ended ? CMQ_END : CMQ_AGAIN;
 }
 
-/* The next one that is wanted; as next_element, and CMQ_AGAIN as of pass_over. */
+/* The next one that is wanted; as next_element, and CMQ_AGAIN as of let_in. */
 static cmq_status next_wanted_element(cmq_scan *scan, cmq_scan_row *row)
 {
     cmq_status status = next_element(scan, row);
@@ -394,7 +405,7 @@ static inline cmq_status take(cmq_scan *scan)
 }
 
 /* Rows of records that are one message each, as they are, as long as they fit. The rest is for next_row. CMQ_AGAIN: as
- * of pass_over. */
+ * of let_in. */
 static cmq_status take_plain(cmq_scan *scan, uint32_t most)
 {
     const int32_t special = scan->raw_bodies ? 0 : CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
@@ -408,7 +419,8 @@ static cmq_status take_plain(cmq_scan *scan, uint32_t most)
         if (row->topic == NULL) name_topic(found, row);
         if (wanted && !fits(scan, row)) return CMQ_OK;   /* met again below, and kept */
         scan->found_at++;
-        const cmq_status status = wanted ? take(scan) : pass_over(scan);
+        cmq_status status = wanted ? take(scan) : pass_over(scan);
+        if (status == CMQ_OK) status = let_in(scan);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
@@ -438,6 +450,7 @@ cmq_status cmq_scan_fill_block(cmq_scan *scan, uint32_t most, bool *full_out)
             return CMQ_OK;
         }
         status = take(scan);
+        if (status == CMQ_OK) status = let_in(scan);
         if (status != CMQ_OK) return status;
     }
     return scan->rows_left > 0 ? CMQ_OK : CMQ_END;

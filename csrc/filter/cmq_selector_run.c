@@ -14,6 +14,8 @@
 
 #define STACK_SMALL 16u
 #define NUMBER_SHORT 32u     /* parsing it again costs less than remembering it */
+#define FOUND_BYTES 32u      /* of properties that are searched for names at the cost of a step, some 8 ns */
+#define LOOKED_BYTES 8u      /* of texts that are compared or searched, and of numbers that are parsed, at that cost */
 #define PATTERN_LOOKS 4u     /* of memmem at each byte of a text, for a pattern of several bytes */
 
 /* ---- names ---- */
@@ -33,6 +35,7 @@ enum { WHOLE = 1, REAL = 2 };
 typedef struct evaluation {
     const cmq_selector *selector;
     size_t looks_left;
+    size_t parsed;           /* bytes of long numbers */
     property *properties;
 } evaluation;
 
@@ -134,7 +137,8 @@ static bool parse_as(cmq_selector_kind kind, cmq_slice text, cmq_selector_value 
 }
 
 /* The same of a property, which is parsed once for each kind. */
-static __attribute__((noinline)) bool read_property(property *of, cmq_selector_kind kind, cmq_selector_value *value_out)
+static __attribute__((noinline)) bool read_property(evaluation *e, property *of, cmq_selector_kind kind,
+                                                    cmq_selector_value *value_out)
 {
     value_out->kind = kind;
     const uint8_t bit = kind == CMQ_SELECTOR_DOUBLE ? REAL : WHOLE;
@@ -142,6 +146,7 @@ static __attribute__((noinline)) bool read_property(property *of, cmq_selector_k
         const bool sound = bit == REAL ? cmq_java_double(of->text, &of->real)
                                        : cmq_java_integer(of->text, INT64_MIN, INT64_MAX, &of->whole);
         of->tried |= bit;
+        e->parsed += of->text.bytes;
         if (sound) of->sound |= bit;
     }
     if ((of->sound & bit) == 0) return false;
@@ -158,7 +163,7 @@ static inline bool read_as(evaluation *e, cmq_selector_kind kind, const cmq_sele
 {
     if (text->name == CMQ_SELECTOR_NO_NAME || kind == CMQ_SELECTOR_BOOLEAN || text->as.text.bytes <= NUMBER_SHORT)
         return parse_as(kind, text->as.text, value_out);
-    return read_property(&e->properties[text->name], kind, value_out);
+    return read_property(e, &e->properties[text->name], kind, value_out);
 }
 
 /* Count bytes that a step looks at. False: the evaluation has looked at too many. */
@@ -435,11 +440,27 @@ static __attribute__((noinline)) cmq_selector_answer run_deep(evaluation *e)
     return run(e, stack);
 }
 
+static inline __attribute__((always_inline)) cmq_selector_answer evaluate(evaluation *e, cmq_slice properties)
+{
+    cmq_selector_value stack[STACK_SMALL];
+    find_values(e->selector, properties, e->properties);
+    return e->selector->stack <= STACK_SMALL ? run(e, stack) : run_deep(e);
+}
+
 cmq_selector_answer cmq_selector_evaluate(const cmq_selector *selector, cmq_slice properties)
 {
     property values[CMQ_SELECTOR_NAMES_MAX];
-    cmq_selector_value stack[STACK_SMALL];
     evaluation e = {.selector = selector, .looks_left = CMQ_SELECTOR_LOOKS_MAX, .properties = values};
-    find_values(selector, properties, values);
-    return selector->stack <= STACK_SMALL ? run(&e, stack) : run_deep(&e);
+    return evaluate(&e, properties);
+}
+
+cmq_selector_answer cmq_selector_evaluate_counted(const cmq_selector *selector, cmq_slice properties,
+                                                  uint64_t *steps_out)
+{
+    property values[CMQ_SELECTOR_NAMES_MAX];
+    evaluation e = {.selector = selector, .looks_left = CMQ_SELECTOR_LOOKS_MAX, .properties = values};
+    const cmq_selector_answer answer = evaluate(&e, properties);
+    const size_t looks = CMQ_SELECTOR_LOOKS_MAX - e.looks_left;
+    *steps_out = selector->cost + properties.bytes / FOUND_BYTES + (looks + e.parsed) / LOOKED_BYTES;
+    return answer;
 }

@@ -79,7 +79,7 @@ static inline void cmq_bump(_Atomic uint64_t *counter, uint64_t by)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
 }
 
-#define CMQ_STEPS_PER_TURN 500000u        /* of expressions: some 4 ms, and of searches that cost most 30 */
+#define CMQ_STEPS_PER_TURN 500000u        /* of expressions, some 4 ms */
 #define CMQ_SELECTED_FILTERS 64u          /* compiled expressions of requests that a loop keeps */
 
 /* A pop of this topic and group that waits may go on. */

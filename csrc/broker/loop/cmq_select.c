@@ -18,8 +18,6 @@
 
 #define READ_UNITS 64u
 #define STEPS_MAX 65536u   /* of expressions, in one request: some 0.5 ms */
-#define STEP_BYTES 64u     /* of properties; a step may read them all, up to the limit of an evaluation */
-#define LOOKS_STEPS_MAX (CMQ_SELECTOR_LOOKS_MAX / STEP_BYTES)
 
 static void spend(uint32_t *steps_left, uint64_t steps)
 {
@@ -34,11 +32,11 @@ static bool passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *que
     if (unit->phy < 0 || unit->bytes < CMQ_RECORD_BYTES_MIN) return true;
     if (cmq_transfer_reach(l, place, queue, unit, &record) != CMQ_OK) return true;
     const cmq_slice properties = cmq_record_properties(record, (uint32_t)unit->bytes);
-    const uint64_t cost = cmq_selector_cost(selector), looks = cost * properties.bytes / STEP_BYTES;
-    const uint64_t steps = cost + (looks < LOOKS_STEPS_MAX ? looks : LOOKS_STEPS_MAX);
+    uint64_t steps;
+    const cmq_selector_answer answer = cmq_selector_evaluate_counted(selector, properties, &steps);
     spend(steps_left, steps);
     spend(&l->steps_left, steps);
-    return cmq_selector_evaluate(selector, properties) == CMQ_SELECTOR_TRUE;
+    return answer == CMQ_SELECTOR_TRUE;
 }
 
 bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,

@@ -557,10 +557,11 @@ static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int
         if (!reader->options.only_starts) status = find_queues(reader, confirmed);
         if (status == CMQ_OK) status = build_heap(reader, confirmed);
     }
-    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0)
+    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0 && !cmq_reader_pauses(reader))
         status = take_run(reader, batch) > 0 ? settle_first(reader, reader->merged_end) : take_first(reader, batch);
     if (status == CMQ_END) return CMQ_OK;
     if (status != CMQ_OK) reader->merged = false;
+    if (status == CMQ_OK && cmq_reader_pauses(reader)) return CMQ_AGAIN;
     if (status == CMQ_OK && reader->heap_count == 0) reader->ended = reader->past || cmq_reader_all_ended(reader);
     return status;
 }
@@ -574,6 +575,7 @@ cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cm
     if (reader == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a reader");
     reader->store = store;
     reader->damaged_end = -1;
+    reader->steps_max = CMQ_READER_STEPS_MAX;
     cmq_status status = take_options(reader, options);
     if (status == CMQ_OK) status = cmq_store_refresh(store);
     const int64_t confirmed = cmq_log_confirmed(store->log);
@@ -625,6 +627,7 @@ cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end
 {
     CMQ_ASSERT(batch->pin_count == 0 && batch->count == 0);
     *end_out = reader->ended;
+    reader->steps = 0;
     if (batch->capacity == 0) return CMQ_OK;
     if (reader->ended) return cmq_reader_check_end(reader);
     const int64_t confirmed = cmq_log_confirmed(reader->store->log);

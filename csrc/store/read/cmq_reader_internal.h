@@ -76,6 +76,7 @@ struct cmq_reader {
     int64_t log_from, log_until; /* whole log: records within the bounds of time begin in [log_from, log_until) */
     bool past;                   /* a record at or behind the end time was met: once all that is there has been read,
                                   * nothing more is waited for */
+    uint64_t steps, steps_max;   /* that the expression took in this call; the same at most */
     bool ended;
     bool lacks_queues;           /* a queue that was asked for is not there */
     int64_t damaged_end;         /* of a view: damage was reported there; -1: none */
@@ -89,7 +90,11 @@ static inline bool cmq_reader_selects(const cmq_reader *reader)
 {
     return reader->options.tag_count > 0 || reader->options.where != NULL;
 }
-bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view);
+bool cmq_reader_matches(cmq_reader *reader, const cmq_record_view *view);
+
+#define CMQ_READER_STEPS_MAX (UINT64_C(1) << 24)   /* of the expression, in one call: tenths of a second */
+/* Has the expression taken so long that the caller is let in? */
+static inline bool cmq_reader_pauses(const cmq_reader *reader) { return reader->steps >= reader->steps_max; }
 
 /* The size of the record at `phy`, and its store time. CMQ_END: blank, or the limit; CMQ_ERR_CORRUPT with the error
  * set. */

@@ -137,6 +137,7 @@ static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t c
     if (reader->position < cmq_log_min(reader->store->log)) reader->position = cmq_log_min(reader->store->log);
     const int64_t limit = confirmed < reader->log_until ? confirmed : reader->log_until;
     while (batch->count < batch->capacity && reader->position < limit) {
+        if (cmq_reader_pauses(reader)) return CMQ_AGAIN;
         cmq_record_head head;
         cmq_status status = cmq_reader_head_at(reader, reader->position, confirmed, &head);
         if (went_meanwhile(reader, status)) continue;
@@ -232,6 +233,7 @@ static cmq_status fill_block(cmq_reader *reader)
 static cmq_status backwards(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
     while (batch->count < batch->capacity) {
+        if (cmq_reader_pauses(reader)) return CMQ_AGAIN;
         cmq_record_head head;
         cmq_status status = CMQ_OK;
         if (reader->block_count == 0) status = fill_block(reader);

@@ -16,21 +16,24 @@ static bool has_tag(const cmq_reader *reader, cmq_slice properties)
     return false;
 }
 
-static bool properties_match(const void *context, cmq_slice properties)
+static bool properties_match(void *context, cmq_slice properties)
 {
-    const cmq_reader *reader = context;
-    const cmq_selector *where = reader->options.where;
+    cmq_reader *reader = context;
     if (reader->options.tag_count > 0 && !has_tag(reader, properties)) return false;
-    return where == NULL || cmq_selector_evaluate(where, properties) == CMQ_SELECTOR_TRUE;
+    if (reader->options.where == NULL) return true;
+    uint64_t steps;
+    const cmq_selector_answer answer = cmq_selector_evaluate_counted(reader->options.where, properties, &steps);
+    reader->steps += steps;
+    return answer == CMQ_SELECTOR_TRUE;
 }
 
 /* An inner batch is wanted if one of its messages is; those of a compressed one only its reader sees. */
-static bool batch_matches(const cmq_reader *reader, const cmq_record_view *view)
+static bool batch_matches(cmq_reader *reader, const cmq_record_view *view)
 {
     return (view->sys_flag & CMQ_SYS_COMPRESSED) != 0 || cmq_wire_batch_any(view->body, properties_match, reader);
 }
 
-bool cmq_reader_matches(const cmq_reader *reader, const cmq_record_view *view)
+bool cmq_reader_matches(cmq_reader *reader, const cmq_record_view *view)
 {
     if (properties_match(reader, view->properties)) return true;
     return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_matches(reader, view);

@@ -48,7 +48,7 @@ cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_
     return CMQ_OK;
 }
 
-bool cmq_wire_batch_any(cmq_slice body, bool (*matches)(const void *context, cmq_slice properties), const void *context)
+bool cmq_wire_batch_any(cmq_slice body, bool (*matches)(void *context, cmq_slice properties), void *context)
 {
     cmq_wire_batch_element element;
     cmq_status status = cmq_wire_batch_next(&body, &element);

@@ -28,8 +28,7 @@ typedef struct cmq_wire_batch_element {
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out);
 
 /* Whether `matches` has an element's properties; true, too, where the body is damaged, which unfolding it reports. */
-bool cmq_wire_batch_any(cmq_slice body, bool (*matches)(const void *context, cmq_slice properties),
-                        const void *context);
+bool cmq_wire_batch_any(cmq_slice body, bool (*matches)(void *context, cmq_slice properties), void *context);
 
 /* The number of elements of a body; CMQ_ERR_CORRUPT as above, and for an empty body. */
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_count(cmq_slice body, uint32_t *count_out);

@@ -205,8 +205,33 @@ static void looks_of_one_message_are_limited(void)
     }
 }
 
+/* What an evaluation took, in steps of one size: the program's, and what its texts take. */
+static void steps_count_looks(void)
+{
+    static char text[8192 + 3] = "a\001";
+    memset(text + 2, 'x', sizeof text - 3);
+    text[sizeof text - 1] = '\0';
+    static const struct {
+        const char *expression;
+        uint64_t least, most;
+    } cases[] = {
+        {"b = 'x'", 8192 / 32, 8192 / 32 + 100},
+        {"a CONTAINS 'xy'", 8192 / 32 + 4 * 8192 / 8, 8192 / 32 + 4 * 8192 / 8 + 100},
+        {"a < 5", 8192 / 32 + 8192 / 8, 8192 / 32 + 8192 / 8 + 100},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cmq_selector *selector;
+        uint64_t steps;
+        CHECK_OK(cmq_selector_compile(slice(cases[i].expression), &selector, NULL));
+        const cmq_selector_answer answer = cmq_selector_evaluate_counted(selector, slice(text), &steps);
+        CHECK_INT(answer, cmq_selector_evaluate(selector, slice(text)));
+        CHECK(steps >= cases[i].least && steps <= cases[i].most);
+        cmq_selector_free(selector);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(values_are_those_of_the_property_reader), CMQ_TEST(truth_table),
               CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place),
               CMQ_TEST(tails_are_reported), CMQ_TEST(hostile_texts_are_refused), CMQ_TEST(deep_expressions_run),
               CMQ_TEST(cost_grows_with_the_program), CMQ_TEST(long_numbers_are_those_of_short_ones),
-              CMQ_TEST(looks_of_one_message_are_limited))
+              CMQ_TEST(looks_of_one_message_are_limited), CMQ_TEST(steps_count_looks))
