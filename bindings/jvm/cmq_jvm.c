@@ -15,6 +15,7 @@
 
 #define SAMPLES 8
 #define UNITS_PER_SAMPLE 16u
+#define ROW_BYTES_UNKNOWN 1024   /* where no unit can be read: Spark would take 0 for a table to broadcast */
 #define INFLATED 0   /* the first byte that Inflating.inflate returns; the body follows … */
 #define IS_LIMIT 2   /* … or, behind this and all other values, a text */
 
@@ -214,7 +215,7 @@ jbyteArray NATIVE(queues)(JNIEnv *env, jclass class, jlong number)
     return packed;
 }
 
-/* The mean of some units that are spread over the range; 0: none can be read. */
+/* The mean of some units that are spread over the range. */
 static double mean_bytes(cmq_queue *queue, int64_t confirmed, int64_t start, int64_t end)
 {
     const int64_t step = (end - start) / SAMPLES > 0 ? (end - start) / SAMPLES : 1;
@@ -230,7 +231,7 @@ static double mean_bytes(cmq_queue *queue, int64_t confirmed, int64_t start, int
             messages += units[at].count > 1 ? units[at].count : 1;
         }
     }
-    return messages == 0 ? 0 : (double)size / (double)messages;
+    return messages == 0 ? ROW_BYTES_UNKNOWN : (double)size / (double)messages;
 }
 
 jdouble NATIVE(meanBytes)(JNIEnv *env, jclass class, jlong number, jbyteArray topic, jint id, jlong start, jlong end)
@@ -424,6 +425,11 @@ jlongArray NATIVE(nextBatch)(JNIEnv *env, jclass class, jlong number)
     const cmq_status status = cmq_scan_next(scan->scan, &array, &ended);
     scan->env = NULL;
     cmq_handles_leave(number);
+    /* A codec's: nothing of JNI may be called before it is thrown. Rows before its record go with it. */
+    if ((*env)->ExceptionCheck(env)) {
+        if (array.release != NULL) array.release(&array);
+        return NULL;
+    }
     if (status != CMQ_OK && status != CMQ_AGAIN) {
         raise(env, status);
         return NULL;

@@ -1,4 +1,4 @@
-"""Checks: no call of the native library from Java can crash the JVM."""
+"""Checks: no call of the native library from Java can crash the JVM, and Python reads where it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -11,22 +11,63 @@ import pytest
 from cometmq.spark.jvm import jars
 from support.small_store import open_small
 
-SOURCE = Path(__file__).parent / "java" / "cometmq" / "engine" / "HostileCalls.java"
+SOURCES = Path(__file__).parent / "java" / "cometmq"
 MESSAGES = 20_000
+SYS_FLAG_AT = 36
 
 
-def test_hostile_calls_raise_exceptions(tmp_path: Path) -> None:
+def say_lz4(store: Path, place: int) -> None:
+    """Set the system flag of the record at a physical offset to "compressed, by LZ4"."""
+    segments = sorted((store / "commitlog").iterdir())
+    into = place % segments[0].stat().st_size
+    with segments[place // segments[0].stat().st_size].open("r+b") as log:
+        log.seek(into + SYS_FLAG_AT)
+        log.write((1 | 1 << 8).to_bytes(4, "big"))
+
+
+def compiled(source: Path, classes: Path, *more_jars: Path) -> list[str]:
+    """Compile a program of one class, and return the command that runs it with the options added behind `java`."""
     javac, java = shutil.which("javac"), shutil.which("java")
     if not jars() or javac is None or java is None:
         pytest.skip("the engine for the JVM is not built: Java 17's javac was not found")
+    path = ":".join([jars()[0], *map(str, more_jars)])
+    subprocess.run([javac, "-cp", path, "-d", classes, source], check=True)
+    return [java, "-cp", f"{classes}:{path}"]
+
+
+def test_hostile_calls_raise_exceptions(tmp_path: Path) -> None:
+    java, *options = compiled(SOURCES / "engine" / "HostileCalls.java", tmp_path / "classes")
     with open_small(tmp_path / "store") as store:
         store.create_topic("orders", queues=1)
         store.append_many("orders", [b"body %d" % number for number in range(MESSAGES)], queue=0)
-    classes = tmp_path / "classes"
-    subprocess.run([javac, "-cp", jars()[0], "-d", classes, SOURCE], check=True)
-    command = [java, "-Xcheck:jni", "-cp", f"{classes}:{jars()[0]}", "cometmq.engine.HostileCalls"]
+        store.create_topic("packed", queues=1)
+        store.append_many("packed", [b"plain"] * 5, queue=0)
+        place = [message.physical_offset for message in store.read("packed")][4]
+    say_lz4(tmp_path / "store", place)
+    command = [java, "-Xcheck:jni", *options, "cometmq.engine.HostileCalls"]
     done = subprocess.run(
         [*command, str(tmp_path / "store"), str(MESSAGES)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["passed"]), done.stdout + done.stderr
     assert "WARNING in native method" not in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_auto_reads_by_python_where_the_library_cannot_be_loaded(tmp_path: Path) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    spark = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    java, *options = compiled(SOURCES / "spark" / "WithoutLibrary.java", tmp_path / "classes", *spark)
+    library = tmp_path / "no library.so"
+    library.write_bytes(b"no library")
+    with open_small(tmp_path / "store") as store:
+        store.append("t", b"x")
+    done = subprocess.run(
+        [java, f"-Dcometmq.native.library={library}", *options, "cometmq.spark.WithoutLibrary", tmp_path / "store"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    auto, only_jvm, python, opened = (line for line in done.stdout.splitlines() if ": " in line)
+    assert (auto, python) == ("auto: Python", "python: Python"), done.stdout + done.stderr
+    assert "the native library cannot be loaded" in only_jvm
+    assert "engine=auto lets Python do it" in only_jvm
+    assert "cometmq.native.library" in opened

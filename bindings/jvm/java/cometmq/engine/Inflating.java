@@ -16,6 +16,7 @@ final class Inflating {
     private static final int IS_CORRUPT = 1;
     private static final int IS_LIMIT = 2;
     private static final int PIECE_BYTES = 64 * 1024;
+    private static final int FIRST_BYTES = 1 << 20;
 
     private Inflating() {}
 
@@ -36,7 +37,7 @@ final class Inflating {
         if (packed.length == 0) {
             return failure(IS_CORRUPT, "an empty body is no " + name + " data");
         }
-        ByteArrayOutputStream plain = new ByteArrayOutputStream(4 * packed.length);
+        ByteArrayOutputStream plain = new ByteArrayOutputStream(Math.min(packed.length, FIRST_BYTES) * 4);
         plain.write(INFLATED);
         try (InputStream stream = opened(kind, new ByteArrayInputStream(packed))) {
             byte[] piece = new byte[PIECE_BYTES];
@@ -47,11 +48,15 @@ final class Inflating {
                 }
                 plain.write(piece, 0, read);
             }
+            return plain.toByteArray();
+        } catch (OutOfMemoryError error) {
+            // A small body may unfold to more than the heap holds: its row fails, and the executor goes on.
+            return failure(IS_LIMIT, "a body of " + packed.length + " bytes unfolds to more than Java's heap has room for ("
+                    + name + ")");
         } catch (IOException | RuntimeException error) {
             return failure(IS_CORRUPT,
                     "a body of " + packed.length + " bytes is not whole " + name + " data: " + error.getMessage());
         }
-        return plain.toByteArray();
     }
 
     private static InputStream opened(int kind, InputStream packed) throws IOException {

@@ -2,9 +2,9 @@ package cometmq.engine;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 
 /** The functions of bindings/jvm/cmq_jvm.c. Numbers stand for stores, scans and batches; a closed one is refused. */
@@ -13,11 +13,14 @@ final class Native {
 
     private static final String NAME = "libcometmq_jvm.so";
 
-    static {
-        load();
-    }
+    private static final String UNAVAILABLE = tryToLoad();
 
     private Native() {}
+
+    /** Return why the library cannot be loaded, or null where it was. */
+    static String unavailable() {
+        return UNAVAILABLE;
+    }
 
     static native long openStore(byte[] path, byte[] batchTopics, boolean extended);
 
@@ -43,6 +46,17 @@ final class Native {
 
     static native long openHandles();
 
+    private static String tryToLoad() {
+        try {
+            load();
+            return null;
+        } catch (UnsatisfiedLinkError | SecurityException error) {
+            return "the native library cannot be loaded: " + error.getMessage() + "; it is unpacked into java.io.tmpdir ("
+                    + System.getProperty("java.io.tmpdir") + "), which must allow programs, unless the system property "
+                    + LIBRARY_PROPERTY + " names it";
+        }
+    }
+
     /** The library beside the classes in the jar, or the file that the system property names. */
     private static void load() {
         String given = System.getProperty(LIBRARY_PROPERTY);
@@ -58,16 +72,16 @@ final class Native {
             // Each class loader loads a file of its own: the JVM refuses one file in two of them.
             Path copy = Files.createTempFile("cometmq", ".so");
             try {
-                Files.copy(packed, copy, StandardCopyOption.REPLACE_EXISTING);
+                // Into the file that was made, whose mode lets nobody else write to it.
+                try (OutputStream unpacked = Files.newOutputStream(copy)) {
+                    packed.transferTo(unpacked);
+                }
                 System.load(copy.toString());
             } finally {
                 Files.deleteIfExists(copy);
             }
         } catch (IOException error) {
-            UnsatisfiedLinkError failed = new UnsatisfiedLinkError(
-                    "cannot unpack the native library into " + System.getProperty("java.io.tmpdir") + ": " + error);
-            failed.initCause(error);
-            throw failed;
+            throw new UnsatisfiedLinkError(error.toString());
         }
     }
 

@@ -21,8 +21,16 @@ public final class Store implements AutoCloseable {
         this.number = number;
     }
 
+    /** Return why no store can be opened in this JVM, or null. */
+    public static String unavailable() {
+        return Native.unavailable();
+    }
+
     /** Open; {@code batchTopics} are the topics whose queues are of inner batches. */
     public static Store open(String path, Collection<String> batchTopics) {
+        if (unavailable() != null) {
+            throw new UnsatisfiedLinkError(unavailable());
+        }
         ByteArrayOutputStream topics = new ByteArrayOutputStream();
         for (String topic : batchTopics) {
             topics.writeBytes(utf8(topic));

@@ -1,5 +1,6 @@
 package cometmq.spark;
 
+import cometmq.engine.Store;
 import java.util.Locale;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.SessionConfigSupport;
@@ -63,7 +64,7 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
     }
 
     /** Return the options where the JVM is to answer, or null. */
-    private static Options jvmOptions(CaseInsensitiveStringMap given) {
+    static Options jvmOptions(CaseInsensitiveStringMap given) {
         String engine = given.getOrDefault("engine", "python").strip().toLowerCase(Locale.ROOT);
         if (engine.equals("python")) {
             return null;
@@ -74,7 +75,11 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
         Options options = new Options(given.asCaseSensitiveMap());
         String reason = ReadOptions.unsupported(options);
         if (reason == null) {
-            return options;
+            reason = Store.unavailable();
+            if (reason == null) {
+                return options;
+            }
+            LossPolicy.LOG.warn("{}; Python reads", reason);
         }
         if (engine.equals("jvm")) {
             throw new OptionException("engine", reason + "; engine=auto lets Python do it");
