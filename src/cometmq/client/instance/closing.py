@@ -18,15 +18,22 @@ __all__ = ["CloseSteps", "Closing", "to_the_end"]
 
 _log = logging.getLogger(__name__)
 
+_CANCEL_S = 1.0
+"""How long a step that is cancelled may take to end; it is left behind then."""
+
 _under_way: Final[set[asyncio.Task[None]]] = set()
 """References to running tasks: a loop alone does not keep a task alive."""
 
 
 def _begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     task = asyncio.get_running_loop().create_task(work)
+    _keep(task)
+    return task
+
+
+def _keep(task: asyncio.Task[None]) -> None:
     _under_way.add(task)
     task.add_done_callback(_ended)
-    return task
 
 
 def _ended(task: asyncio.Task[None]) -> None:
@@ -58,9 +65,23 @@ class Closing:
             self._task = _begin(work())
         return self._task
 
-    async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close, or wait for the close that has begun; raise what it raises."""
-        await asyncio.shield(self.begin(work))
+    async def run(self, work: Callable[[], Coroutine[Any, Any, None]], *, wait_ms: int | None = None) -> None:
+        """Close, or wait for the close that has begun; raise what it raises.
+
+        Args:
+            work: the close, with a limit of its own.
+            wait_ms: longest wait for a close that another call began, perhaps without a limit; it goes on afterwards.
+        """
+        has_begun = self.has_begun
+        task = self.begin(work)
+        if not has_begun or wait_ms is None:
+            await asyncio.shield(task)
+            return
+        await asyncio.wait([task], timeout=wait_ms / 1000)
+        if task.done():
+            task.result()
+        else:
+            _log.warning("a client is still being closed after %d ms, by a call before; that goes on", wait_ms)
 
 
 class CloseSteps:
@@ -98,6 +119,8 @@ class CloseSteps:
         if not step.done():
             _log.warning("closing %s: gave up after %d ms: %s", self._name, self._timeout_ms, given_up())
             step.cancel()
-            await asyncio.wait([step])
-        if not step.cancelled():
+            await asyncio.wait([step], timeout=_CANCEL_S)
+        if not step.done():
+            _keep(step)
+        elif not step.cancelled():
             step.result()

@@ -247,7 +247,7 @@ class SimpleEngine(GroupFacts):
         """
         instance = self._instance
         if instance is not None and (self._closing.has_begun or self._state is ServiceState.RUNNING):
-            await self._closing.run(lambda: self._leave(instance, timeout_ms))
+            await self._closing.run(lambda: self._leave(instance, timeout_ms), wait_ms=timeout_ms)
 
     async def _leave(self, instance: ClientInstance, timeout_ms: int | None = None) -> None:
         steps = CloseSteps(f"simple consumer group {self._group}", timeout_ms)

@@ -310,7 +310,9 @@ class PullEngine(ConsumerFacts):
         """
         if self._instance is not None:
             instance = self._instance
-            await self._closing.run(lambda: self._close(instance, commit=commit, timeout_ms=timeout_ms))
+            await self._closing.run(
+                lambda: self._close(instance, commit=commit, timeout_ms=timeout_ms), wait_ms=timeout_ms
+            )
 
     async def _close(self, instance: ClientInstance, *, commit: bool, timeout_ms: int | None) -> None:
         steps = CloseSteps(f"pull consumer group {self._group}", timeout_ms)

@@ -242,7 +242,7 @@ class SendEngine:
             timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every send.
         """
         if self._closing.has_begun or self._state is not ServiceState.SHUTDOWN_ALREADY:
-            await self._closing.run(lambda: self._close(timeout_ms))
+            await self._closing.run(lambda: self._close(timeout_ms), wait_ms=timeout_ms)
 
     async def _close(self, timeout_ms: int | None) -> None:
         self._state = ServiceState.SHUTDOWN_ALREADY

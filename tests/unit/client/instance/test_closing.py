@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from cometmq.client.instance import instance as instances
+from cometmq.client.instance.closing import CloseSteps, Closing
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.pop.simple_engine import SimpleEngine
 from cometmq.client.pop.simple_settings import SimpleSettings
@@ -217,3 +219,40 @@ def test_messages_that_come_during_a_close_begin_no_listener(is_orderly: bool) -
         assert committed(cluster)[0] == 1
 
     on_cluster(test)
+
+
+def test_a_later_close_waits_no_longer_than_its_own_limit() -> None:
+    async def life(loop: VirtualLoop) -> None:
+        closing, answered = Closing(), asyncio.Event()
+
+        async def hangs() -> None:
+            await answered.wait()
+
+        first = asyncio.create_task(closing.run(hangs))
+        await asyncio.sleep(0)
+        first.cancel()
+        began = loop.time()
+        await closing.run(hangs, wait_ms=500)
+        assert loop.time() - began == pytest.approx(0.5)
+        answered.set()
+        await closing.run(hangs, wait_ms=500)
+        assert loop.time() - began == pytest.approx(0.5)
+
+    run_virtual(life)
+
+
+def test_a_step_that_ignores_its_cancellation_is_left() -> None:
+    async def life(loop: VirtualLoop) -> None:
+        answered = asyncio.Event()
+
+        async def stubborn() -> None:
+            while not answered.is_set():
+                with suppress(asyncio.CancelledError):
+                    await answered.wait()
+
+        began = loop.time()
+        await CloseSteps("a client", 500).run(stubborn(), lambda: "all of it")
+        assert loop.time() - began < 2
+        answered.set()
+
+    run_virtual(life)
