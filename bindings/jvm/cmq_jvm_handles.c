@@ -23,7 +23,8 @@ typedef struct slot {
     uint32_t next_free;
 } slot;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;   /* guards what follows; nothing is destroyed under it */
+/* Guards the table below; no object is destroyed while it is held. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static slot *slots;
 static uint32_t slot_count, used_count;
 static uint32_t first_free = UINT32_MAX;

@@ -127,9 +127,9 @@ cmq_status CMQ_MUST_CHECK cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pi
 cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSchema *schema_out);
 
 /* The next batch: CMQ_OK with 1 to batch_rows rows in *array_out (the caller's to release), or with array_out->release
- * NULL: nothing more for now (cmq_store_wait_more, then go on), or, when *end_out, for good. CMQ_AGAIN: up to a
- * million rows did not pass the filters; call again, unless somebody wants to stop it. CMQ_ERR_CORRUPT names the
- * offset; rows before it came in earlier batches, the next call goes on behind it. */
+ * NULL: nothing more for now (cmq_store_wait_more, then go on), or, when *end_out, for good. CMQ_AGAIN: the
+ * filters took tenths of a second, and no row passed them; call again, unless the user wants to stop. CMQ_ERR_CORRUPT
+ * names the offset; rows before it came in earlier batches, and the next call continues behind it. */
 cmq_status CMQ_MUST_CHECK cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end_out);
 
 /* Data that a scan skipped or changed. `offsets`: physical offsets of the first records that skip_corrupt passed over,

@@ -183,8 +183,8 @@ struct cmq_scan {
     uint32_t batch_rows, batch_bytes;
     uint32_t constant_bytes;      /* of all constants */
     uint32_t view_span_max;       /* of a variadic buffer; less in tests */
-    uint32_t passed, passed_max;  /* rows that the filters passed over in this call, and what evaluating `where` took in
-                                   * rows that are passed over; the same */
+    uint32_t passed, passed_max;  /* rows that the filters passed over in this call, and the work on `where` in such
+                                   * rows; a call pauses at passed_max */
     bool paused;                  /* … so many that the caller is let in between */
     int64_t rows_left;            /* of limit_rows */
     bool raw_bodies, check_crc, skip_corrupt;

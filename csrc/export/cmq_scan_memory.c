@@ -24,7 +24,7 @@
 
 struct cmq_scan_pool {
     _Atomic int32_t references;   /* the scan's, and one per memory that is out */
-    pthread_mutex_t mutex;        /* guards what follows */
+    pthread_mutex_t mutex;        /* guards the members below */
     bool closed;
     size_t idle_bytes;
     cmq_scan_memory *idle;        /* last given back first: it may still be in cache */

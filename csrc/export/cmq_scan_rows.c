@@ -76,7 +76,7 @@ static cmq_status fail_damaged(const cmq_found *found)
 
 /* ---- which are wanted ---- */
 
-/* The steps of an evaluation count, whatever it finds: the caller is let in after so many. */
+/* Counts the steps of each evaluation, for let_in. */
 static bool matches(void *context, cmq_slice properties)
 {
     cmq_scan *scan = context;

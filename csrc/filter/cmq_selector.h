@@ -45,14 +45,14 @@ void cmq_selector_free(cmq_selector *selector);   /* NULL is fine */
 
 /* `properties`: the property string of a record. */
 cmq_selector_answer cmq_selector_evaluate(const cmq_selector *selector, cmq_slice properties);
-/* *steps_out: what it took, in steps of some 8 ns, whatever the properties were; those of the program count in full. */
+/* *steps_out: the work done, in steps of some 8 ns; a program counts all its steps, also where it ended early. */
 cmq_selector_answer cmq_selector_evaluate_counted(const cmq_selector *selector, cmq_slice properties,
                                                   uint64_t *steps_out);
 
 /* The text that it was compiled from. */
 cmq_slice cmq_selector_text(const cmq_selector *selector);
 size_t cmq_selector_bytes(const cmq_selector *selector);   /* allocated */
-/* The steps of the program, without what its texts take: compare with others. At least 1. */
+/* The steps of the program, without the work on texts: compare with others. At least 1. */
 uint32_t cmq_selector_cost(const cmq_selector *selector);
 
 #endif

@@ -366,8 +366,8 @@ void cmq_reader_close(cmq_reader *reader);
 
 /* Fill the batch (release it before). CMQ_OK with count 0: nothing more for now (cmq_store_wait_more, then go on) or,
  * when *end_out, for good. CMQ_AGAIN: nothing matched in a tenth of a second of `where`; call again. CMQ_ERR_CORRUPT
- * names the offset of a record that is damaged; the next call goes on behind it. A view whose log is damaged at its end
- * fails so once, unless all that was asked for lies before. */
+ * names the offset of a record that is damaged; the next call continues behind it. A view whose log is damaged at its
+ * end fails so once, unless all that was asked for lies before. */
 cmq_status CMQ_MUST_CHECK cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end_out);
 
 /* Where the reader stands in one queue: the next offset it would look at. CMQ_ERR_NOT_FOUND when it does not read that

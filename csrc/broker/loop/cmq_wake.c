@@ -5,7 +5,7 @@
  * for its tag; the others are not touched. Answering thousands at once would keep the loop from everything else, so a
  * turn reads and answers a bounded number and leaves the rest to the next. A queue that is not through goes behind the
  * others. What comparing expressions costs is counted in steps, here and in the requests that run again; when a turn's
- * steps are used up, the next one goes on.
+ * steps are used up, the next turn continues.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.
  */
@@ -133,7 +133,7 @@ static bool compare_one(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, c
     return true;
 }
 
-/* The same for all expressions. The next turn goes on behind those that were compared. */
+/* The same for all expressions. The next turn continues behind the last one compared. */
 static bool end_selected(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, const cmq_unit *unit, turn_work *left)
 {
     const int32_t queue_id = cmq_queue_id(queue);

@@ -92,7 +92,7 @@ class PullConsumer:
 
         Args:
             commit: with ``auto_commit``, count all that was handed out as consumed.
-            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
+            timeout_ms: longest time for the brokers; then a warning lists the abandoned work. None waits for each.
         """
         close_timeout(timeout_ms)
         self._give_back()

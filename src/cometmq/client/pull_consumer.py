@@ -120,7 +120,7 @@ class PullConsumer(PollingConsumer):
         Args:
             commit: with ``auto_commit``, count all that was handed out as consumed, but for what loops of other threads
                 are at.
-            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
+            timeout_ms: longest time for the brokers; then a warning lists the abandoned work. None waits for each.
         """
         a_flag(commit, "commit")
         close_timeout(timeout_ms)

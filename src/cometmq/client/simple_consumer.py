@@ -96,7 +96,7 @@ class SimpleConsumer(PollingConsumer):
         A second call does nothing.
 
         Args:
-            timeout_ms: how long the brokers may take. A warning names what is given up then; None waits for each.
+            timeout_ms: longest time for the brokers; then a warning lists the abandoned work. None waits for each.
         """
         close_timeout(timeout_ms)
         self._run(self._engine.close(timeout_ms=timeout_ms))

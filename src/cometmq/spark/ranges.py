@@ -31,8 +31,8 @@ class LossPolicy:
             DataLoss: messages must not be missing.
         """
         if self._fail:
-            raise DataLoss(f"{what}; option failOnDataLoss=false reads what is left")
-        _log.warning("%s; what is left is read, as failOnDataLoss=false says", what)
+            raise DataLoss(f"{what}; set the option failOnDataLoss=false to read the remaining messages")
+        _log.warning("%s; reading the remaining messages (failOnDataLoss=false)", what)
 
 
 class EndPolicy:

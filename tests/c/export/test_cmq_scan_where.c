@@ -267,7 +267,7 @@ static void scans_pause_while_nothing_matches(void)
     stop();
 }
 
-/* Evaluations of long properties count as what they take, also where the message matches. */
+/* Work on long properties counts, also where the message matches. */
 static void scans_pause_between_long_evaluations(void)
 {
     char text[10000];

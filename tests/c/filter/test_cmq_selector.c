@@ -205,7 +205,7 @@ static void looks_of_one_message_are_limited(void)
     }
 }
 
-/* What an evaluation took, in steps of one size: the program's, and what its texts take. */
+/* The work of an evaluation, in steps of one size: of the program, and on texts. */
 static void steps_count_looks(void)
 {
     static char text[8192 + 3] = "a\001";

@@ -1,4 +1,4 @@
-"""Checks: ``close(timeout_ms=)`` of every client ends in its time, whatever does not answer, and names its losses."""
+"""Checks: ``close(timeout_ms=)`` of every client returns in time if servers hang, and logs the abandoned work."""
 
 from __future__ import annotations
 

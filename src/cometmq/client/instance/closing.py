@@ -70,7 +70,7 @@ class Closing:
 
         Args:
             work: the close, with a limit of its own.
-            wait_ms: longest wait for a close that another call began, perhaps without a limit; it goes on afterwards.
+            wait_ms: longest wait for a close that an earlier call began; that close continues afterwards.
         """
         has_begun = self.has_begun
         task = self.begin(work)
@@ -81,7 +81,7 @@ class Closing:
         if task.done():
             task.result()
         else:
-            _log.warning("a client is still being closed after %d ms, by a call before; that goes on", wait_ms)
+            _log.warning("a client is still closing after %d ms; its first close continues", wait_ms)
 
 
 class CloseSteps:

@@ -243,7 +243,7 @@ class SimpleEngine(GroupFacts):
         It is done to its end, also where the caller is cancelled; later calls wait for that.
 
         Args:
-            timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every broker.
+            timeout_ms: for the whole close; then a warning lists the abandoned work. None waits for every broker.
         """
         instance = self._instance
         if instance is not None and (self._closing.has_begun or self._state is ServiceState.RUNNING):

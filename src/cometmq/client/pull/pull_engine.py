@@ -306,7 +306,7 @@ class PullEngine(ConsumerFacts):
 
         Args:
             commit: with ``auto_commit``: what was handed out counts as consumed. False where it may not have been.
-            timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every broker.
+            timeout_ms: for the whole close; then a warning lists the abandoned work. None waits for every broker.
         """
         if self._instance is not None:
             instance = self._instance

@@ -239,7 +239,7 @@ class SendEngine:
         It is done to its end, also where the caller is cancelled; later calls wait for that.
 
         Args:
-            timeout_ms: for all of it; afterwards a warning names what was given up. None waits for every send.
+            timeout_ms: for the whole close; then a warning lists the abandoned work. None waits for every send.
         """
         if self._closing.has_begun or self._state is not ServiceState.SHUTDOWN_ALREADY:
             await self._closing.run(lambda: self._close(timeout_ms), wait_ms=timeout_ms)
@@ -279,7 +279,7 @@ class SendEngine:
         self._ship_accumulated()
         for send in list(self.attempts.under_way):
             await asyncio.shield(arrival(send, self.instance.loop))
-        await asyncio.gather(*map(asyncio.shield, self._requests.waiting), return_exceptions=True)
+        await asyncio.gather(*map(asyncio.shield, list(self._requests.waiting)), return_exceptions=True)
 
     @property
     def may_have_sends(self) -> bool:

@@ -30,7 +30,7 @@ public final class Scan implements AutoCloseable {
         }
     }
 
-    /** Return what was skipped or changed so far. */
+    /** Return the counts of records skipped and values changed so far. */
     public Skipped skipped() {
         long[] counts = Native.skipped(number);
         long[] offsets = java.util.Arrays.copyOfRange(counts, COUNTS, counts.length);

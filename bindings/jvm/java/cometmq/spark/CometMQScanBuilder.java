@@ -30,7 +30,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** One query's columns, filters, limit and aggregates. Made anew for every query: nothing of it stays with the frame. */
+/** One query's columns, filters, limit and aggregates. Each query gets its own; the frame keeps none of it. */
 final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns,
         SupportsPushDownLimit, SupportsPushDownAggregates {
     private final CometMQTable table;

@@ -4,14 +4,14 @@ import java.io.Serializable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The action where messages are missing: fail, or log a warning and go on. */
+/** The action where messages are missing: fail, or log a warning and continue. */
 record LossPolicy(boolean fails) implements Serializable {
     static final Logger LOG = LoggerFactory.getLogger("cometmq.spark");
 
     void lost(String text) {
         if (fails) {
-            throw new DataLossException(text + "; option failOnDataLoss=false reads what is left");
+            throw new DataLossException(text + "; set the option failOnDataLoss=false to read the remaining messages");
         }
-        LOG.warn("{}; what is left is read, as failOnDataLoss=false says", text);
+        LOG.warn("{}; reading the remaining messages (failOnDataLoss=false)", text);
     }
 }
