@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cometmq._engine import Link, PullAnswer, PullRequest, SendAnswer, SendRequest, encode_request
+from cometmq._engine import Link, PendingSend, PullAnswer, PullRequest, SendAnswer, SendRequest, encode_request
 from cometmq._engine import read_answer as read_native_answer
 from cometmq.errors import (
     ConnectionLost,
@@ -90,6 +90,38 @@ class _Pending:
     deadline_ms: int
     timeout_ms: int
     is_again: bool = False
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it is a send that ended meanwhile."""
+        return isinstance(self.on_answer, (PendingSend, _HookedAnswer)) and self.on_answer.done()
+
+
+@dataclass(slots=True)
+class _HookedAnswer:
+    """Lets hooks see the answer to a send or pull before its waiter gets it."""
+
+    hooks: Sequence[RpcHook]
+    address: str
+    request: SendRequest | PullRequest
+    command: Command
+    on_answer: _OnAnswer
+
+    def __call__(self, outcome: CommandParts | Error) -> None:
+        if isinstance(outcome, Error):
+            self.on_answer(outcome)
+            return
+        answer = Command.of_parts(outcome)
+        try:
+            after_answer(self.hooks, self.address, self.command, answer)
+            native: SendAnswer | PullAnswer | Error = read_native_answer(self.request, answer.encode())
+        except Error as error:
+            native = error
+        self.on_answer(native)
+
+    def done(self) -> bool:
+        """Return whether the waiter has ended."""
+        return isinstance(self.on_answer, PendingSend) and self.on_answer.done()
 
 
 @dataclass(slots=True, eq=False)
@@ -401,20 +433,8 @@ class Hub:
             self._complete_soon(on_answer, error)
             return
 
-        def on_parts(outcome: CommandParts | Error) -> None:
-            assert on_answer is not None
-            if isinstance(outcome, Error):
-                on_answer(outcome)
-                return
-            answer = Command.of_parts(outcome)
-            try:
-                after_answer(self._hooks, address, command, answer)
-                native: SendAnswer | PullAnswer | Error = read_native_answer(request, answer.encode())
-            except Error as error:
-                native = error
-            on_answer(native)
-
-        self._begin(address, command, None if on_answer is None else on_parts, timeout_ms)
+        hooked = None if on_answer is None else _HookedAnswer(self._hooks, address, request, command, on_answer)
+        self._begin(address, command, hooked, timeout_ms)
 
     def _complete_soon(self, on_answer: _OnAnswer | None, outcome: Error) -> None:
         self._soon(_complete, on_answer, outcome)
@@ -607,7 +627,9 @@ class Hub:
 
 
 def _push(link: Link, pending: _Pending) -> Error | None:
-    """Send a request that waited; why it cannot be is returned."""
+    """Send a request that waited, unless it was given up; why it cannot be sent is returned."""
+    if pending.is_given_up:
+        return None
     try:
         if link.begin(
             pending.request, pending.on_answer, pending.timeout_ms, pending.deadline_ms, is_again=pending.is_again

@@ -18,8 +18,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from cometmq._engine import PullAnswer, PullRequest, SendAnswer, SendRequest, decode_pulled
+from cometmq._engine import PendingSend, PullAnswer, PullRequest, SendAnswer, SendRequest, decode_pulled
+from cometmq.client.send.sending import SendPolicy
 from cometmq.errors import (
+    ClientStateError,
     ConnectionLost,
     ForkedClient,
     InvalidArgument,
@@ -323,6 +325,21 @@ class Signing:
     def after_answer(self, address: str, request: Command, answer: Command) -> None:
         assert request.fields["Signature"] == address
         self.answers += 1
+
+
+@pytest.mark.parametrize("hooks", [[], [Signing()]], ids=["no hooks", "hooks"])
+def test_send_given_up_while_it_waits_for_the_connection_is_not_sent(hooks: list[Signing]) -> None:
+    async def body(hub: Hub) -> None:
+        given_up = PendingSend(
+            hub, a_send("T", b"given up"), "id", SendPolicy(attempts=1), began_s=0.0, timeout_ms=LONG_MS
+        )
+        hub.send(peer.address, a_send("T", b"given up"), given_up, timeout_ms=LONG_MS)
+        given_up.set_error(ClientStateError("the producer was closed"))
+        await sent(hub, peer.address, a_send("T", b"wanted"))
+        assert [request.body for request in peer.requests] == [b"wanted"]
+
+    with Peer(stores) as peer:
+        with_hub(body, hooks=hooks)
 
 
 def test_hooks_see_every_request_and_answer() -> None:

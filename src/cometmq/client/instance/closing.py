@@ -104,8 +104,8 @@ class CloseSteps:
         """What is left of the time; None without a limit."""
         return None if self._end_s is None else max(0, int((self._end_s - self._loop.time()) * 1000))
 
-    async def run(self, work: Coroutine[Any, Any, None], given_up: Callable[[], str]) -> None:
-        """Run a step; it begins also where no time is left.
+    async def run(self, work: Coroutine[Any, Any, None], given_up: Callable[[], str]) -> bool:
+        """Run a step; it begins also where no time is left. Return whether it ended in time.
 
         Args:
             work: the step, which may be cancelled.
@@ -113,10 +113,11 @@ class CloseSteps:
         """
         if self._end_s is None:
             await work
-            return
+            return True
         step = self._loop.create_task(work)
         await asyncio.wait([step], timeout=max(0.0, self._end_s - self._loop.time()))
-        if not step.done():
+        in_time = step.done()
+        if not in_time:
             _log.warning("closing %s: gave up after %d ms: %s", self._name, self._timeout_ms, given_up())
             step.cancel()
             await asyncio.wait([step], timeout=_CANCEL_S)
@@ -124,3 +125,4 @@ class CloseSteps:
             _keep(step)
         elif not step.cancelled():
             step.result()
+        return in_time

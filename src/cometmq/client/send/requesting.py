@@ -40,7 +40,7 @@ class Requests:
     """The requests of one producer, and its replies.
 
     Attributes:
-        waiting: futures of requests whose replies are still to come.
+        waiting: futures of requests whose replies are still to come, and the requests' correlation ids.
     """
 
     def __init__(self, instance: ClientInstance, attempts: SendAttempts, maker: RequestMaker) -> None:
@@ -48,7 +48,7 @@ class Requests:
         self._instance = instance
         self._attempts = attempts
         self._maker = maker
-        self.waiting: set[ReplyFuture] = set()
+        self.waiting: dict[ReplyFuture, str] = {}
 
     def __repr__(self) -> str:
         """Return how many wait."""
@@ -75,8 +75,8 @@ class Requests:
         if attempts.is_observed:
             attempts.observe(send, (asked,), (unique_id,))
         future = ReplyFuture(attempts.require_other_thread)
-        self.waiting.add(future)
-        future.add_done_callback(self.waiting.discard)
+        self.waiting[future] = correlation_id
+        future.add_done_callback(lambda _: self.waiting.pop(future, None))
         self._instance.loop.call_soon_threadsafe(self._ask, send, future, correlation_id, timeout_ms)
         return future
 
@@ -102,6 +102,11 @@ class Requests:
 
     def _sent(self, correlation_id: str, send: SendFuture) -> None:
         self._instance.replies.sent(correlation_id, send.exception())
+
+    def give_up(self, reason: str) -> None:
+        """End the waiting for all replies; on the loop. The requests' sends are given up before."""
+        for correlation_id in list(self.waiting.values()):
+            self._instance.replies.fail(correlation_id, ClientStateError(f"{reason}, before the reply came"))
 
     def reply(self, message: OutgoingMessage, request: ReceivedMessage, *, timeout_ms: int | None) -> SendFuture:
         """Send a reply (:func:`reply_message`), to the broker that has the request first: its requester is there."""

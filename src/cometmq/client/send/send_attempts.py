@@ -4,7 +4,7 @@ The first attempt is made by the thread that sends, so that a blocking send cost
 it happens on the loop: answers, later attempts, queues that are not known yet.
 
 Invariants: a message keeps its unique id over all attempts; a future is completed exactly once; a message for an
-explicit queue never goes to another one.
+explicit queue never goes to another one; after :meth:`SendAttempts.give_up` no attempt begins.
 
 Threads: sends begin in any thread and touch what is only ever replaced whole: the rings of queues, the fault table.
 All else is the loop's.
@@ -95,6 +95,7 @@ class SendAttempts:
         self._network = instance.network
         self._clock = instance.loop.time
         self._loop_thread = threading.get_ident()
+        self._given_up: str | None = None
         self._pressure = (
             BackPressure(settings.back_pressure_for_async_send_num, settings.back_pressure_for_async_send_size_bytes)
             if settings.enable_backpressure_for_async_mode
@@ -317,6 +318,9 @@ class SendAttempts:
 
     def first_attempt(self, send: PendingSend, ring: QueueRing | None = None) -> None:
         """Make the first attempt, now or when the topic's queues are known; ``ring`` has them. Any thread."""
+        if self._given_up is not None:
+            self._instance.loop.call_soon_threadsafe(self._give_up_one, send)
+            return
         try:
             if send.queue is None:
                 ring = ring or self.routes.rings.get(send.topic) or self.routes.stand_in_line(send)
@@ -343,6 +347,9 @@ class SendAttempts:
 
     def _attempt(self, send: PendingSend) -> None:
         """Send it to its queue; the answer comes to :meth:`answered`, or the message is one that gets none."""
+        if self._given_up is not None:
+            self._instance.loop.call_soon_threadsafe(self._give_up_one, send)
+            return
         queue = send.queue
         assert queue is not None
         assert send.request is not None
@@ -410,25 +417,48 @@ class SendAttempts:
 
     def _no_broker(self, send: PendingSend) -> None:
         """Ask the name servers again, once; then it is an attempt that failed."""
+        if send.done():
+            return  # it was given up
         assert send.queue is not None
         if not send.asked_route:
             send.asked_route = True
-            self._instance.spawn(self._refresh_and_attempt(send))
+            self._instance.spawn(self._refresh_and_attempt(send, send.topic))
             return
         send.attempts += 1
         send.brokers.append(send.queue.broker_name)
         name = send.queue.broker_name
         self.answered(send, BrokerNotFound(f"no name server knows a master of broker {name}", broker_name=name))
 
-    async def _refresh_and_attempt(self, send: PendingSend) -> None:
+    async def _refresh_and_attempt(self, send: PendingSend, topic: str) -> None:
         try:
-            await self._instance.update_route(send.topic)
+            await self._instance.update_route(topic)
         except BaseException as error:
             self._fail(send, error)
             raise
         self._attempt(send)
 
     # --- Ends ---------------------------------------------------------------------------------------------------------
+
+    def give_up(self, reason: str) -> None:
+        """End all sends under way, and begin no attempt from now on; on the loop.
+
+        A request that is written may still be stored. One that waits for its connection is dropped there, since its
+        future is done.
+
+        Args:
+            reason: why, as in "producer group g was closed".
+        """
+        self._given_up = reason
+        for send in list(self.under_way):
+            self._give_up_one(send)
+
+    def _give_up_one(self, send: PendingSend) -> None:
+        if send.attempts and not send.brokers:  # the fast path keeps none
+            assert send.queue is not None
+            send.brokers = [send.queue.broker_name]
+        send.is_uncertain |= send.attempts > 0
+        before = "the broker answered" if send.attempts else "the message was sent"
+        self._fail_late(send, ClientStateError(f"{self._given_up}, before {before}"))
 
     def _fail_late(self, send: PendingSend, error: Error) -> None:
         if send.stored is not None:
@@ -451,6 +481,8 @@ class SendAttempts:
 
     def _end(self, send: PendingSend, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
         self._leave(send)
+        if send.done():
+            return  # it was given up
         send.request = None
         context = send.context
         if context is not None:

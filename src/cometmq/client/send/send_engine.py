@@ -250,7 +250,10 @@ class SendEngine:
         self._detector.stop()
         steps = CloseSteps(f"producer group {self.group}", timeout_ms)
         try:
-            await steps.run(self.drain(), self._in_flight)
+            if not await steps.run(self.drain(), self._in_flight):
+                reason = f"producer group {self.settings.group} was closed after {timeout_ms} ms"
+                self.attempts.give_up(reason)
+                self._requests.give_up(reason)
             if self._transactions is not None:
                 self._transactions.close()
             if self._tracing is not None:
