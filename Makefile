@@ -38,11 +38,17 @@ $(SETUP): tools/setup.sh tools/requirements-build.txt
 .PHONY: setup
 setup: $(SETUP) ## compiler, headers, virtual environment (as root on Debian: installs what is missing)
 
+# Whether the package has the engine for Spark's JVM, and why not: what CMake found, whose output pip hides. $(1): the target.
+define jvm_state
+	@sed 's/^/$(1): /' "$$(ls -t build/py-*/bindings/jvm/state.txt | head -n 1)"
+endef
+
 $(BUILT): $(SETUP) $(ENGINE_FILES)
 	@echo "build: engine and package into $(VENV)"
 	@mkdir -p build
 	@$(BIN)/python -c 'import pyspark' 2>/dev/null || $(BIN)/python -m pip install -q 'pyspark>=4.2'  # bindings/jvm is compiled against its jars
 	@$(PIP_INSTALL) -e '.[dev]'
+	$(call jvm_state,build)
 	@touch $@
 
 .PHONY: build
@@ -159,6 +165,7 @@ wheel: $(BUILT) ## a manylinux wheel in dist/, for systems with this machine's C
 	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel-plain \
 		-C cmake.define.CMQ_WERROR=$(CMQ_WERROR) -C install.strip=true .
 	@$(BIN)/auditwheel repair -w dist build/wheel-plain/*.whl > build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
+	$(call jvm_state,wheel)
 	@ls dist/*manylinux*.whl
 
 .PHONY: sdist
