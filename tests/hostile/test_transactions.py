@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,3 +81,33 @@ def test_half_messages_that_nobody_ends_hold_up_nobody(broker: Broker) -> None:
         assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
         producer.close()
     assert committed(broker) == [b"good"]
+
+
+def test_names_that_are_not_utf8_keep_nobody_from_being_asked(broker: Broker) -> None:
+    """Another broker may have stored any bytes; ours takes them from a compact header."""
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01%s\x02UNIQ_KEY\x01%s\x02"
+    now_ms = str(time.time_ns() // 1_000_000)
+    fields = dict.fromkeys("fhj", "0") | {"b": "orders", "c": "TBW102", "d": "4", "e": "1", "g": now_ms}
+    sender = AskedProducer(broker.address, "senders")
+    with Channel(broker.address) as channel:
+        for group, unique in (("??", "U1"), ("p", "??")):
+            request = Command(
+                code=RequestCode.SEND_MESSAGE_V2,
+                fields=fields | {"a": group, "i": properties % (group, unique)},
+                body=unique.encode(),
+                format=HeaderFormat.ROCKETMQ,
+            )
+            answer = sender.exchange(request.encode().replace(b"??", b"\xff\xfe"))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert send_half(channel, b"good", group="p", unique="P1").code == ResponseCode.SUCCESS
+        producer = AskedProducer(broker.address, "p")
+        seen: dict[str, Command] = {}
+        while len(seen) < 2:
+            question = producer.question()
+            seen[question.fields["transactionId"]] = question
+        assert set(seen) == {"\ufffd\ufffd", "P1"}
+        for question in seen.values():
+            assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
+        producer.close()
+    sender.close()
+    assert sorted(committed(broker)) == [b"good", b"\xff\xfe"]

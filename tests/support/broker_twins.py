@@ -155,6 +155,7 @@ class MemoryPlane:
     checking: bool = False
     transaction_rules: TransactionOptions | None = None
     questions: list[HalfQuestion] = field(default_factory=list)
+    questions_per_step: int = 1
     producers_seen: list[Container[str]] = field(default_factory=list)
     resumed: list[int] = field(default_factory=list)
     resume_fails: Error | None = None
@@ -302,7 +303,8 @@ class MemoryPlane:
 
     def step_transactions(self, producers: Container[str]) -> tuple[bool, list[HalfQuestion]]:
         self.producers_seen.append(producers)
-        taken, self.questions = self.questions[:1], self.questions[1:]
+        count = self.questions_per_step
+        taken, self.questions = self.questions[:count], self.questions[count:]
         return bool(self.questions), taken
 
     def resume_half(self, physical_offset: int) -> None:

@@ -34,6 +34,11 @@ class AskedProducer:
     def _send(self, request: Command) -> None:
         self._socket.sendall(request.encode())
 
+    def exchange(self, frame: bytes) -> Command:
+        """Send a frame as it is, and return the answer."""
+        self._socket.sendall(frame)
+        return self._next()
+
     def _read(self, count: int) -> bytes:
         data = b""
         while len(data) < count:

@@ -109,6 +109,61 @@ cmq_status cmq_txn_verify_half(cmq_txn *txn, const cmq_record_view *record)
     return cmq_fail_at(CMQ_ERR_NOT_FOUND, record->physical_offset, "the half queue does not have the record");
 }
 
+/* Copies agree in all that makes a transaction. The born host is the connection of the sender, as the broker saw it. */
+static bool is_copy_of(const cmq_record_view *record, const cmq_txn_half *half, const cmq_record_view *other)
+{
+    cmq_txn_half first;
+    return cmq_txn_half_read(other, &first) == CMQ_OK && record->born_timestamp_ms == other->born_timestamp_ms &&
+           memcmp(record->born_host.address, other->born_host.address, sizeof other->born_host.address) == 0 &&
+           record->born_host.port == other->born_host.port && record->body_crc == other->body_crc &&
+           record->body.bytes == other->body.bytes && half->queue_id == first.queue_id &&
+           cmq_slice_equal(half->topic, first.topic) && cmq_slice_equal(half->group, first.group) &&
+           cmq_slice_equal(half->unique, first.unique);
+}
+
+/* Set half->first to -1 unless the record at `offset` of the half queue is of the same transaction. */
+static cmq_status CMQ_MUST_CHECK compare_with(cmq_txn *txn, int64_t offset, const cmq_record_view *record,
+                                              cmq_txn_half *half)
+{
+    cmq_found item;
+    cmq_found_batch batch = {.items = &item, .capacity = 1};
+    cmq_record_view other;
+    cmq_status status =
+        cmq_store_read_offset(txn->store, cmq_slice_of_text(CMQ_TXN_TOPIC_HALF), 0, offset, &batch);
+    if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &other);
+    if (status == CMQ_OK && !is_copy_of(record, half, &other)) half->first = -1;
+    cmq_found_batch_release(&batch);
+    return status;
+}
+
+/* `latest`: the newest known copy of what the record says is its first one, or -1. The newest was compared before it
+ * became known. Where retention has deleted the first one, the newest stands for it. */
+static cmq_status CMQ_MUST_CHECK check_first(cmq_txn *txn, const cmq_record_view *record, int64_t latest,
+                                             cmq_txn_half *half)
+{
+    if (latest == record->queue_offset) return CMQ_OK;
+    cmq_status status = compare_with(txn, half->first, record, half);
+    if (latest >= 0 && cmq_parked_is_hopeless(status)) status = compare_with(txn, latest, record, half);
+    return cmq_parked_is_hopeless(status) ? CMQ_OK : status;
+}
+
+cmq_status cmq_txn_half_of_locked(cmq_txn *txn, const cmq_record_view *record, cmq_txn_half *half_out)
+{
+    const cmq_status status = cmq_txn_half_read(record, half_out);
+    if (status != CMQ_OK || half_out->first < 0) return status;
+    return check_first(txn, record, cmq_txn_copies_latest(&txn->copies, half_out->first), half_out);
+}
+
+cmq_status cmq_txn_half_of(cmq_txn *txn, const cmq_record_view *record, cmq_txn_half *half_out)
+{
+    const cmq_status status = cmq_txn_half_read(record, half_out);
+    if (status != CMQ_OK || half_out->first < 0) return status;
+    cmq_txn_lock(txn);
+    const int64_t latest = cmq_txn_copies_latest(&txn->copies, half_out->first);
+    cmq_txn_unlock(txn);
+    return check_first(txn, record, latest, half_out);
+}
+
 cmq_txn_standing cmq_txn_standing_of(const cmq_txn *txn, int64_t offset, const cmq_txn_half *half, int64_t *target_out)
 {
     const int64_t latest = cmq_txn_copies_latest(&txn->copies, half->first >= 0 ? half->first : offset);

@@ -83,7 +83,7 @@ static void check(cmq_txn *txn, ending *end, int64_t now_ms, int64_t timeout_ms)
 {
     cmq_status status = cmq_parked_read(txn->store, end->header.physical_offset, &end->parked);
     if (status == CMQ_OK) status = cmq_txn_verify_half(txn, &end->parked.view);
-    if (status == CMQ_OK) status = cmq_txn_half_read(&end->parked.view, &end->half);
+    if (status == CMQ_OK) status = cmq_txn_half_of(txn, &end->parked.view, &end->half);
     if (status != CMQ_OK && !cmq_parked_is_hopeless(status)) {
         refuse(end, cmq_broker_code_of(status), cmq_last_error()->text);
     } else if (status != CMQ_OK) {

@@ -12,7 +12,7 @@
 #include "broker/txn/cmq_txn_ended.h"
 #include "wire/cmq_command.h"
 
-#define CMQ_TXN_STEP_ASKS 32u
+#define CMQ_TXN_STEP_ASKS 1024u   /* one wait for the disk */
 
 /* A question on its way to the asker: the copy must be on the disk before. */
 typedef struct cmq_txn_ask {
@@ -83,6 +83,11 @@ cmq_status CMQ_MUST_CHECK cmq_txn_write_texts(cmq_txn *txn, bool all);
 
 /* Is the record at this place a half message's, in its queue there? No mutex. CMQ_ERR_NOT_FOUND: no. */
 cmq_status CMQ_MUST_CHECK cmq_txn_verify_half(cmq_txn *txn, const cmq_record_view *record);
+/* cmq_txn_half_read, with a first copy that is one: a record that names another transaction's is a first copy itself.
+ * No mutex. Further failures: the log could not be read for now. */
+cmq_status CMQ_MUST_CHECK cmq_txn_half_of(cmq_txn *txn, const cmq_record_view *record, cmq_txn_half *half_out);
+/* The same under the mutex. */
+cmq_status CMQ_MUST_CHECK cmq_txn_half_of_locked(cmq_txn *txn, const cmq_record_view *record, cmq_txn_half *half_out);
 
 cmq_queue *cmq_txn_half_queue(const cmq_txn *txn);   /* NULL: there was never a half message */
 cmq_queue *cmq_txn_op_queue(const cmq_txn *txn);

@@ -71,10 +71,12 @@ static cmq_status CMQ_MUST_CHECK read_ops(cmq_txn *txn, cmq_queue *queue, int64_
 static cmq_status CMQ_MUST_CHECK note_open(cmq_txn *txn, const cmq_record_view *record)
 {
     cmq_txn_half half;
-    if (cmq_txn_half_read(record, &half) != CMQ_OK || half.first < 0) return CMQ_OK;
+    cmq_status status = cmq_txn_half_of_locked(txn, record, &half);
+    if (status != CMQ_OK) return cmq_parked_is_hopeless(status) ? CMQ_OK : status;
+    if (half.first < 0) return CMQ_OK;
     const int64_t latest = cmq_txn_copies_latest(&txn->copies, half.first);
     const int64_t older = latest >= 0 ? latest : half.first;
-    cmq_status status = cmq_txn_reserve_end(txn, older);
+    status = cmq_txn_reserve_end(txn, older);
     if (status == CMQ_OK) status = cmq_txn_copies_reserve(&txn->copies);
     if (status == CMQ_ERR_LIMIT) return CMQ_OK;
     if (status != CMQ_OK) return status;
@@ -121,7 +123,7 @@ static cmq_status CMQ_MUST_CHECK end_committed(cmq_txn *txn, const cmq_record_vi
     int64_t target;
     cmq_status status = cmq_parked_read(txn->store, commit->prepared_transaction_offset, &parked);
     if (status == CMQ_OK) status = cmq_txn_verify_half(txn, &parked.view);
-    if (status == CMQ_OK) status = cmq_txn_half_read(&parked.view, &half);
+    if (status == CMQ_OK) status = cmq_txn_half_of_locked(txn, &parked.view, &half);
     if (status == CMQ_OK && cmq_property_find(commit->properties, CMQ_NAME("UNIQ_KEY"), &unique) &&
         cmq_slice_equal(unique, half.unique) &&
         cmq_txn_standing_of(txn, parked.view.queue_offset, &half, &target) == CMQ_TXN_OPEN) {

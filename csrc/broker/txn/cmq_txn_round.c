@@ -220,7 +220,7 @@ static cmq_status CMQ_MUST_CHECK look_at(cmq_txn *txn, const cmq_unit *unit, con
     cmq_status status = cmq_parked_read(txn->store, unit->phy, &parked);
     if (status == CMQ_OK && parked.view.queue_offset != unit->offset)
         status = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record is not the one that its unit was made of");
-    if (status == CMQ_OK) status = cmq_txn_half_read(&parked.view, &half);
+    if (status == CMQ_OK) status = cmq_txn_half_of(txn, &parked.view, &half);
     if (status == CMQ_OK) {
         decision what = decide(txn, &parked.view, &half, asker);
         if (what != STOP && what != DISCARD &&

@@ -40,6 +40,8 @@ _log = logging.getLogger("cometmq.broker.transactions")
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _HOUR_MS = 3_600_000
+_QUESTIONS_PER_TURN = 32
+"""Sent without letting other requests in."""
 
 
 def transaction_options(settings: BrokerSettings) -> TransactionOptions:
@@ -122,7 +124,9 @@ class BrokerTransactions:
         while more:
             groups = frozenset(self._producers.groups())
             more, questions = await loop.run_in_executor(None, self._plane.step_transactions, groups)
-            for question in questions:
+            for number, question in enumerate(questions):
+                if number % _QUESTIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
                 self._ask(question)
         if self._topics.get(_DISCARD_TOPIC) is None and self._plane.counters().get("txn_discarded", 0):
             # Only now can anybody read what lies there.

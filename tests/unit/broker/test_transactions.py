@@ -5,6 +5,8 @@ The ends themselves, and what is refused, are tested in ``tests/c/broker/txn/tes
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,6 +73,24 @@ def test_question_about_a_group_that_left_is_dropped(rig: Rig) -> None:
     rig.plane.questions = [QUESTION]
     run(rig.control.transactions.step())
     assert asked(rig) == []
+
+
+def test_questions_of_one_step_let_other_work_in(rig: Rig) -> None:
+    run(rig.heartbeat(Caller(1), producers=("p",), client_id="one"))
+    rig.plane.questions, rig.plane.questions_per_step = [QUESTION] * 100, 100
+
+    async def count_beside() -> list[int]:
+        step = asyncio.ensure_future(rig.control.transactions.step())
+        counts = [0]
+        while not step.done():
+            await asyncio.sleep(0)
+            counts.append(len(asked(rig)))
+        await step
+        return counts
+
+    counts = asyncio.run(count_beside())
+    assert counts[-1] == 100
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 32
 
 
 def test_discard_topic_is_made_with_the_first_discarded_message(rig: Rig) -> None:

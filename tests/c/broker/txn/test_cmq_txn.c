@@ -587,6 +587,124 @@ static void sync_flush_asks_for_what_is_on_the_disk(void)
     kit_broker_stop(&kit);
 }
 
+/* A step waits for the disk once. */
+static void a_step_asks_about_many(void)
+{
+    start_with(CMQ_FLUSH_SYNC, NULL);
+    const int client = kit_client(&kit);
+    const cmq_txn_asker asker = {.is_there = kit_is_there, .ask = kit_ask, .context = &asked};
+    bool more;
+    for (int i = 0; i < 200; i++) kit_begin(&kit, client, "u", "WAIT\001false\002");
+    CHECK_OK(cmq_store_flush(kit.store));
+    kit_broker_pass(&kit, 30000);
+    CHECK_OK(cmq_txn_step(kit.txn, &asker, &more));
+    CHECK_INT(asked.count, 200);
+    CHECK(!more);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- forged first copies ---- */
+
+/* Append a half message of group P for queue 1 of T, with a first copy by its word. */
+static void append_forged(int64_t first)
+{
+    char properties[256];
+    snprintf(properties, sizeof properties,
+             "TRAN_MSG\001true\002PGROUP\001P\002UNIQ_KEY\001forged\002REAL_TOPIC\001T\002REAL_QID\0011\002"
+             "TRAN_PREPARED_QUEUE_OFFSET\001%lld\002", (long long)first);
+    const cmq_append append = {
+        .common = {.topic = cmq_slice_of_text(CMQ_TXN_TOPIC_HALF), .born_timestamp_ms = kit.now_ms},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("forged")},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(properties)},
+    };
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+}
+
+/* Step, expect a question about each of these two, and return the place that one of them names. */
+static kit_half step_asks_about(const char *a, const char *b, const char *wanted)
+{
+    kit_half found = {-1, -1};
+    bool seen_a = false, seen_b = false;
+    kit_step(&kit, 30000, &asked);
+    for (int i = 0; i < asked.count; i++) {
+        seen_a = seen_a || strcmp(asked.items[i].unique, a) == 0;
+        seen_b = seen_b || strcmp(asked.items[i].unique, b) == 0;
+        if (strcmp(asked.items[i].unique, wanted) == 0)
+            found = (kit_half){asked.items[i].queue_offset, asked.items[i].physical_offset};
+    }
+    CHECK_INT(asked.count, 2);
+    CHECK(seen_a && seen_b);
+    return found;
+}
+
+static void a_forged_first_copy_takes_no_other_transaction_along(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    const kit_half half = kit_begin(&kit, client, "u1", "");
+    append_forged(half.queue_offset);
+    const kit_half forged = step_asks_about("u1", "forged", "forged");
+    CHECK_INT(kit_end(&kit, client, forged, ROLLBACK), OK);
+    kit_step(&kit, 30000, &asked);
+    CHECK_INT(asked.count, 1);
+    CHECK_TEXT(asked.items[0].unique, "u1");
+    append_forged(half.queue_offset);   /* u1 has copies now */
+    step_asks_about("u1", "forged", "u1");
+    CHECK_INT(kit_end(&kit, client, half, COMMIT), OK);
+    kit_step(&kit, 30000, &asked);
+    CHECK_INT(asked.count, 1);
+    CHECK_TEXT(asked.items[0].unique, "forged");
+    check_bodies("T", "u1");
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* The end names the forged half message before any check has looked at it. */
+static void an_end_of_a_forged_copy_ends_only_itself(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    const kit_half half = kit_begin(&kit, client, "u1", "");
+    kit_step(&kit, 30000, &asked);
+    CHECK_INT(asked.count, 1);
+    append_forged(half.queue_offset);
+    cmq_found item;
+    cmq_found_batch batch = {.items = &item, .capacity = 1};
+    const cmq_record_view view = record_at(CMQ_TXN_TOPIC_HALF, 0, 2, &batch);
+    const kit_half forged = {view.queue_offset, view.physical_offset};
+    cmq_found_batch_release(&batch);
+    CHECK_INT(kit_end(&kit, client, forged, ROLLBACK), OK);
+    kit_step(&kit, 30000, &asked);
+    CHECK_INT(asked.count, 1);
+    CHECK_TEXT(asked.items[0].unique, "u1");
+    CHECK_INT(kit_end(&kit, client, half, COMMIT), OK);
+    check_bodies("T", "u1");
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* A start finds the copies by what they say. */
+static void a_start_knows_forged_first_copies(void)
+{
+    start();
+    char root[1024], after[1040];
+    snprintf(root, sizeof root, "%s", cmq_store_root(kit.store));
+    snprintf(after, sizeof after, "%s-after", root);
+    const int client = kit_client(&kit);
+    const kit_half half = kit_begin(&kit, client, "u1", "");
+    append_forged(half.queue_offset);
+    close(client);
+    kit_copy_tree(root, after);
+    kit_broker_stop(&kit);
+    kit_broker_serve_txn(&kit, reopen(after), KIT_BROKER_MS + 30000, NULL, -1, -1);
+    step_asks_about("u1", "forged", "u1");
+    kit_broker_stop(&kit);
+    kit_remove_tree(after);
+}
+
 /* ---- restarts ---- */
 
 /* The texts of ends are lost with the process; the commits in the log say the same. */
@@ -649,5 +767,8 @@ CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_stored_with_its_target), CMQ_TEST(a_com
               CMQ_TEST(a_transaction_asked_about_too_often_is_discarded),
               CMQ_TEST(a_transaction_older_than_the_log_keeps_is_discarded),
               CMQ_TEST(copies_for_nobody_are_not_counted), CMQ_TEST(births_far_in_the_future_are_discarded),
-              CMQ_TEST(sync_flush_asks_for_what_is_on_the_disk), CMQ_TEST(a_crash_commits_nothing_twice),
+              CMQ_TEST(sync_flush_asks_for_what_is_on_the_disk), CMQ_TEST(a_step_asks_about_many),
+              CMQ_TEST(a_forged_first_copy_takes_no_other_transaction_along),
+              CMQ_TEST(an_end_of_a_forged_copy_ends_only_itself), CMQ_TEST(a_start_knows_forged_first_copies),
+              CMQ_TEST(a_crash_commits_nothing_twice),
               CMQ_TEST(half_messages_are_counted_by_their_topic))
