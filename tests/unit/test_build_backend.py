@@ -1,4 +1,4 @@
-"""Checks: an isolated build asks for PySpark only where it can build the engine for Spark's JVM and PySpark is missing."""
+"""Checks: an isolated build asks for PySpark where it can build the engine for Spark's JVM and has none."""
 
 from __future__ import annotations
 
