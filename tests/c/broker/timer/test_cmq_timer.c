@@ -723,6 +723,55 @@ static void a_clock_weeks_ahead_that_is_set_back(void)
     }
 }
 
+/* A clock that was days ahead, and messages that were parked meanwhile, delay no message of the true time, under the
+ * default roll window and under the widest one. */
+static void timers_of_a_clock_days_ahead(int64_t ahead_days, int32_t window_slots, bool restarted)
+{
+    cmq_store *store = open_store();
+    cmq_timer_options options = timer_options(store);
+    options.roll_window_slots = window_slots;
+    options.flush_interval_ms = INT32_MAX;   /* rounds wait for no disk */
+    cmq_timer *timer = make_timer_with(&options);
+    const int64_t began = now();
+    send_at(store, began + DAY_MS, "early");
+    pass(ahead_days * DAY_MS);
+    send_at(store, now() + 5000, "far");
+    send_at(store, now() + 3 * DAY_MS, "farther");
+    step(timer);
+    CHECK_TEXT(delivered(store), "early");
+    if (restarted) stop(timer);
+    pass(-ahead_days * DAY_MS);
+    if (restarted) timer = make_timer_with(&options);
+    int64_t count = 1;
+    for (int64_t day = 0; day < ahead_days + 4; day++) {
+        send_at(store, now() + 2000, "near");
+        send_at(store, now() + DAY_MS, "next day");
+        step(timer);
+        pass(3000);
+        step(timer);
+        CHECK_INT(kit_max(store, "T", 2), ++count);
+        atomic_store(&kit_now_ms, began + (day + 1) * DAY_MS + 10000);
+        step(timer);
+        /* a start trusts the clock: what its last run delivered early comes twice */
+        count += 1 + (restarted && day == 0) + (day + 1 == ahead_days) + (day + 1 == ahead_days + 3);
+        CHECK_INT(kit_max(store, "T", 2), count);
+    }
+    CHECK_INT(counters_of(timer).pending, 0);
+    CHECK_INT(counters_of(timer).queue_behind, 0);
+    finish(timer, store);
+    kit_remove_tree(root);
+}
+
+static void a_clock_days_ahead_that_is_set_back_holds_nothing_up(void)
+{
+    static const int64_t ahead_days[] = {7, 13};
+    for (size_t i = 0; i < sizeof ahead_days / sizeof ahead_days[0]; i++)
+        for (int restarted = 0; restarted < 2; restarted++) {
+            timers_of_a_clock_days_ahead(ahead_days[i], 0, restarted != 0);
+            timers_of_a_clock_days_ahead(ahead_days[i], CMQ_TIMER_SLOTS, restarted != 0);
+        }
+}
+
 /* Its delivered messages are not delivered again with new ones. */
 static void a_slot_that_the_clock_is_set_back_into(void)
 {
@@ -972,5 +1021,6 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(timers_outlive_everything), CMQ_TEST(down_for_a_month),
               CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
               CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back),
+              CMQ_TEST(a_clock_days_ahead_that_is_set_back_holds_nothing_up),
               CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers), CMQ_TEST(a_damaged_unit_hides_no_others),
               CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
