@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from cometmq._stop_flag import StopFlag
 from cometmq.cli.terminal import is_hangup_ignored
 
 __all__ = ["Stopping", "descriptors_for_clients", "stopping_by_signals"]
@@ -63,7 +64,7 @@ class Stopping:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         """Nothing has asked for it yet."""
-        self._wanted = threading.Event()
+        self._wanted = StopFlag()
         self._now_s = now_s
         self._since_s = 0.0
 

@@ -24,8 +24,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cometmq._stop_flag import StopFlag
 from cometmq.client.arguments import whole_number
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import TAG
@@ -110,7 +111,7 @@ class PushConsumer(PushSurface):
             interceptors=interceptors,
             queue_listener=queue_listener,
         )
-        self._ended = threading.Event()
+        self._ended = StopFlag()
         self._loop = ClientLoop()
 
     def __repr__(self) -> str:
@@ -185,7 +186,7 @@ class PushConsumer(PushSurface):
 
         SIGTERM is heard where this runs in the main thread and the program has no handler of its own for it.
         """
-        with self, _sigterm_as_ctrl_c():
+        with self, _signals_end(self._ended):
             try:
                 # Not for ever: a signal that another thread got is only seen when this one wakes.
                 while not self._ended.wait(_LOOK_S):
@@ -224,18 +225,26 @@ class PushConsumer(PushSurface):
 
 
 @contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM, by which services are stopped, interrupt the main thread as Ctrl-C does."""
-    is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not is_free or threading.current_thread() is not threading.main_thread():
+def _signals_end(flag: StopFlag) -> Iterator[None]:
+    """Have Ctrl-C, and SIGTERM, by which services are stopped, interrupt the main thread and set a flag.
+
+    The exception alone is not enough: the interpreter drops it where the signal interrupts a ``__del__`` or the
+    callback of a weak reference. Signals for which the program has a handler of its own are left to it.
+    """
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        flag.set()
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    usual: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    free = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
     try:
+        for number in free:
+            signal.signal(number, interrupt)
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in free:
+            signal.signal(number, usual[number])

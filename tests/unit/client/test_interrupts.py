@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -154,3 +155,35 @@ def test_interrupted_calls_of_a_push_consumer_leave_it_whole(servers: Cluster) -
     consumer.close()
     with cometmq.admin.connect(namesrv=servers.name_server_address) as admin:
         assert admin.groups.members("g_pushed") is None
+
+
+class Target:
+    """An object that weak references point to."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_in_the_callback_of_a_weak_reference_ends_run(
+    servers: Cluster, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The interpreter drops the handler's exception there, and run() ends all the same."""
+    consumer = PushConsumer(f"g_weak_{number}", name_servers=servers.name_server_address, listener=lambda _: None)
+    flag, waits = consumer._ended, [0]
+    wait = flag.wait
+    dropped: list[type[BaseException]] = []
+
+    def interrupted_wait(timeout_s: float) -> bool:
+        waits[0] += 1
+        assert waits[0] < 3, "run() continues"
+        if waits[0] == 1:
+            target = Target()
+            reference = weakref.ref(target, lambda _: signal.raise_signal(number))
+            del target
+            assert reference() is None
+        return wait(timeout_s)
+
+    monkeypatch.setattr(flag, "wait", interrupted_wait)
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: dropped.append(unraisable.exc_type))
+    usual = signal.getsignal(number)
+    consumer.run()
+    assert dropped == [KeyboardInterrupt]
+    assert signal.getsignal(number) is usual

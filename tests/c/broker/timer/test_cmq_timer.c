@@ -1,6 +1,6 @@
 /* Tests csrc/broker/timer/: parking, slots and their order, deletions, rolling, late messages, undeliverable messages,
- * full and failing disks, recovery from every state of the files, other precisions, clocks that jump; the thread. A
- * real broker's files: tests/golden/golden_timer.c. Threads: yes. */
+ * full and failing disks, recovery from every state of the files, other precisions; the thread. Clocks that jump:
+ * test_cmq_timer_clocks.c. A real broker's files: tests/golden/golden_timer.c. Threads: yes. */
 #include "broker/timer/cmq_timer.h"
 
 #include <errno.h>
@@ -18,140 +18,11 @@
 #include "store/follow/cmq_watch.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
+#include "support/cmq_timer_kit.h"
 
 #define PATIENCE_S 60   /* a wait that lasts so long has missed its wake-up */
-#define LOG_FILE_BYTES (16 + 10 * CMQ_TIMER_UNIT_BYTES + 7)
 
-static char root[CMQ_PATH_BYTES];
-static cmq_file_twin *twin;
-
-static cmq_store *open_again(void)
-{
-    cmq_store_options options = kit_options(root);
-    if (twin != NULL) options.fs = cmq_file_twin_fs(twin);
-    return kit_open(&options);
-}
-
-/* Time begins at a whole second, so that slots are easy to name. */
-static cmq_store *open_store_in(const char *directory)
-{
-    kit_set_clock();
-    atomic_store(&kit_now_ms, atomic_load(&kit_now_ms) / 100000 * 100000);
-    twin = NULL;
-    CHECK_OK(cmq_path_join(root, directory, "store"));
-    return open_again();
-}
-
-static cmq_store *open_store(void) { return open_store_in(kit_directory()); }
-
-/* Over files that can be made to fail. */
-static cmq_store *open_twin_store(void)
-{
-    kit_set_clock();
-    atomic_store(&kit_now_ms, atomic_load(&kit_now_ms) / 100000 * 100000);
-    CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
-    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
-    twin = cmq_file_twin_create(root, cmq_test_seed());
-    return open_again();
-}
-
-static cmq_timer_options timer_options(cmq_store *store)
-{
-    return (cmq_timer_options){.store = store, .clock = kit_clock(), .manual = true, .log_file_bytes = LOG_FILE_BYTES};
-}
-
-static cmq_timer *make_timer_with(const cmq_timer_options *options)
-{
-    cmq_timer *timer;
-    CHECK_OK(cmq_timer_create(&timer, options));
-    CHECK_OK(cmq_timer_start(timer));
-    return timer;
-}
-
-static cmq_timer *make_timer(cmq_store *store)
-{
-    const cmq_timer_options options = timer_options(store);
-    return make_timer_with(&options);
-}
-
-static int64_t now(void) { return atomic_load(&kit_now_ms); }
-static void pass(int64_t ms) { atomic_fetch_add(&kit_now_ms, ms); }
-
-static int64_t step(cmq_timer *timer)
-{
-    int64_t next_due_ms;
-    CHECK_OK(cmq_timer_step(timer, &next_due_ms));
-    return next_due_ms;
-}
-
-static cmq_timer_counters counters_of(cmq_timer *timer)
-{
-    cmq_timer_counters counters;
-    cmq_timer_count(timer, &counters);
-    return counters;
-}
-
-static void append_to(cmq_store *store, cmq_slice topic, int32_t queue_id, const char *properties, cmq_slice more,
-                      const char *body)
-{
-    cmq_appended appended;
-    const cmq_append append = {.common = {.topic = topic, .queue_id = queue_id},
-                               .count = 1,
-                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(body)},
-                               .properties = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(properties)},
-                               .properties_more = {.kind = CMQ_COLUMN_ONE, .one = more}};
-    CHECK_OK(cmq_store_append(store, &append, &appended));
-}
-
-/* Send a message as the broker does. */
-static void send_with(cmq_store *store, const cmq_timer_options *options, const char *topic, int32_t queue_id,
-                      int64_t deliver_ms, const char *body, const char *properties)
-{
-    cmq_timer_parked parked;
-    CHECK_OK(cmq_timer_park(options, kit_slice(topic), queue_id, deliver_ms, now(), &parked));
-    append_to(store, parked.topic, parked.queue_id, properties, parked.extra, body);
-}
-
-static void send_at(cmq_store *store, int64_t deliver_ms, const char *body)
-{
-    const cmq_timer_options options = {0};
-    char properties[128];
-    snprintf(properties, sizeof properties, "UNIQ_KEY\001%s\002", body);
-    send_with(store, &options, "T", 2, deliver_ms, body, properties);
-}
-
-/* A deletion of the message of T with this id, whose key is `before` and the id. */
-static void send_deletion_by(cmq_store *store, int64_t deliver_ms, const char *before, const char *id)
-{
-    const cmq_timer_options options = {0};
-    char properties[128];
-    snprintf(properties, sizeof properties, "UNIQ_KEY\001%s\002TIMER_DEL_UNIQKEY\001%s%s\002", id, before, id);
-    send_with(store, &options, "T", 0, deliver_ms, "0", properties);
-}
-
-/* As a recall makes it. */
-static void send_deletion(cmq_store *store, int64_t deliver_ms, const char *id)
-{
-    send_deletion_by(store, deliver_ms, "T+", id);
-}
-
-static const char *delivered(cmq_store *store)
-{
-    return cmq_queues_find(cmq_store_queues(store), kit_slice("T"), 2) == NULL ? "" : kit_read_topic(store, "T");
-}
-
-static void stop(cmq_timer *timer)
-{
-    CHECK_OK(cmq_timer_stop(timer));
-    cmq_timer_destroy(timer);
-}
-
-static void finish(cmq_timer *timer, cmq_store *store)
-{
-    stop(timer);
-    kit_close(store);
-    cmq_file_twin_close(twin);
-}
+/* ---- parking ---- */
 
 static const char *pairs(cmq_slice properties)
 {
@@ -164,8 +35,6 @@ static const char *pairs(cmq_slice properties)
                                  (const char *)name.data, (int)value.bytes, (const char *)value.data);
     return text;
 }
-
-/* ---- parking ---- */
 
 static void parking_by_time(void)
 {
@@ -640,193 +509,6 @@ static void another_precision(void)
     finish(timer, store);
 }
 
-static void a_clock_that_jumps(void)
-{
-    cmq_store *store = open_store();
-    cmq_timer *timer = make_timer(store);
-    const int64_t began = now();
-    send_at(store, began + 100000, "later");
-    step(timer);
-    pass(50000);
-    step(timer);
-    pass(-40000);
-    send_at(store, now() + 5000, "soon");
-    step(timer);
-    CHECK_TEXT(delivered(store), "");
-    pass(6000);
-    step(timer);
-    CHECK_TEXT(delivered(store), "soon");
-    stop(timer);
-    pass(-10000);
-    timer = make_timer(store);
-    send_at(store, now() + 3000, "sooner");
-    step(timer);
-    pass(3000);
-    step(timer);
-    CHECK_INT(kit_max(store, "T", 2), 2);
-    atomic_store(&kit_now_ms, began + 100000);
-    step(timer);
-    /* Started with a clock before what the check says, it trusts the clock: nothing is lost, and one comes twice. */
-    CHECK_TEXT(delivered(store), "soon sooner soon later");
-    finish(timer, store);
-}
-
-#define DAY_MS INT64_C(86400000)
-
-/* A clock three weeks ahead put timers into slots that lie further ahead of the true time than the wheel turns. They
- * make way for those of the true time, are delivered when they are due, and once. */
-static void a_clock_weeks_ahead_that_is_set_back(void)
-{
-    for (int restarted = 0; restarted < 2; restarted++) {
-        cmq_store *store = open_store();
-        cmq_timer *timer = make_timer(store);
-        const int64_t began = now(), far = began + 22 * DAY_MS;
-        pass(21 * DAY_MS);
-        send_at(store, far, "far");
-        send_at(store, far, "gone");
-        send_deletion(store, far, "gone");
-        send_at(store, far + 1000, "farther");
-        step(timer);
-        CHECK_INT(counters_of(timer).pending, 2);
-        if (restarted) stop(timer);
-        pass(-21 * DAY_MS);
-        if (restarted) timer = make_timer(store);
-        step(timer);
-        pass(7 * DAY_MS);
-        step(timer);
-        send_at(store, began + 9 * DAY_MS - 1000, "later");
-        send_at(store, far - CMQ_TIMER_SLOTS * INT64_C(1000), "same place");
-        send_at(store, now() + 2000, "soon");
-        step(timer);
-        pass(4000);
-        step(timer);
-        CHECK_TEXT(delivered(store), "soon");
-        atomic_store(&kit_now_ms, began + 8 * DAY_MS + 1000);
-        step(timer);
-        CHECK_TEXT(delivered(store), "soon same place");
-        atomic_store(&kit_now_ms, began + 9 * DAY_MS);
-        step(timer);
-        CHECK_TEXT(delivered(store), "soon same place later");
-        stop(timer);
-        timer = make_timer(store);
-        for (; now() < far - DAY_MS; pass(DAY_MS / 2)) step(timer);
-        step(timer);
-        stop(timer);
-        timer = make_timer(store);
-        atomic_store(&kit_now_ms, far + 3000);
-        step(timer);
-        CHECK_TEXT(delivered(store), "soon same place later far farther");
-        CHECK_INT(counters_of(timer).pending, 0);
-        CHECK_INT(counters_of(timer).recalled, 1);
-        finish(timer, store);
-        kit_remove_tree(root);
-    }
-}
-
-/* A clock that was days ahead, and messages that were parked meanwhile, delay no message of the true time, under the
- * default roll window and under the widest one. */
-static void timers_of_a_clock_days_ahead(int64_t ahead_days, int32_t window_slots, bool restarted)
-{
-    cmq_store *store = open_store();
-    cmq_timer_options options = timer_options(store);
-    options.roll_window_slots = window_slots;
-    options.flush_interval_ms = INT32_MAX;   /* rounds wait for no disk */
-    cmq_timer *timer = make_timer_with(&options);
-    const int64_t began = now();
-    send_at(store, began + DAY_MS, "early");
-    pass(ahead_days * DAY_MS);
-    send_at(store, now() + 5000, "far");
-    send_at(store, now() + 3 * DAY_MS, "farther");
-    step(timer);
-    CHECK_TEXT(delivered(store), "early");
-    if (restarted) stop(timer);
-    pass(-ahead_days * DAY_MS);
-    if (restarted) timer = make_timer_with(&options);
-    int64_t count = 1;
-    for (int64_t day = 0; day < ahead_days + 4; day++) {
-        send_at(store, now() + 2000, "near");
-        send_at(store, now() + DAY_MS, "next day");
-        step(timer);
-        pass(3000);
-        step(timer);
-        CHECK_INT(kit_max(store, "T", 2), ++count);
-        atomic_store(&kit_now_ms, began + (day + 1) * DAY_MS + 10000);
-        step(timer);
-        /* a start trusts the clock: what its last run delivered early comes twice */
-        count += 1 + (restarted && day == 0) + (day + 1 == ahead_days) + (day + 1 == ahead_days + 3);
-        CHECK_INT(kit_max(store, "T", 2), count);
-    }
-    CHECK_INT(counters_of(timer).pending, 0);
-    CHECK_INT(counters_of(timer).queue_behind, 0);
-    finish(timer, store);
-    kit_remove_tree(root);
-}
-
-static void a_clock_days_ahead_that_is_set_back_holds_nothing_up(void)
-{
-    static const int64_t ahead_days[] = {7, 13};
-    for (size_t i = 0; i < sizeof ahead_days / sizeof ahead_days[0]; i++)
-        for (int restarted = 0; restarted < 2; restarted++) {
-            timers_of_a_clock_days_ahead(ahead_days[i], 0, restarted != 0);
-            timers_of_a_clock_days_ahead(ahead_days[i], CMQ_TIMER_SLOTS, restarted != 0);
-        }
-}
-
-/* Its delivered messages are not delivered again with new ones. */
-static void a_slot_that_the_clock_is_set_back_into(void)
-{
-    cmq_store *store = open_store();
-    cmq_timer *timer = make_timer(store);
-    atomic_store(&kit_now_ms, now() / 1000 * 1000);
-    const int64_t due_ms = now() + 5000;
-    send_at(store, due_ms, "before");
-    step(timer);
-    pass(6000);
-    step(timer);
-    CHECK_TEXT(delivered(store), "before");
-    pass(-5000);
-    send_at(store, due_ms, "after");
-    step(timer);
-    pass(6000);
-    step(timer);
-    CHECK_TEXT(delivered(store), "before after");
-    finish(timer, store);
-}
-
-/* A slot that was delivered, or whose messages were parked again, is congested no more when the clock is set back. */
-static void a_slot_that_the_clock_is_set_back_into_has_room(void)
-{
-    for (int parked_again = 0; parked_again < 2; parked_again++) {
-        cmq_store *store = open_store();
-        cmq_timer_options options = timer_options(store);
-        options.slot_messages = 10;
-        options.delay_ms_max = 30 * DAY_MS;
-        cmq_timer *timer = make_timer_with(&options);
-        atomic_store(&kit_now_ms, now() / 1000 * 1000);
-        const int64_t ahead_ms = parked_again ? 21 * DAY_MS : 0, due_ms = now() + ahead_ms + 5000;
-        char due[32];
-        snprintf(due, sizeof due, "%" PRId64, due_ms);
-        const cmq_timer_asked asked = {.deliver_ms = kit_slice(due)};
-        cmq_timer_parked parked;
-        pass(ahead_ms);
-        for (int i = 0; i < 20; i++) send_at(store, due_ms, "x");
-        step(timer);
-        CHECK_STATUS(cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked), CMQ_ERR_LIMIT);
-        if (parked_again) {
-            pass(-ahead_ms);
-            step(timer);
-        } else {
-            pass(6000);
-            step(timer);
-            CHECK_INT(kit_max(store, "T", 2), 20);
-            pass(-5000);
-        }
-        CHECK_OK(cmq_timer_admit(timer, &asked, kit_slice("T"), 1, &parked));
-        finish(timer, store);
-        kit_remove_tree(root);
-    }
-}
-
 static void old_log_files_go(void)
 {
     cmq_store *store = open_store();
@@ -1014,13 +696,11 @@ static void the_thread_delivers(void)
 CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST(a_congested_slot_refuses),
               CMQ_TEST(delivered_when_its_slot_is_over), CMQ_TEST(everything_of_the_record_is_kept),
               CMQ_TEST(a_slot_keeps_the_order_of_parking), CMQ_TEST(late_messages_go_at_once),
-              CMQ_TEST(late_messages_overtake_nothing), CMQ_TEST(a_slot_that_the_clock_is_set_back_into),
-              CMQ_TEST(a_slot_that_the_clock_is_set_back_into_has_room),
-              CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
+              CMQ_TEST(late_messages_overtake_nothing), CMQ_TEST(a_deletion_of_the_slot_deletes),
+              CMQ_TEST(far_timers_are_rolled),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it),
               CMQ_TEST(timers_outlive_everything), CMQ_TEST(down_for_a_month),
               CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
-              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back),
-              CMQ_TEST(a_clock_days_ahead_that_is_set_back_holds_nothing_up),
-              CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers), CMQ_TEST(a_damaged_unit_hides_no_others),
+              CMQ_TEST(another_precision), CMQ_TEST(old_log_files_go), CMQ_TEST(undeliverable_timers),
+              CMQ_TEST(a_damaged_unit_hides_no_others),
               CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))

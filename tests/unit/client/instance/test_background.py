@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
-from cometmq.client.instance.background import THREAD_NAME, Background, background
+from cometmq.client.instance.background import THREAD_NAME, Background, _Waiting, background
 from cometmq.errors import ClientStateError
 
 
@@ -38,6 +39,24 @@ def test_one_loop_in_a_thread_of_its_own() -> None:
 def test_errors_come_to_the_caller() -> None:
     with pytest.raises(LookupError, match="wrong"):
         background().run(fail())
+
+
+def test_task_dies_in_the_loop_s_thread() -> None:
+    """Callbacks of weak references to it run there: the interpreter drops what a signal handler raises in one."""
+    loop, threads, references = background(), list[str](), list[weakref.ref[asyncio.Task[None]]]()
+
+    async def note_the_end_of_the_task() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        references.append(weakref.ref(task, lambda _: threads.append(threading.current_thread().name)))
+
+    waiting = _Waiting(loop.loop, note_the_end_of_the_task())
+    loop.call(waiting.begin)
+    waiting.wait()
+    loop.run(where())  # by then the loop is done with the first one
+    assert waiting.result() is None
+    del waiting
+    assert threads == [THREAD_NAME]
 
 
 def test_calls() -> None:
