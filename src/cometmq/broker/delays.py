@@ -111,7 +111,7 @@ class BrokerDelays:
         body = json.dumps(content, sort_keys=True).encode()
         new = self._mark_path.with_name(self._mark_path.name + ".tmp")
         try:
-            self._ops.make_folder(self._mark_path.parent)
+            self._ops.make_folder(self._mark_path.parent, root=self._mark_path.parent.parent)
             self._ops.write_synced(new, b"%08x %s\n" % (crc31(body), body))
             self._ops.rename(new, self._mark_path)
         except OSError as error:

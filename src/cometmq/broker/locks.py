@@ -191,7 +191,7 @@ class QueueLocks:
         data = json.dumps({"version": _VERSION, "locks": locks}).encode()
         fresh = path.with_suffix(".tmp")
         try:
-            self._files.make_folder(path.parent)
+            self._files.make_folder(path.parent, root=path.parent.parent)
             self._files.write_synced(fresh, data)
             self._files.rename(fresh, path)
             self._files.sync_folder(path.parent)

@@ -17,7 +17,7 @@ from cometmq.broker.locks import QueueLocks
 from cometmq.broker.plane import DataPlane, OutgoingMessage
 from cometmq.broker.send_back import DLQ_QUEUES, Route, effective_maximum, route_retry_send
 from cometmq.broker.topics import BrokerTopics
-from cometmq.errors import DiskFull, Error, InvalidArgument, InvalidTopic, MessageTooLarge, StoreFenced
+from cometmq.errors import Error, InvalidArgument, InvalidTopic, MessageTooLarge, StorageError, StoreClosed
 from cometmq.remoting.answers import Caller, Outcome, Refusal, Table
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -189,6 +189,6 @@ def not_stored(error: Error) -> Refusal:
     """Return the refusal of a message that the store did not take."""
     if isinstance(error, MessageTooLarge | InvalidArgument):
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, error.message)
-    if isinstance(error, DiskFull | StoreFenced):
+    if isinstance(error, StorageError | StoreClosed):
         return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {error.message}")
     return Refusal(ResponseCode.SYSTEM_ERROR, error.message)

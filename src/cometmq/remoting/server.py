@@ -29,7 +29,7 @@ from typing_extensions import Self
 
 from cometmq import _engine
 from cometmq._types import Host
-from cometmq.errors import ConnectionLost, Error, MalformedCommand, RequestTimeout
+from cometmq.errors import ConnectionLost, Error, MalformedCommand, RequestTimeout, StorageError, StoreClosed
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import FLAG_RESPONSE, Command
 from cometmq.remoting.connection_room import RefusalLog, check_descriptors
@@ -479,7 +479,10 @@ def _failed(request: Command, peer: str, error: Exception) -> Command:
     text = error.message if isinstance(error, Error) else str(error)
     # However long the text, it has to fit a frame.
     text = text[:_REMARK_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
-    return request.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {text}")
+    # As cmq_broker_code_of: with this one clients try another broker.
+    is_store = isinstance(error, StorageError | StoreClosed)
+    code = ResponseCode.SERVICE_NOT_AVAILABLE if is_store else ResponseCode.SYSTEM_ERROR
+    return request.response(code, remark=f"{type(error).__name__}: {text}")
 
 
 def _encoded(request: Command, answer: Command, peer: str) -> bytes:

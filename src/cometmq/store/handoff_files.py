@@ -409,7 +409,7 @@ class HandoffFolder:
         """
         data = encode_work(work)
         with self._leaving, _as_storage_error(f"cannot leave work in {self.path}"):
-            self._ops.make_folder(self.path)
+            self._ops.make_folder(self.path, root=self.root)
             if len(self.waiting()) >= WAITING_MAX:
                 raise LimitReached(
                     f"{WAITING_MAX} pieces of work wait in {self.path}; why does the store's writer not apply them?"
@@ -492,7 +492,7 @@ class HandoffFolder:
     def reject(self, name: str, reason: str) -> None:
         """Put a piece of work aside, with the reason."""
         with _as_storage_error(f"cannot put {name} aside in {self.path}"):
-            self._ops.make_folder(self.rejected)
+            self._ops.make_folder(self.rejected, root=self.root)
             text = json.dumps({"reason": reason, "time_ms": time.time_ns() // 1_000_000}, indent=1).encode()
             self._ops.write_synced(self.rejected / f"{name}.json", text)
             self._ops.rename(self.path / f"{name}.work", self.rejected / f"{name}.work")
@@ -559,7 +559,7 @@ class HandoffFolder:
     def open_wake(self) -> int | None:
         """Make the FIFO and return a descriptor to wait on, or None where the file system has no FIFOs."""
         try:
-            self._ops.make_folder(self.path)
+            self._ops.make_folder(self.path, root=self.root)
             fifo = self.path / "wake"
             # A plain file would always be ready to be read.
             if os.path.lexists(fifo) and not stat.S_ISFIFO(fifo.lstat().st_mode):

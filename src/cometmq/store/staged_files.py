@@ -126,6 +126,7 @@ class StagedFolder:
 
     def __init__(self, root: Path, *, file_ops: FileOps = SYSTEM_FILE_OPS) -> None:
         """Nothing is made yet. ``root`` is the store's directory."""
+        self._root = root
         self.path = root / "cometmq" / "staged"
         self._handoff = HandoffFolder(root)
         self._ops = file_ops
@@ -135,7 +136,7 @@ class StagedFolder:
     def begin(self, job: str, owner: Owner | WireOwner) -> Path:
         """Make a job's folder and return it."""
         folder = self.path / job
-        self._ops.make_folder(folder)
+        self._ops.make_folder(folder, root=self._root)
         self._ops.write_synced(folder / "owner.json", owner.encoded())
         return folder
 
@@ -278,7 +279,7 @@ class StagedFolder:
         if work.done_key is None:
             return
         file = self._done_file(work.done_key)
-        self._ops.make_folder(file.parent)
+        self._ops.make_folder(file.parent, root=self._root)
         text = json.dumps(
             {"number": work.done_number, "rows": work.rows, "work": work.work_id, "end": log_end}
         ).encode()

@@ -102,11 +102,19 @@ class _MainFile(enum.Enum):
 class ConfigFile:
     """The pair ``<name>`` and ``<name>.bak``. See the module's text for the rules."""
 
-    def __init__(self, path: Path, *, file_ops: FileOps = SYSTEM_FILE_OPS, bytes_max: int = _BYTES_MAX) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        root: Path | None = None,
+        file_ops: FileOps = SYSTEM_FILE_OPS,
+        bytes_max: int = _BYTES_MAX,
+    ) -> None:
         """Nothing is read or created yet.
 
         Args:
             path: the main file; its folder is created by the first persist.
+            root: the store that it belongs to, which no persist creates; None for a file without a store.
             file_ops: the file operations to use.
             bytes_max: largest file that a load accepts.
         """
@@ -114,6 +122,7 @@ class ConfigFile:
         self.backup_path = path.with_name(path.name + ".bak")
         self._new_path = path.with_name(path.name + ".tmp")
         self._broken_path = path.with_name(path.name + ".broken")
+        self._root = root
         self._ops = file_ops
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
@@ -209,7 +218,7 @@ class ConfigFile:
 
     def _persist(self, data: bytes) -> None:
         folder = self.path.parent
-        self._ops.make_folder(folder)
+        self._ops.make_folder(folder, root=self._root)
         self._ops.write_synced(self._new_path, data)
         self._read_back(data)
         # If anything fails from here on, the next persist looks at the folder itself.

@@ -40,8 +40,14 @@ class FileOps(Protocol):
         """Make the names in ``folder`` durable."""
         ...
 
-    def make_folder(self, folder: Path) -> None:
-        """Create the folder and its parents, durably. Nothing happens when it is there."""
+    def make_folder(self, folder: Path, *, root: Path | None = None) -> None:
+        """Create the folder and its parents, durably. Nothing happens when it is there.
+
+        Args:
+            folder: the folder.
+            root: the store that it belongs to, which must be there: a store that was moved is not begun anew at its
+                old place.
+        """
         ...
 
 
@@ -93,10 +99,12 @@ class SystemFileOps:
         finally:
             os.close(descriptor)
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, *, root: Path | None = None) -> None:
         """See :meth:`FileOps.make_folder`."""
         if folder.is_dir():
             return
+        if root is not None and not root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "the store's folder was moved or deleted; put it back", str(root))
         self.make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         self.sync_folder(folder.parent)

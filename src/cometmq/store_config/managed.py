@@ -46,7 +46,7 @@ class ManagedFile(ABC):
         self._lock = threading.RLock()
         self._writing = threading.Lock()  # taken before _lock where both are
         self._now_ms = now_ms
-        self._file = ConfigFile(folder / (file_name or self.file_name), file_ops=file_ops)
+        self._file = ConfigFile(folder / (file_name or self.file_name), root=folder.parent, file_ops=file_ops)
         self._changed = False
 
     @property

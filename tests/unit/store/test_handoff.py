@@ -336,9 +336,9 @@ class DyingOps(SystemFileOps):
         self.step()
         super().sync_folder(folder)
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, *, root: Path | None = None) -> None:
         self.step()
-        super().make_folder(folder)
+        super().make_folder(folder, root=root)
 
     def remove(self, path: Path) -> None:
         self.step()

@@ -19,7 +19,7 @@ import pytest
 from cometmq.errors import DiskFull, Error, PermissionDenied, StorageError
 from cometmq.store_config.config_file import ConfigFile, Origin
 from cometmq.store_config.errors import ConfigError, ConfigSyntaxError, ConfigValueError
-from cometmq.store_config.fastjson import JsonValue, encode
+from cometmq.store_config.fastjson import JsonValue, encode, loads
 from cometmq.store_config.fields import Fields
 from cometmq.store_config.file_ops import FileOps, SystemFileOps
 
@@ -102,7 +102,7 @@ class Disk:
         self.pending.clear()
         self._begin()
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, *, root: Path | None = None) -> None:
         self._begin()
 
     def images(self) -> Iterator[dict[Path, bytes]]:
@@ -362,6 +362,21 @@ def test_real_files_where_no_folder_can_be(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"")
     with pytest.raises(StorageError, match="cannot write"):
         ConfigFile(tmp_path / "store" / "config" / "topics.json").persist(generation(1))
+
+
+def test_store_that_was_moved_is_not_begun_anew_at_its_old_place(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    file = ConfigFile(root / "config" / "topics.json", root=root)
+    file.persist({"a": 1})
+    root.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(StorageError, match="the store's folder was moved or deleted; put it back"):
+            file.persist({"a": 2})
+    assert not root.exists()
+    (tmp_path / "away").rename(root)
+    file.persist({"a": 3})
+    assert loads(file.path.read_bytes()) == {"a": 3}
 
 
 def test_a_write_is_synced_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_a_full_disk_at_any_step_loses_nothing(tmp_path: Path, steps: int) -> No
 
 def test_a_folder_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
     class Closed(SystemFileOps):
-        def make_folder(self, folder: Path) -> None:
+        def make_folder(self, folder: Path, *, root: Path | None = None) -> None:
             raise OSError(13, "Permission denied", str(folder))
 
     with pytest.raises(PermissionDenied):
