@@ -47,6 +47,11 @@ static struct sigaction before[2];
 static _Atomic unsigned before_now;
 static _Atomic bool installing;
 
+/* The one before our first installation never leads back to ours. The later ones may: two copies of this file in a
+ * process (Python's and the JVM's, or of two class loaders) find each other on top and chain in a ring. */
+static struct sigaction first;
+static _Thread_local const void *passing __attribute__((tls_model("initial-exec")));   /* the fault being passed on */
+
 /* ---- lost pages ---- */
 
 /* The end first: a range with a start is whole. */
@@ -164,7 +169,8 @@ static bool replace_page(uintptr_t address, const void *context)
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
-    const struct sigaction *to = &before[atomic_load(&before_now) % 2];
+    const bool ring = passing == context;
+    const struct sigaction *to = ring ? &first : &before[atomic_load(&before_now) % 2];
     /* A handler that was put over ours sends the signal again to reach the one below: ours, which would call it for
      * ever. */
     const bool repeated = info->si_code == SI_TKILL && info->si_pid == getpid();
@@ -172,7 +178,9 @@ static void pass_on(int number, siginfo_t *info, void *context)
         signal(number, SIG_DFL);
         raise(number);
     } else if ((to->sa_flags & SA_SIGINFO) != 0) {
+        passing = context;
         to->sa_sigaction(number, info, context);
+        if (!ring) passing = NULL;
     } else if (to->sa_handler != SIG_DFL && to->sa_handler != SIG_IGN) {
         to->sa_handler(number);
     } else {
@@ -200,6 +208,7 @@ static void install(void)
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&ours.sa_mask);
     const unsigned next = atomic_load(&before_now) + 1;
+    if (next == 1) first = now;
     before[next % 2] = now;
     atomic_store(&before_now, next);
     (void)sigaction(SIGBUS, &ours, NULL);

@@ -173,6 +173,26 @@ static void touch_foreign_with_handler(void)
     _exit(1);
 }
 
+static struct sigaction below;
+static int chained;
+
+/* As the handler of a second copy of this file, which puts itself on top and passes on to the one below. */
+static void chain(int number, siginfo_t *info, void *context)
+{
+    if (++chained > 2) _exit(0);
+    below.sa_sigaction(number, info, context);
+}
+
+static void touch_foreign_in_a_ring(void)
+{
+    struct sigaction over = {.sa_sigaction = chain, .sa_flags = SA_SIGINFO};
+    mapping of = map("before", false);   /* ours is installed, and below */
+    CHECK(sigaction(SIGBUS, &over, &below) == 0);
+    CHECK((below.sa_flags & SA_SIGINFO) != 0);
+    touch_foreign();   /* its mapping puts ours on top again */
+    unmap(&of);
+}
+
 static void send_to_self(void) { raise(SIGBUS); }
 
 static void foreign_faults_go_to_the_handler_before(void)
@@ -181,6 +201,8 @@ static void foreign_faults_go_to_the_handler_before(void)
     CHECK(!is_fatal(touch_foreign_with_handler));
     CHECK(is_fatal(send_to_self));
 }
+
+static void handlers_that_chain_in_a_ring_end_at_the_first_one(void) { CHECK(is_fatal(touch_foreign_in_a_ring)); }
 
 static void guards_survive_thousands_of_mappings(void)
 {
@@ -227,5 +249,6 @@ static void thousands_of_mappings_lose_pages(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(lost_pages_read_as_zeros_and_are_known), CMQ_TEST(unmapped_range_forgets_its_lost_pages),
               CMQ_TEST(readers_on_many_threads_lose_the_same_pages), CMQ_TEST(stores_into_lost_pages_end_the_process),
-              CMQ_TEST(foreign_faults_go_to_the_handler_before), CMQ_TEST(guards_survive_thousands_of_mappings),
-              CMQ_TEST(thousands_of_mappings_lose_pages))
+              CMQ_TEST(foreign_faults_go_to_the_handler_before),
+              CMQ_TEST(handlers_that_chain_in_a_ring_end_at_the_first_one),
+              CMQ_TEST(guards_survive_thousands_of_mappings), CMQ_TEST(thousands_of_mappings_lose_pages))
