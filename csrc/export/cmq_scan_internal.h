@@ -183,8 +183,8 @@ struct cmq_scan {
     uint32_t batch_rows, batch_bytes;
     uint32_t constant_bytes;      /* of all constants */
     uint32_t view_span_max;       /* of a variadic buffer; less in tests */
-    uint32_t passed, passed_max;  /* rows that the filters passed over in this call, and the work on `where` in such
-                                   * rows; a call pauses at passed_max */
+    uint32_t passed, passed_max;  /* rows that the filters and the search for keys passed over in this call, and the
+                                   * work on `where` in such rows; a call pauses at passed_max */
     bool paused;                  /* … so many that the caller is let in between */
     int64_t rows_left;            /* of limit_rows */
     bool raw_bodies, check_crc, skip_corrupt;
@@ -233,7 +233,10 @@ void cmq_scan_release_full(cmq_scan *scan);   /* memory of blocks that are done 
 /* By key (cmq_scan_keys.c): leaves the scan with places, or with a reader where everything has to be read. */
 cmq_status CMQ_MUST_CHECK cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options);
 void cmq_scan_places_close(cmq_scan *scan);
-cmq_status CMQ_MUST_CHECK cmq_scan_places_next(cmq_scan *scan);   /* into scan->found; CMQ_END */
+cmq_status CMQ_MUST_CHECK cmq_scan_places_next(cmq_scan *scan);   /* into scan->found; CMQ_END; CMQ_AGAIN as below */
+
+/* CMQ_AGAIN: so many rows were passed over, or evaluated so long, that the caller is let in between. */
+cmq_status CMQ_MUST_CHECK cmq_scan_let_in(cmq_scan *scan);
 bool cmq_scan_has_key(const cmq_scan *scan, const cmq_scan_row *row);
 
 /* Fed (cmq_scan_fed.c). */

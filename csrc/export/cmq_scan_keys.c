@@ -21,11 +21,18 @@ typedef struct topic_text {
     uint32_t bytes;
 } topic_text;
 
-/* The request without the keys, and the places that are left. */
+/* The request without the keys, and the places that are left. They are looked up by the calls of cmq_scan_next, which
+ * pause in between. */
 struct cmq_scan_places {
     cmq_places places;
     uint32_t at;
-    topic_text *topics;           /* a topic per range where only ranges are read */
+    bool looked_up;
+    uint32_t topic_at, key_at;    /* being looked up in the index, */
+    cmq_index_cursor cursor;
+    cmq_gap *gaps;                /* … and then the parts of the log that it lacks, as of the opening */
+    uint32_t gap_count, gap_at;
+    cmq_reader *reader;           /* of the gap that is being read, or NULL */
+    topic_text *topics;           /* each once */
     uint32_t topic_count;
     cmq_read_start *ranges;
     uint32_t range_count;
@@ -57,54 +64,76 @@ bool cmq_scan_has_key(const cmq_scan *scan, const cmq_scan_row *row)
 
 /* ---- candidates ---- */
 
-static bool has_topic(const struct cmq_scan_places *places, cmq_slice topic)
+static const topic_text *find_topic(const struct cmq_scan_places *places, cmq_slice topic)
 {
     for (uint32_t i = 0; i < places->topic_count; i++)
-        if (cmq_slice_equal(slice_of(&places->topics[i]), topic)) return true;
-    return false;
+        if (cmq_slice_equal(slice_of(&places->topics[i]), topic)) return &places->topics[i];
+    return NULL;
 }
 
-/* Records of a part of the log that may be wanted. An inner batch always may: its messages have keys of their own.
- * Damage is passed over: it is no message with a key. */
-static cmq_status read_gap(cmq_scan *scan, const cmq_gap *gap)
+static bool has_topic(const struct cmq_scan_places *places, cmq_slice topic)
+{
+    return find_topic(places, topic) != NULL;
+}
+
+static cmq_status open_gap(cmq_scan *scan, const cmq_gap *gap)
 {
     static const cmq_read_options everything = {0};
     cmq_read_options options = everything;
-    cmq_found items[GAP_RECORDS];
-    cmq_found_batch batch = {.items = items, .capacity = GAP_RECORDS};
-    cmq_reader *reader;
-    bool end = false, more = true;
     options.has_start_physical = gap->from > cmq_log_min(scan->store->log);
     options.start_physical = gap->from;
     options.fetch_tails = true;
-    cmq_status status = cmq_reader_open(scan->store, &options, &reader);
+    cmq_status status = cmq_reader_open(scan->store, &options, &scan->places->reader);
     /* no record begins there: from the first one */
-    if (status == CMQ_ERR_ARGUMENT) status = cmq_reader_open(scan->store, &everything, &reader);
-    if (status != CMQ_OK) return status;
-    while (status == CMQ_OK && more) {
-        status = cmq_reader_next(reader, &batch, &end);
-        if (status == CMQ_ERR_CORRUPT) {
-            status = cmq_last_error()->offset < gap->end ? CMQ_OK : CMQ_END;
+    if (status == CMQ_ERR_ARGUMENT) status = cmq_reader_open(scan->store, &everything, &scan->places->reader);
+    return status;
+}
+
+/* Keep the places of records that may be wanted. An inner batch always may: its messages have keys of their own.
+ * *past_out: the gap's end was reached. */
+static cmq_status add_records(cmq_scan *scan, const cmq_found_batch *batch, int64_t gap_end, bool *past_out)
+{
+    cmq_status status = CMQ_OK;
+    for (uint32_t i = 0; i < batch->count && status == CMQ_OK; i++) {
+        cmq_record_view view;
+        const cmq_found *found = &batch->items[i];
+        *past_out = found->physical_offset >= gap_end;
+        if (*past_out) break;
+        if (cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &view) != CMQ_OK ||
+            !has_topic(scan->places, view.topic))
             continue;
-        }
-        more = status == CMQ_OK && batch.count > 0;
-        for (uint32_t i = 0; i < batch.count && status == CMQ_OK; i++) {
-            cmq_record_view view;
-            const cmq_found *found = &items[i];
-            more = found->physical_offset < gap->end;
-            if (!more) break;
-            if (cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &view) != CMQ_OK ||
-                !has_topic(scan->places, view.topic))
-                continue;
-            const cmq_scan_row row = {.properties = view.properties.data,
-                                      .property_bytes = (uint32_t)view.properties.bytes};
-            if ((view.sys_flag & CMQ_SYS_INNER_BATCH) != 0 || cmq_scan_has_key(scan, &row))
-                status = cmq_places_add(&scan->places->places, found->physical_offset);
-        }
-        cmq_found_batch_release(&batch);
+        const cmq_scan_row row = {.properties = view.properties.data,
+                                  .property_bytes = (uint32_t)view.properties.bytes};
+        if ((view.sys_flag & CMQ_SYS_INNER_BATCH) != 0 || cmq_scan_has_key(scan, &row))
+            status = cmq_places_add(&scan->places->places, found->physical_offset);
     }
-    cmq_reader_close(reader);
-    return status == CMQ_END ? CMQ_OK : status;
+    return status;
+}
+
+/* Some records of the gap. Damage is passed over: it is no message with a key. */
+static cmq_status read_gap(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    const cmq_gap *gap = &places->gaps[places->gap_at];
+    cmq_found items[GAP_RECORDS];
+    cmq_found_batch batch = {.items = items, .capacity = GAP_RECORDS};
+    bool end = false, past = false;
+    cmq_status status = places->reader == NULL ? open_gap(scan, gap) : CMQ_OK;
+    if (status == CMQ_OK) status = cmq_reader_next(places->reader, &batch, &end);
+    if (status == CMQ_OK) {
+        scan->passed += batch.count;
+        status = add_records(scan, &batch, gap->end, &past);
+        past = past || batch.count == 0;
+    } else if (status == CMQ_ERR_CORRUPT) {
+        past = cmq_last_error()->offset >= gap->end;
+        status = CMQ_OK;
+    }
+    cmq_found_batch_release(&batch);
+    if (status != CMQ_OK || !past) return status;
+    cmq_reader_close(places->reader);
+    places->reader = NULL;
+    places->gap_at++;
+    return CMQ_OK;
 }
 
 /* A batch queue's messages have keys that the index knows nothing of: then everything is read. */
@@ -121,26 +150,38 @@ static bool has_batch_queue(const cmq_store *store, const struct cmq_scan_places
     return false;
 }
 
-static cmq_status find_places(cmq_scan *scan)
+/* Some places of a key that the index knows. */
+static cmq_status read_index(cmq_scan *scan)
 {
     struct cmq_scan_places *places = scan->places;
-    cmq_gap *gaps;
-    uint32_t count;
-    const int64_t confirmed = cmq_log_confirmed(scan->store->log);
-    cmq_status status = cmq_store_index_gaps(scan->store, confirmed, &gaps, &count);
-    if (status != CMQ_OK) return status;
-    for (uint32_t i = 0; i < places->topic_count && status == CMQ_OK; i++) {
-        bool seen = false;
-        for (uint32_t j = 0; j < i; j++)
-            seen = seen || cmq_slice_equal(slice_of(&places->topics[j]), slice_of(&places->topics[i]));
-        for (uint32_t key = 0; key < scan->key_count && status == CMQ_OK && !seen; key++)
-            status = cmq_store_key_places(scan->store, slice_of(&places->topics[i]), scan->keys[key], INT64_MIN,
-                                          INT64_MAX, &places->places);
+    const uint32_t before = places->places.count;
+    const cmq_status status =
+        cmq_store_key_places(scan->store, slice_of(&places->topics[places->topic_at]), scan->keys[places->key_at],
+                             INT64_MIN, INT64_MAX, &places->cursor, &places->places);
+    scan->passed += 1 + places->places.count - before;
+    if (status != CMQ_OK || !places->cursor.done) return status;
+    places->cursor = (cmq_index_cursor){0};
+    if (++places->key_at < scan->key_count) return CMQ_OK;
+    places->key_at = 0;
+    places->topic_at++;
+    return CMQ_OK;
+}
+
+/* CMQ_AGAIN: more are to be looked up, and the caller is let in between. */
+static cmq_status look_up(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    cmq_status status = CMQ_OK;
+    while (status == CMQ_OK && (places->topic_at < places->topic_count || places->gap_at < places->gap_count)) {
+        status = places->topic_at < places->topic_count ? read_index(scan) : read_gap(scan);
+        if (status == CMQ_OK) status = cmq_scan_let_in(scan);
     }
-    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = read_gap(scan, &gaps[i]);
-    free(gaps);
+    /* Some of the places are missing now, so no later call may go on. */
+    if (status != CMQ_OK && status != CMQ_AGAIN) scan->broken = true;
+    if (status != CMQ_OK) return status;
     cmq_places_sort(&places->places);
-    return status;
+    places->looked_up = true;
+    return CMQ_OK;
 }
 
 /* ---- opening ---- */
@@ -165,9 +206,9 @@ static cmq_status copy_options(struct cmq_scan_places *places, const cmq_read_op
     if (places->topics == NULL || places->tags == NULL || places->ranges == NULL || places->queue_ids == NULL)
         return cmq_fail(CMQ_ERR_MEMORY, "no memory to read by key");
     cmq_status status = CMQ_OK;
-    for (; places->topic_count < topics && status == CMQ_OK; places->topic_count++) {
-        const uint32_t i = places->topic_count;
-        status = copy_text(&places->topics[i], read->only_starts ? read->starts[i].topic : read->topics[i]);
+    for (uint32_t i = 0; i < topics && status == CMQ_OK; i++) {
+        const cmq_slice topic = read->only_starts ? read->starts[i].topic : read->topics[i];
+        if (!has_topic(places, topic)) status = copy_text(&places->topics[places->topic_count++], topic);
     }
     for (; places->tag_count < read->tag_count && status == CMQ_OK; places->tag_count++)
         status = copy_text(&places->tags[places->tag_count], read->tags[places->tag_count]);
@@ -175,7 +216,7 @@ static cmq_status copy_options(struct cmq_scan_places *places, const cmq_read_op
     if (read->only_starts) places->range_count = read->start_count;
     for (uint32_t i = 0; i < places->range_count; i++) {
         places->ranges[i] = read->starts[i];
-        places->ranges[i].topic = slice_of(&places->topics[i]);
+        places->ranges[i].topic = slice_of(find_topic(places, read->starts[i].topic));
     }
     places->queue_id_count = read->queue_id_count;
     if (read->queue_id_count > 0)
@@ -198,7 +239,9 @@ cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
     status = copy_options(scan->places, &options->read);
     const bool by_reading =
         status == CMQ_OK && (scan->store->index == NULL || has_batch_queue(scan->store, scan->places));
-    if (status == CMQ_OK && !by_reading) status = find_places(scan);
+    if (status == CMQ_OK && !by_reading)
+        status = cmq_store_index_gaps(scan->store, cmq_log_confirmed(scan->store->log), &scan->places->gaps,
+                                      &scan->places->gap_count);
     if (status != CMQ_OK) return status;
     if (by_reading) {
         cmq_scan_places_close(scan);
@@ -216,6 +259,8 @@ void cmq_scan_places_close(cmq_scan *scan)
     for (uint32_t i = 0; places->topics != NULL && i < places->topic_count; i++) free(places->topics[i].text);
     for (uint32_t i = 0; places->tags != NULL && i < places->tag_count; i++) free(places->tags[i].text);
     cmq_places_free(&places->places);
+    cmq_reader_close(places->reader);
+    free(places->gaps);
     free(places->topics);
     free(places->tags);
     free(places->ranges);
@@ -293,6 +338,10 @@ static cmq_status take_place(cmq_scan *scan, int64_t phy, cmq_record_view *view_
 cmq_status cmq_scan_places_next(cmq_scan *scan)
 {
     struct cmq_scan_places *places = scan->places;
+    if (!places->looked_up) {
+        const cmq_status status = look_up(scan);
+        if (status != CMQ_OK) return status;
+    }
     while (scan->found.count == 0) {
         if (places->at == places->places.count) {
             scan->ended = true;
@@ -304,10 +353,14 @@ cmq_status cmq_scan_places_next(cmq_scan *scan)
         bool queued = false;
         /* The index may lead to what has expired, was cut or is not confirmed yet: those are no messages. */
         cmq_status status = take_place(scan, places->places.phys[places->at++], &view);
-        if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) continue;
-        if (status == CMQ_OK && is_wanted(places, &view)) status = is_queued(scan, &view, &queue, &queued);
+        if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) status = CMQ_OK;
+        else if (status == CMQ_OK && is_wanted(places, &view)) status = is_queued(scan, &view, &queue, &queued);
         if (status == CMQ_OK && queued) scan->found.items[0].queue = queue;
         else cmq_found_batch_release(&scan->found);
+        if (status == CMQ_OK && !queued) {
+            scan->passed++;
+            status = cmq_scan_let_in(scan);
+        }
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;

@@ -106,8 +106,7 @@ static bool is_wanted(cmq_scan *scan, const cmq_scan_row *row)
     return scan->where == NULL || is_selected(scan, row);
 }
 
-/* CMQ_AGAIN: so many were passed over, or evaluated so long, that the caller is let in between. */
-static cmq_status let_in(cmq_scan *scan)
+cmq_status cmq_scan_let_in(cmq_scan *scan)
 {
     scan->paused = scan->passed >= scan->passed_max;
     return scan->paused ? CMQ_AGAIN : CMQ_OK;
@@ -116,7 +115,7 @@ static cmq_status let_in(cmq_scan *scan)
 static cmq_status pass_over(cmq_scan *scan)
 {
     scan->passed++;
-    return let_in(scan);
+    return cmq_scan_let_in(scan);
 }
 
 /* Pages that were lost while the filter or the caller reads them have zeros. A long body has pages without a head or a
@@ -265,7 +264,7 @@ static cmq_status next_found(cmq_scan *scan)
     return scan->ended ? CMQ_END : CMQ_AGAIN;
 }
 
-/* The next one that is wanted; as next_element, and CMQ_AGAIN as of let_in. */
+/* The next one that is wanted; as next_element, and CMQ_AGAIN as of cmq_scan_let_in. */
 static cmq_status next_wanted_element(cmq_scan *scan, cmq_scan_row *row)
 {
     cmq_status status = next_element(scan, row);
@@ -315,7 +314,7 @@ static void note_damage(cmq_scan *scan, int64_t offset)
 static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
 {
     cmq_status status = next_message(scan, row);
-    while (status == CMQ_ERR_CORRUPT && scan->skip_corrupt) {
+    while (status == CMQ_ERR_CORRUPT && scan->skip_corrupt && !scan->broken) {
         note_damage(scan, cmq_last_error()->offset);
         status = next_message(scan, row);
     }
@@ -405,7 +404,7 @@ static inline cmq_status take(cmq_scan *scan)
 }
 
 /* Rows of records that are one message each, as they are, as long as they fit. The rest is for next_row. CMQ_AGAIN: as
- * of let_in. */
+ * of cmq_scan_let_in. */
 static cmq_status take_plain(cmq_scan *scan, uint32_t most)
 {
     const int32_t special = scan->raw_bodies ? 0 : CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
@@ -420,7 +419,7 @@ static cmq_status take_plain(cmq_scan *scan, uint32_t most)
         if (wanted && !fits(scan, row)) return CMQ_OK;   /* met again below, and kept */
         scan->found_at++;
         cmq_status status = wanted ? take(scan) : pass_over(scan);
-        if (status == CMQ_OK) status = let_in(scan);
+        if (status == CMQ_OK) status = cmq_scan_let_in(scan);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
@@ -450,7 +449,7 @@ cmq_status cmq_scan_fill_block(cmq_scan *scan, uint32_t most, bool *full_out)
             return CMQ_OK;
         }
         status = take(scan);
-        if (status == CMQ_OK) status = let_in(scan);
+        if (status == CMQ_OK) status = cmq_scan_let_in(scan);
         if (status != CMQ_OK) return status;
     }
     return scan->rows_left > 0 ? CMQ_OK : CMQ_END;

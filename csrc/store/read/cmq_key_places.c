@@ -56,21 +56,20 @@ void cmq_places_free(cmq_places *places)
 }
 
 cmq_status cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
-                                cmq_places *places)
+                                cmq_index_cursor *cursor, cmq_places *places)
 {
-    cmq_index_cursor cursor = {0};
-    cmq_status status = CMQ_OK;
-    if (store->index == NULL) return CMQ_OK;
+    int64_t phys[LOT];
+    uint32_t count = 0;
+    if (store->index == NULL) {
+        cursor->done = true;
+        return CMQ_OK;
+    }
     /* An entry's time may be up to 999 ms early. */
     const int64_t begin = begin_ms > INT64_MIN + 1000 ? begin_ms - 1000 : begin_ms;
     const uint32_t hash = cmq_index_key_hash(cmq_index_topic_seed(topic), key);
-    while (status == CMQ_OK && !cursor.done) {
-        int64_t phys[LOT];
-        uint32_t count;
-        status =
-            cmq_index_query(store->index, hash, begin, end_ms, cmq_log_min(store->log), &cursor, phys, LOT, &count);
-        for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = cmq_places_add(places, phys[i]);
-    }
+    cmq_status status =
+        cmq_index_query(store->index, hash, begin, end_ms, cmq_log_min(store->log), cursor, phys, LOT, &count);
+    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = cmq_places_add(places, phys[i]);
     return status;
 }
 

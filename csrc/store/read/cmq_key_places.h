@@ -12,6 +12,7 @@
 #define CMQ_KEY_PLACES_H
 
 #include "store/cmq_store.h"
+#include "store/index/cmq_index.h"
 
 typedef struct cmq_places {
     int64_t *phys;
@@ -22,10 +23,11 @@ cmq_status CMQ_MUST_CHECK cmq_places_add(cmq_places *places, int64_t phy);
 void cmq_places_sort(cmq_places *places);   /* by place, each once */
 void cmq_places_free(cmq_places *places);
 
-/* Add the places of all records that may have `key` under `topic` and were stored in [begin_ms, end_ms], as far as the
- * index knows. Hash collisions are the caller's to see. Nothing is added when the store keeps no index. */
+/* Add places of records that may have `key` under `topic` and were stored in [begin_ms, end_ms], as far as the index
+ * knows: some hundred of them. `cursor` starts zeroed; call again until it is done. Hash collisions are the caller's to
+ * see. Nothing is added when the store keeps no index. */
 cmq_status CMQ_MUST_CHECK cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms,
-                                               int64_t end_ms, cmq_places *places);
+                                               int64_t end_ms, cmq_index_cursor *cursor, cmq_places *places);
 
 /* A part of the log, [from, end). */
 typedef struct cmq_gap {

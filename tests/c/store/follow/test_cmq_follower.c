@@ -500,7 +500,8 @@ static bool may_be_scanned(const char *key, int64_t phy)
     uint32_t count;
     cmq_places places = {0};
     CHECK_OK(cmq_store_index_gaps(observer, cmq_store_confirmed(observer), &gaps, &count));
-    CHECK_OK(cmq_store_key_places(observer, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &places));
+    for (cmq_index_cursor cursor = {0}; !cursor.done;)
+        CHECK_OK(cmq_store_key_places(observer, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &cursor, &places));
     bool found = false;
     for (uint32_t i = 0; i < count; i++) found = found || (phy >= gaps[i].from && phy < gaps[i].end);
     for (uint32_t i = 0; i < places.count; i++) found = found || places.phys[i] == phy;
