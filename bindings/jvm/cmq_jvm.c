@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cmq_map_guard.h"
 #include "cmq_jvm_handles.h"
 #include "export/cmq_scan_request.h"
 
@@ -442,6 +443,25 @@ void NATIVE(releaseBatch)(JNIEnv *env, jclass class, jlong number)
 {
     (void)env, (void)class;
     cmq_handles_close(number, CMQ_HANDLE_BATCH);
+}
+
+/* ---- lost pages ---- */
+
+/* The word of cmq_map_guard.h that is 0 until the process loses a page: one buffer for all. */
+jobject NATIVE(lostPages)(JNIEnv *env, jclass class)
+{
+    (void)class;
+    return (*env)->NewDirectByteBuffer(env, &cmq_map_guard_runs, sizeof cmq_map_guard_runs);
+}
+
+/* Throw where bytes that were copied came from a page that was lost. The address is compared, not read. */
+void NATIVE(checkRead)(JNIEnv *env, jclass class, jlong address, jlong bytes)
+{
+    (void)class;
+    if (bytes <= 0 || !cmq_map_guard_search((const void *)(uintptr_t)address, (size_t)bytes)) return;
+    raise(env, cmq_fail(CMQ_ERR_CORRUPT,
+                        "a part of a message's body was lost after the message was found: a bad sector, or the file "
+                        "was cut. Run `cometmq verify`, and read again"));
 }
 
 /* Counts of cmq_scan_skipped (records, invalid texts, clamped times, expired), then physical offsets of records. */

@@ -1,4 +1,5 @@
-"""Checks: no call of the native library from Java can crash the JVM, and Python reads where it cannot be loaded."""
+"""Checks: no call of the native library from Java can crash the JVM, nor can what others do to its files, handlers and
+readers; Python reads where it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -25,18 +26,45 @@ def say_lz4(store: Path, place: int) -> None:
         log.write((1 | 1 << 8).to_bytes(4, "big"))
 
 
-def compiled(source: Path, classes: Path, *more_jars: Path) -> list[str]:
-    """Compile a program of one class, and return the command that runs it with the options added behind `java`."""
+def compiled(sources: list[Path], classes: Path, *more_jars: Path) -> list[str]:
+    """Compile a program, and return the command that runs it with the options added behind `java`."""
     javac, java = shutil.which("javac"), shutil.which("java")
     if not jars() or javac is None or java is None:
         pytest.skip("the engine for the JVM is not built: Java 17's javac was not found")
     path = ":".join([jars()[0], *map(str, more_jars)])
-    subprocess.run([javac, "-cp", path, "-d", classes, source], check=True)
+    subprocess.run([javac, "-cp", path, "-d", classes, *sources], check=True)
     return [java, "-cp", f"{classes}:{path}"]
 
 
+def spark_jars() -> list[Path]:
+    """Return the jars of PySpark."""
+    pyspark = pytest.importorskip("pyspark")
+    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+
+def passes(command: list[str], *arguments: object) -> None:
+    """Run a program that prints `passed` when it has."""
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["passed"]), done.stdout + done.stderr
+
+
+def test_two_copies_of_the_library_pass_foreign_faults_on(tmp_path: Path) -> None:
+    java, *options = compiled([SOURCES / "engine" / "TwoCopies.java"], tmp_path / "classes")
+    with open_small(tmp_path / "store") as store:
+        store.append("orders", b"x")
+    passes([java, *options, "cometmq.engine.TwoCopies"], jars()[0], tmp_path / "store", tmp_path / "foreign")
+
+
+def test_rows_survive_a_foreign_close_and_lost_pages_fail_theirs(tmp_path: Path) -> None:
+    sources = [SOURCES / "engine" / "Handles.java", SOURCES / "spark" / "ReaderHostility.java"]
+    java, *options = compiled(sources, tmp_path / "classes", *spark_jars())
+    with open_small(tmp_path / "store") as store:
+        store.append_many("orders", [bytes([1]) * (1 << 16)] * 10, tags="red", queue=0)
+    passes([java, *options, "cometmq.spark.ReaderHostility"], tmp_path / "store", 10)
+
+
 def test_hostile_calls_raise_exceptions(tmp_path: Path) -> None:
-    java, *options = compiled(SOURCES / "engine" / "HostileCalls.java", tmp_path / "classes")
+    java, *options = compiled([SOURCES / "engine" / "HostileCalls.java"], tmp_path / "classes")
     with open_small(tmp_path / "store") as store:
         store.create_topic("orders", queues=1)
         store.append_many("orders", [b"body %d" % number for number in range(MESSAGES)], queue=0)
@@ -53,9 +81,7 @@ def test_hostile_calls_raise_exceptions(tmp_path: Path) -> None:
 
 
 def test_auto_reads_by_python_where_the_library_cannot_be_loaded(tmp_path: Path) -> None:
-    pyspark = pytest.importorskip("pyspark")
-    spark = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-    java, *options = compiled(SOURCES / "spark" / "WithoutLibrary.java", tmp_path / "classes", *spark)
+    java, *options = compiled([SOURCES / "spark" / "WithoutLibrary.java"], tmp_path / "classes", *spark_jars())
     library = tmp_path / "no library.so"
     library.write_bytes(b"no library")
     with open_small(tmp_path / "store") as store:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,11 +204,29 @@ FILTERS = (
 )
 
 
+def moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=milliseconds)
+
+
 @pytest.fixture
 def table(spark: SparkSession, store: Path) -> Iterator[DataFrame]:
-    """The rows as Spark itself filters them."""
-    frame = load(spark, store, "jvm", topic=TOPICS)
-    cached = spark.createDataFrame(frame.collect(), schema=frame.schema).cache()
+    """The rows as the store's reader of single messages gives them, for Spark itself to filter."""
+    with cometmq.open(store, mode="r") as opened:
+        found = [
+            (
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+                bytearray(message.body),
+                message.tags,
+                message.properties.get("KEYS"),
+                moment(message.born_timestamp_ms),
+                moment(message.store_timestamp_ms),
+            )
+            for topic in ("orders", "batches")
+            for message in opened.read(topic)
+        ]
+    cached = spark.createDataFrame(found, schema=load(spark, store, "jvm", topic=TOPICS).schema).cache()
     yield cached
     cached.unpersist()
 
@@ -266,3 +286,18 @@ def test_a_frame_keeps_its_ends(spark: SparkSession, tmp_path: Path) -> None:
         opened.append("t", b"10")
         assert (frame.count(), len(frame.collect())) == (10, 10)
         assert load(spark, tmp_path / "store", "jvm", topic="t").count() == 11
+
+
+def test_an_older_frame_counts_no_expired_messages(spark: SparkSession, path: Path) -> None:
+    with open_small(path) as opened:
+        opened.append_many("t", [b"x" * 1000] * 4000)
+    frame = load(spark, path, "jvm", topic="t")
+    later = frame.where("queueOffset >= 3999")
+    assert frame.count() == 4000
+    os.utime(path / "commitlog" / f"{0:020d}", (1000, 1000))
+    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as opened:
+        assert opened.expire() > 0
+    for query in (frame.groupBy().count(), frame.selectExpr("max(queueOffset)"), frame.select("body")):
+        with pytest.raises(Exception, match=r"are not all there any more.*failOnDataLoss=false"):
+            query.collect()
+    assert later.count() == 1

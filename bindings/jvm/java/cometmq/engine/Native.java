@@ -3,6 +3,7 @@ package cometmq.engine;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
@@ -43,6 +44,10 @@ final class Native {
     static native void releaseBatch(long batch);
 
     static native long[] skipped(long scan);
+
+    static native ByteBuffer lostPages();
+
+    static native void checkRead(long address, long bytes);
 
     static native long openHandles();
 

@@ -13,8 +13,12 @@ public final class Scan implements AutoCloseable {
         this.number = number;
     }
 
-    /** Return the next batch, or null at the end. */
-    public Batch next() {
+    /**
+     * Return the next batch, or null at the end.
+     *
+     * @param between called where filters or a search for keys take long, to stop the scan by an exception
+     */
+    public Batch next(Runnable between) {
         for (;;) {
             long[] numbers = Native.nextBatch(number);
             if (numbers == null) {
@@ -23,10 +27,10 @@ public final class Scan implements AutoCloseable {
             if (numbers.length > 0) {
                 return new Batch(numbers);
             }
-            if (Thread.interrupted()) {
-                Thread.currentThread().interrupt();
+            if (Thread.currentThread().isInterrupted()) {
                 throw new IllegalStateException("the scan was interrupted");
             }
+            between.run();
         }
     }
 

@@ -6,15 +6,17 @@ import cometmq.engine.Scan;
 import cometmq.engine.ScanRequest;
 import cometmq.engine.ScanRequest.Range;
 import cometmq.engine.Store;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.TreeSet;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Reads a task's ranges, batch by batch, on an executor. */
+/**
+ * Reads a task's ranges, batch by batch, on an executor. One thread reads; Spark may close from another one at any time,
+ * as where a task ends beside the thread that writes its rows to another process.
+ */
 final class BatchReader implements PartitionReader<ColumnarBatch> {
     private final ReadPlan plan;
     private final List<Range> ranges;
@@ -22,6 +24,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     private final Scan scan;
     private final Vectors.EngineVector[] vectors;
     private final ColumnarBatch shown;
+    private volatile Thread reading;
     private Batch batch;
     private long missing;
 
@@ -34,37 +37,19 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         shown = new ColumnarBatch(java.util.Arrays.copyOf(vectors, vectors.length, ColumnVector[].class));
         Snapshot.requireFolder(plan.path(), "executor");
         try (Store store = Snapshot.open(plan.path(), plan.batchTopics())) {
-            missing = planned(store);
+            missing = Snapshot.rowsThere(store, ranges, loss);
             scan = store.scan(new ScanRequest(plan.scanned(), ranges, plan.tags(), plan.keys(), plan.timeLowMs(),
                     plan.timeHighMs() == null ? null : Long.valueOf(plan.timeHighMs() + 1), plan.batchRows(),
                     plan.batchBytes(), plan.limit(), plan.skipCorrupt()));
         }
     }
 
-    /** Return how many rows the ranges have, where nothing is filtered. */
-    private long planned(Store store) {
-        Map<String, Store.Queue> queues = new HashMap<>();
-        store.queues().forEach(queue -> queues.put(queue.topic() + "/" + queue.id(), queue));
-        long rows = 0;
-        for (Range range : ranges) {
-            Store.Queue queue = queues.get(range.topic() + "/" + range.queueId());
-            long low = queue == null ? 0 : queue.low();
-            long high = queue == null ? 0 : queue.high();
-            if (range.rows() > 0 && (low > range.start() || high < range.end())) {
-                loss.lost("the messages " + range.start() + " to " + (range.end() - 1) + " of queue " + range.queueId()
-                        + " of '" + range.topic() + "' are not all there any more: the queue has " + low + " to "
-                        + high);
-            }
-            rows += Math.max(Math.min(high, range.end()) - Math.max(low, range.start()), 0);
-        }
-        return rows;
-    }
-
     @Override
     public boolean next() {
+        reading = Thread.currentThread();
         release();
         try {
-            batch = scan.next();
+            batch = scan.next(BatchReader::failIfKilled);
         } catch (EngineException.CorruptRecord error) {
             throw new IllegalStateException(error.getMessage() + "; option onCorrupt=skip goes round damage and reports "
                     + "it, and cometmq verify " + plan.path() + " shows all of it", error);
@@ -74,11 +59,18 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
             return false;
         }
         for (int i = 0; i < vectors.length; i++) {
-            vectors[i].show(batch.column(i), batch.rows());
+            vectors[i].show(batch, batch.column(i), batch.rows());
         }
         shown.setNumRows(batch.rows());
         missing -= batch.rows();
         return true;
+    }
+
+    private static void failIfKilled() {
+        TaskContext task = TaskContext.get();
+        if (task != null) {
+            task.killTaskIfInterrupted();
+        }
     }
 
     /** Report damage, and offsets without a row; where rows are filtered, these cannot be known. */
@@ -122,7 +114,10 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
     @Override
     public void close() {
-        release();
+        Thread reader = reading;
+        if (reader == null || reader == Thread.currentThread()) {
+            release();
+        } // else the rows may be in use: the collector ends the batch
         scan.close();
     }
 }

@@ -197,7 +197,9 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
                 bounds.timeHighMs(), options.batchRows, options.batchBytes, limit, options.skipCorrupt,
                 options.failOnDataLoss);
         if (aggregation != null) {
-            return answer(narrowed(hasNone).ranges());
+            List<Range> ranges = narrowed(hasNone).ranges();
+            table.snapshot().requireAll(ranges); // an older frame counts no messages that it could not read
+            return answer(ranges);
         }
         return new CometMQScan(table, read, plan, () -> narrowed(hasNone), description(-1, limit),
                 checkpoint -> table.inPython(asGiven).toMicroBatchStream(checkpoint));

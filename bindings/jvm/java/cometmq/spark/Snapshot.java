@@ -79,6 +79,31 @@ final class Snapshot {
         }
     }
 
+    /** Report what is gone of the ranges, and return how many rows they have still. */
+    static long rowsThere(Store store, List<Range> ranges, LossPolicy loss) {
+        Map<Key, Ends> queues = new HashMap<>();
+        store.queues().forEach(
+                queue -> queues.put(new Key(queue.topic(), queue.id()), new Ends(queue.low(), queue.high())));
+        long rows = 0;
+        for (Range range : ranges) {
+            Key key = new Key(range.topic(), range.queueId());
+            Ends ends = queues.getOrDefault(key, new Ends(0, 0));
+            if (range.rows() > 0 && (ends.low > range.start() || ends.high < range.end())) {
+                loss.lost("the messages " + range.start() + " to " + (range.end() - 1) + " of " + key.named()
+                        + " are not all there any more: the queue has " + ends.low + " to " + ends.high);
+            }
+            rows += Math.max(Math.min(ends.high, range.end()) - Math.max(ends.low, range.start()), 0);
+        }
+        return rows;
+    }
+
+    /** Fail where messages of ranges that were fixed before have expired since. */
+    void requireAll(List<Range> fixed) {
+        try (Store store = open(options.path, batchTopics)) {
+            rowsThere(store, fixed, new LossPolicy(options.failOnDataLoss));
+        }
+    }
+
     static void requireFolder(String path, String where) {
         if (Files.isDirectory(Path.of(path))) {
             return;

@@ -11,7 +11,10 @@ import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Columns over the engine's memory. Each checks the row's number: behind a closed batch there are no rows. */
+/**
+ * Columns over the engine's memory. Each checks the row's number: behind a closed batch there are no rows. A column that
+ * was not cleared keeps its batch, so that a thread that reads it never reads memory that another one let go.
+ */
 final class Vectors {
     private Vectors() {}
 
@@ -31,6 +34,8 @@ final class Vectors {
         private static final int VALIDITY = 0;
 
         protected long[] buffers = {0, 0, 0};
+        @SuppressWarnings("unused") // holds the memory behind the addresses
+        private Batch batch;
         private int rows;
         private int nulls;
 
@@ -38,8 +43,9 @@ final class Vectors {
             super(type);
         }
 
-        /** Show the rows of an array. */
-        void show(Batch.Array array, int count) {
+        /** Show the rows of an array of the batch. */
+        void show(Batch from, Batch.Array array, int count) {
+            batch = from;
             buffers = array.buffers();
             nulls = Math.toIntExact(array.nullCount());
             rows = count;
@@ -196,6 +202,7 @@ final class Vectors {
             long from = body.length <= INLINE_BYTES ? view + 4
                     : buffers[2 + Platform.getInt(null, view + 8)] + Platform.getInt(null, view + 12);
             Platform.copyMemory(null, from, body, Platform.BYTE_ARRAY_OFFSET, body.length);
+            Batch.checkRead(from, body.length);
             return body;
         }
     }
@@ -210,12 +217,12 @@ final class Vectors {
         }
 
         @Override
-        void show(Batch.Array array, int count) {
-            super.show(array, count);
+        void show(Batch from, Batch.Array array, int count) {
+            super.show(from, array, count);
             Batch.Array entries = array.children()[0];
             int pairs = Platform.getInt(null, buffers[1] + 4L * count);
-            keys.show(entries.children()[0], pairs);
-            values.show(entries.children()[1], pairs);
+            keys.show(from, entries.children()[0], pairs);
+            values.show(from, entries.children()[1], pairs);
         }
 
         @Override
