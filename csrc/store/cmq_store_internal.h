@@ -373,8 +373,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end
 
 /* Then, with what else says that units are missing: queues that lost their first files are made again from the log.
  * whole_below: other queues have their units of records below; 0: they may lack some. *start is lowered to where the
- * log must be read from. */
-cmq_status CMQ_MUST_CHECK cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start);
+ * log must be read from. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none. */
+cmq_status CMQ_MUST_CHECK cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start,
+                                                       int64_t *from_out);
 
 /* Where recovery must begin to read, by upstream's rules. */
 cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end,

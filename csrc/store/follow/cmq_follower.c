@@ -323,7 +323,7 @@ static cmq_status check_not_lost(cmq_store *store)
 
 cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
 {
-    int64_t end, dispatched_end, start;
+    int64_t end, dispatched_end, start, lost_from;
     cmq_durable_point point;
     cmq_status status = cmq_store_find_source(store);
     if (status == CMQ_OK) status = check_not_lost(store);
@@ -345,7 +345,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (lost) start = cmq_log_min(store->log);
     /* Under a Java broker the queue begins where that one sees it begin. */
     if (status == CMQ_OK && store->source != CMQ_FOLLOW_SOURCE_FOREIGN)
-        status = cmq_store_begin_queues_again(store, lost ? 0 : point.log_end, &start);
+        status = cmq_store_begin_queues_again(store, lost ? 0 : point.log_end, &start, &lost_from);
     if (status != CMQ_OK) return status;
     if (start > end) start = end;
     store->unit_end = dispatched_end;

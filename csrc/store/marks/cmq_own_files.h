@@ -7,7 +7,8 @@
  *   cometmq/fenced       a write or sync failed (cmq_fence)
  *   cometmq/sums         checksums of queue files (cmq_queue_sums)
  *   cometmq/ends         checksums of the queues' ends, and their begins (cmq_queue_end_sums)
- *   cometmq/deleted      queues that were deleted and whose files are still to be removed
+ *   cometmq/deleted      queues that were deleted and whose files are still to be removed; queue files that an opening
+ *                        makes before it renames them to their places (cmq_queue_begins)
  *
  * Not disposable, but there only while it is of use: commits since consumerOffset.json was written (`cometmq/progress`,
  * see cmq_offset_journal), the mark of a recovery that makes missing queue files and has not ended

@@ -157,15 +157,20 @@ cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min
 void cmq_queues_load_ends(cmq_queues *queues);
 bool cmq_queues_lost_begins(const cmq_queues *queues);
 
-/* Before the log is read: empty the queues that lost their first files, but for those whose records there have expired
- * by log_min. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none, and nothing was changed. Of
- * records below whole_below the log then brings these queues' units alone (cmq_queues_require_for). A view holds such a
- * queue in memory: CMQ_ERR_CORRUPT where it is too long. */
+/* Before the log is read: begin to make the first files again that queues lost, but for those whose records there have
+ * expired by log_min. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none, and nothing was
+ * changed. Of records below whole_below the log then brings these queues' units alone (cmq_queues_require_for). A
+ * writer gets the missing ones aside; a view empties the queue and holds all in memory: CMQ_ERR_CORRUPT where it is too
+ * long. whole_below 0: the log brings all units of all queues, and a writer, too, empties those. */
 cmq_status CMQ_MUST_CHECK cmq_queues_begin_again(cmq_queues *queues, int64_t log_min, int64_t whole_below,
                                                  int64_t *from_out);
 
+/* When the log was read: put the files that were made aside into their places, durably. CMQ_ERR_CORRUPT where the log
+ * has less than a queue lacks. */
+cmq_status CMQ_MUST_CHECK cmq_queues_join_begins(cmq_queues *queues);
+
 /* The queue in which the unit of the record at `phy` has to be put again, made when it is missing; NULL: none, as the
- * queue has it, or is that of a deleted topic. */
+ * queue has it, or is that of a deleted topic. Below whole_below it may be one aside: only until join_begins. */
 cmq_status CMQ_MUST_CHECK cmq_queues_require_for(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
                                                  cmq_queue_kind kind, int64_t phy, cmq_queue **queue_out);
 

@@ -296,6 +296,22 @@ static cmq_status CMQ_MUST_CHECK remove_some(cmq_fs *fs, const char *path, uint3
     return info.is_directory ? cmq_fs_remove_directory(fs, path) : cmq_fs_remove(fs, path);
 }
 
+cmq_status cmq_queues_trash_folder(cmq_queues *queues, char into[CMQ_PATH_BYTES])
+{
+    char trash[CMQ_PATH_BYTES], name[16];
+    cmq_file_info info;
+    cmq_status status = trash_path(queues, trash);
+    for (int attempt = 0; status == CMQ_OK && attempt < NAME_ATTEMPTS; attempt++) {
+        snprintf(name, sizeof name, "%" PRIu32, queues->trash_next++);
+        status = cmq_path_join(into, trash, name);
+        if (status == CMQ_OK) status = cmq_fs_stat(queues->fs, into, &info);
+    }
+    if (status != CMQ_ERR_NOT_FOUND)
+        return status != CMQ_OK ? status : cmq_fail(CMQ_ERR_LIMIT, "%s is full; empty it", trash);
+    atomic_store_explicit(&queues->has_trash, true, memory_order_release);
+    return CMQ_OK;
+}
+
 bool cmq_queues_has_trash(const cmq_queues *queues)
 {
     return atomic_load_explicit(&queues->has_trash, memory_order_acquire);

@@ -143,6 +143,19 @@ static uint8_t *read_table(const cmq_queues *queues, size_t *bytes_out)
     return table;
 }
 
+cmq_status cmq_queue_end_sums_sync(const cmq_queues *queues)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    cmq_status status = path_of(queues, path);
+    if (status == CMQ_OK) status = cmq_file_open(queues->fs, path, CMQ_OPEN_READ, &file);
+    if (status != CMQ_OK) return status;
+    status = cmq_file_sync(file);
+    cmq_file_close(file);
+    if (status == CMQ_OK) status = cmq_path_join(path, queues->root, CMQ_OWN_FOLDER);
+    return status == CMQ_OK ? cmq_fs_sync_directory(queues->fs, path) : status;
+}
+
 /* The bytes of an entry before its topic; 0: of a version that is not known. */
 static size_t entry_bytes(const uint8_t *table)
 {

@@ -159,6 +159,7 @@ struct cmq_queues {
     _Atomic bool ends_changed;        /* a file of a queue was written, or a begin moved, since the table of ends was */
     uint32_t lost_begins;             /* queues whose first files are missing, by the table; during an opening */
     int64_t whole_below;              /* units of records below are in the files, but of queues that lost their begin */
+    cmq_queues *aside;                /* writer, during recovery: the missing parts of those, in cometmq/deleted */
     cmq_latecut *late;                /* as gapped */
     uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
@@ -271,12 +272,19 @@ void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out);
 /* During an opening: the last durable point's table says that the queue begins there. */
 void cmq_queue_compare_begin(cmq_queue *queue, const cmq_queue_begin *begin);
 
+/* Make the table durable that the opening has read. */
+cmq_status CMQ_MUST_CHECK cmq_queue_end_sums_sync(const cmq_queues *queues);
+
 /* ---- cmq_queue_replay ---- */
 
 /* Empty the queue and let it begin at `offset`. */
 cmq_status CMQ_MUST_CHECK cmq_queue_begin_at(cmq_queue *queue, int64_t offset);
 
 /* ---- cmq_queue_delete ---- */
+
+/* writer: the path of a new folder in cometmq/deleted: what is left in it is removed in the background, also by the
+ * next writer. It is made with the first file in it. */
+cmq_status CMQ_MUST_CHECK cmq_queues_trash_folder(cmq_queues *queues, char into[CMQ_PATH_BYTES]);
 
 void cmq_queues_look_for_trash(cmq_queues *queues);
 

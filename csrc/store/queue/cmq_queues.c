@@ -116,6 +116,7 @@ void cmq_queues_destroy(cmq_queues *queues)
     cmq_queue_table_free(&queues->table);
     for (size_t i = 0; i < CMQ_QUEUE_LOCKS; i++) pthread_mutex_destroy(&queues->locks[i]);
     free(queues->ends);
+    cmq_queues_destroy(queues->aside);
     free(queues->root);
     free(queues);
 }

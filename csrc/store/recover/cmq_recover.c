@@ -141,6 +141,7 @@ typedef struct walk {
     int64_t keys_from;         /* records above this physical offset get their keys */
     int64_t units_from;        /* records from here on get their units: below, the queues have theirs, and those of
                                 * deleted topics must not come back */
+    int64_t whole_below;       /* units of records below go to queues aside (cmq_queues_begin_again) */
     remembered_queue queues[QUEUES_REMEMBERED];   /* most records are of a queue that was asked for */
     bool nothing_behind;       /* only zeros lie behind the end */
     char reason[CMQ_DAMAGE_REASON_BYTES];   /* why the walk ended at bytes that are no whole record */
@@ -167,7 +168,7 @@ static cmq_status find_queue(walk *w, const cmq_walklot *lot, const cmq_walked *
     const cmq_queue_kind kind = cmq_dispatch_kind(w->store, topic, record->queue_id, record->sys_flag);
     const cmq_status status =
         cmq_queues_require_for(w->store->queues, topic, record->queue_id, kind, record->unit.phy, queue_out);
-    if (status == CMQ_OK && *queue_out != NULL)
+    if (status == CMQ_OK && *queue_out != NULL && record->unit.phy >= w->whole_below)
         *slot = (remembered_queue){.queue = *queue_out, .topic = record->topic, .queue_id = record->queue_id};
     return status;
 }
@@ -486,10 +487,10 @@ bool cmq_store_gaps_are_behind(const cmq_store *store, const cmq_durable_point *
     return point->queues_known || point->log_end == cmq_log_min(store->log);
 }
 
-cmq_status cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start)
+cmq_status cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start, int64_t *from_out)
 {
-    int64_t from;
     cmq_status status = CMQ_OK;
+    *from_out = INT64_MAX;
     if (!cmq_queues_lost_begins(store->queues)) return CMQ_OK;
     /* A writer may have dropped segments, and the queues' files after them, since the view listed the segments. */
     if (store->options.read_only) {
@@ -497,8 +498,9 @@ cmq_status cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, i
         if (status == CMQ_OK) status = cmq_queues_expire(store->queues, cmq_log_min(store->log), 0);
     }
     if (status == CMQ_OK)
-        status = cmq_queues_begin_again(store->queues, cmq_log_min(store->log), whole_below, &from);
-    if (status == CMQ_OK && from != INT64_MAX && segment_of(store, from) < *start) *start = segment_of(store, from);
+        status = cmq_queues_begin_again(store->queues, cmq_log_min(store->log), whole_below, from_out);
+    if (status == CMQ_OK && *from_out != INT64_MAX && segment_of(store, *from_out) < *start)
+        *start = segment_of(store, *from_out);
     return status;
 }
 
@@ -507,7 +509,7 @@ cmq_status cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, i
 static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean, walk *w)
 {
     bool gone = false;
-    int64_t dispatched_end, start;
+    int64_t dispatched_end, start, lost_from;
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
         status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean,
@@ -517,7 +519,7 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     const bool are_behind = trusted && !gone && cmq_store_gaps_are_behind(store, point);
     if (status == CMQ_OK) status = cmq_queues_settle_gaps(store->queues, are_behind);
     if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues);
-    if (status == CMQ_OK) status = cmq_store_begin_queues_again(store, gone ? 0 : point->log_end, &start);
+    if (status == CMQ_OK) status = cmq_store_begin_queues_again(store, gone ? 0 : point->log_end, &start, &lost_from);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);
@@ -526,7 +528,8 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
      * log is read. Its last record may have had more keys. */
     if (store->index != NULL && !trusted) miss_keys(store, cmq_index_end_phy(store->index), start);
     const bool from_point = trusted && start == point->log_end;
-    w->units_from = trusted && !gone && !cmq_queues_incomplete(store->queues) ? point->log_end : 0;
+    w->whole_below = trusted && !gone ? point->log_end : 0;
+    w->units_from = lost_from < w->whole_below ? lost_from : w->whole_below;
     w->position = start;
     w->last_phy = from_point && point->last_bytes > 0 ? point->last_phy : -1;
     w->last_ms = from_point ? point->store_ms : 0;
@@ -570,6 +573,7 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) w.nothing_behind = is_blank_behind(store, w.position);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
+    if (status == CMQ_OK) status = cmq_queues_join_begins(store->queues);
     if (status == CMQ_OK) status = settle(store, &w);
     return status;
 }

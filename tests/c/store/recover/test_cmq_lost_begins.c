@@ -1,6 +1,7 @@
 /* Tests of cmq_queue_begins and of cmq_recover over queues that lost their first files: they are made again from the
  * log, and expired files are not taken for lost ones.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "support/cmq_test.h"
 
 #define MESSAGES 70   /* four files */
-#define BATCH_FILE_UNITS 4
+#define BATCH_FILE_UNITS 8
 
 static const char *queue_file(const char *root, int64_t first_unit)
 {
@@ -92,10 +93,11 @@ static void append(cmq_store *store, int from, int end)
 
 /* Topic T over several segments, and one that was deleted and whose messages are in the log. The store is open, and its
  * point covers all. */
-static cmq_store *make_store(const char *root)
+static cmq_store *make_store_on(cmq_fs *fs, const char *root)
 {
     static char other[400];
     cmq_store_options options = kit_options(root);
+    options.fs = fs;
     options.retention.reserved_ms = 1;
     options.retention.files_per_round = 1;
     kit_set_clock();
@@ -110,6 +112,8 @@ static cmq_store *make_store(const char *root)
     CHECK_OK(cmq_store_maintain(store, true));
     return store;
 }
+
+static cmq_store *make_store(const char *root) { return make_store_on(cmq_fs_posix(), root); }
 
 static void first_files_are_made_again(void)
 {
@@ -154,10 +158,13 @@ static void a_topic_made_anew_gets_its_own_records_alone(void)
     check_is_made_again(root, 0, MESSAGES);
 }
 
-static void append_to_batch(cmq_store *store, int count)
+static void append_to_batch(cmq_store *store, int from, int end)
 {
-    for (int i = 0; i < count; i++) {
+    static char other[400];
+    memset(other, 'o', sizeof other - 1);
+    for (int i = from; i < end; i++) {
         cmq_appended appended;
+        kit_append(store, "Other", 0, other, NULL, NULL);
         const cmq_append batch = {.common = {.topic = kit_slice("Batch"), .sys_flag = CMQ_SYS_INNER_BATCH},
                                   .count = 1,
                                   .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("b")},
@@ -167,51 +174,88 @@ static void append_to_batch(cmq_store *store, int count)
     }
 }
 
-static void a_queue_of_batches_is_made_again(void)
+/* Units with addresses of an extension come back with their tags, which is all that the log says of them. */
+static void a_queue_with_an_extension_is_made_again(void)
 {
-    enum { BATCHES = 3 * BATCH_FILE_UNITS + 2 };
-    static const char *const topics[] = {"Batch"};
     const char *root = kit_path(kit_directory(), "store");
     cmq_store_options options = kit_options(root);
-    options.batch_topics = topics;
-    options.batch_topic_count = 1;
-    options.batch_file_bytes = BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES;
+    options.ext_enabled = true;
+    kit_set_clock();
     cmq_store *store = kit_open(&options);
-    append_to_batch(store, BATCHES);
+    append(store, 0, MESSAGES);
     kit_close(store);
-    CHECK(unlink(kit_path(root, "batchconsumequeue/Batch/0/00000000000000000000")) == 0);
-    kit_found *found = kit_found_make(8);
+    lose_files(root, 0, 2);
     options.create = false;
     for (int pass = 0; pass < 3; pass++) {
         options.read_only = pass == 0;
         store = kit_open(&options);
-        for (int i = 0; i < BATCHES; i++) {
-            CHECK_OK(cmq_store_read_offset(store, kit_slice("Batch"), 0, 3 * i + 1, &found->batch));
-            CHECK_INT(found->items[0].queue_offset, 3 * i);
-            cmq_found_batch_release(&found->batch);
-        }
-        CHECK_INT(kit_min(store, "Batch", 0), 0);
-        CHECK_INT(kit_max(store, "Batch", 0), 3 * BATCHES);
+        check_messages(store, 0, pass < 2 ? MESSAGES : MESSAGES + 1);
+        if (pass == 1) append(store, MESSAGES, MESSAGES + 1);
         if (pass == 2) CHECK_INT(records_read(store), 0);
         kit_close(store);
     }
-    kit_found_free(found);
 }
 
 /* ---- retention ---- */
 
-/* The store's oldest segments go until the first file of T has expired, with some units of the second. Returns where T
- * begins then. */
-static int expire(cmq_store *store)
+/* The store's oldest segments go until the first file of the topic, with so many messages, has expired, and not its
+ * last two. Returns where it begins then. */
+static int expire(cmq_store *store, const char *topic, int64_t file_messages)
 {
     uint32_t deleted;
     atomic_fetch_add(&kit_now_ms, 1500);
     do {
         CHECK_OK(cmq_store_expire(store, true, &deleted));
         CHECK_INT(deleted, 1);
-    } while (kit_min(store, "T", 0) <= KIT_QUEUE_UNITS);
-    CHECK(kit_min(store, "T", 0) < 2 * KIT_QUEUE_UNITS);
-    return (int)kit_min(store, "T", 0);
+    } while (kit_min(store, topic, 0) <= file_messages);
+    CHECK(kit_min(store, topic, 0) < kit_max(store, topic, 0) - file_messages);
+    return (int)kit_min(store, topic, 0);
+}
+
+/* A killed writer's, with batches behind the point; also where retention has let the queue begin in a later file. */
+static void queues_of_batches_are_made_again(void)
+{
+    enum { POINT = 40, BATCHES = 47 };
+    static const char *const topics[] = {"Batch"};
+    for (int expired = 0; expired < 2; expired++) {
+        const char *root = kit_path(kit_directory(), "store");
+        cmq_store_options options = kit_options(root);
+        options.batch_topics = topics;
+        options.batch_topic_count = 1;
+        options.batch_file_bytes = BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES;
+        options.retention.reserved_ms = 1;
+        options.retention.files_per_round = 1;
+        kit_set_clock();
+        cmq_store *store = kit_open(&options);
+        append_to_batch(store, 0, POINT);
+        CHECK_OK(cmq_store_maintain(store, true));
+        if (expired) expire(store, "Batch", 3 * BATCH_FILE_UNITS);
+        CHECK_OK(cmq_store_maintain(store, false));
+        append_to_batch(store, POINT, BATCHES);
+        const int begin = (int)kit_min(store, "Batch", 0) / 3;
+        cmq_store_abandon(store);
+        char first[96];
+        snprintf(first, sizeof first, "batchconsumequeue/Batch/0/%020d",
+                 begin / BATCH_FILE_UNITS * BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES);
+        CHECK(unlink(kit_path(root, first)) == 0);
+        kit_found *found = kit_found_make(8);
+        options.create = false;
+        for (int pass = 0; pass < 3; pass++) {
+            options.read_only = pass == 0;
+            store = kit_open(&options);
+            CHECK_INT(kit_min(store, "Batch", 0), 3 * begin);
+            CHECK_INT(kit_max(store, "Batch", 0), 3 * BATCHES);
+            for (int i = begin; i < BATCHES; i++) {
+                CHECK_OK(cmq_store_read_offset(store, kit_slice("Batch"), 0, 3 * i + 1, &found->batch));
+                CHECK_INT(found->items[0].queue_offset, 3 * i);
+                cmq_found_batch_release(&found->batch);
+            }
+            if (pass > 0) CHECK(kit_exists(kit_path(root, first)));
+            if (pass == 2) CHECK_INT(records_read(store), 0);
+            kit_close(store);
+        }
+        kit_found_free(found);
+    }
 }
 
 static void expired_files_are_not_lost_ones(void)
@@ -219,7 +263,7 @@ static void expired_files_are_not_lost_ones(void)
     for (int killed = 0; killed < 3; killed++) {
         const char *root = kit_path(kit_directory(), "store");
         cmq_store *store = make_store(root);
-        const int begin = expire(store);
+        const int begin = expire(store, "T", KIT_QUEUE_UNITS);
         if (killed == 1) CHECK_OK(cmq_store_maintain(store, false));
         if (killed > 0) cmq_store_abandon(store);
         else kit_close(store);
@@ -237,7 +281,7 @@ static void files_behind_expired_ones_are_made_again(void)
     for (int killed = 0; killed < 2; killed++) {
         const char *root = kit_path(kit_directory(), "store");
         cmq_store *store = make_store(root);
-        const int begin = expire(store);
+        const int begin = expire(store, "T", KIT_QUEUE_UNITS);
         CHECK_OK(cmq_store_maintain(store, false));   /* the point that follows a retention */
         if (killed) cmq_store_abandon(store);
         else kit_close(store);
@@ -255,7 +299,7 @@ static void an_old_table_is_of_no_harm(void)
     const int64_t bytes = kit_file_bytes(ends);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof table);
     kit_read_bytes(ends, 0, table, (size_t)bytes);
-    const int begin = expire(store);
+    const int begin = expire(store, "T", KIT_QUEUE_UNITS);
     kit_close(store);
     for (int missing = 0; missing < 2; missing++) {
         kit_write_bytes(ends, 0, table, (size_t)bytes);
@@ -302,7 +346,7 @@ static cmq_status list_after_retention(cmq_fs *fs, const char *path, char ***nam
 {
     const size_t bytes = strlen(path);
     if (bytes > 12 && strcmp(path + bytes - 12, "consumequeue") == 0 && ++racing.looks == 2)
-        racing.begin = expire(racing.writer);
+        racing.begin = expire(racing.writer, "T", KIT_QUEUE_UNITS);
     return cmq_fs_posix()->ops->list(fs, path, names_out, count_out);
 }
 
@@ -335,43 +379,84 @@ static void a_view_beside_retention_loses_nothing(void)
 typedef struct imaging {
     cmq_file_twin *twin;
     char image[CMQ_PATH_BYTES];
+    int end;            /* of the messages */
+    bool alone;         /* the deleted topic stays away */
+    bool begun;         /* the missing files are being made */
+    bool renamed;       /* by the last call */
     uint64_t images;
 } imaging;
 
 static void check_image(void *context, const cmq_twin_call *call)
 {
     imaging *of = context;
-    (void)call;
-    for (int style = CMQ_TWIN_NOTHING; style < CMQ_TWIN_STYLES; style++) {
-        cmq_file_twin_crash_image_of(of->twin, of->image, (cmq_twin_style)style);
+    of->begun |= strstr(call->path, "cometmq/deleted") != NULL;
+    if (!of->begun) return;
+    const bool renames = call->kind == CMQ_TWIN_RENAME || of->renamed;   /* which of several survived? */
+    of->renamed = call->kind == CMQ_TWIN_RENAME;
+    for (int i = 0; i < (renames ? 2 : 1) * CMQ_TWIN_STYLES; i++) {
+        const cmq_twin_style style = i < CMQ_TWIN_STYLES ? (cmq_twin_style)i : CMQ_TWIN_MIX;
+        cmq_file_twin_crash_image_of(of->twin, of->image, style);
         for (int read_only = style == CMQ_TWIN_EVERYTHING; read_only >= 0; read_only--) {
             cmq_store *store = open_at(of->image, read_only);
-            check_messages(store, 0, MESSAGES);
+            check_messages(store, 0, of->end);
+            if (of->alone) CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Gone"), 0) == NULL);
             kit_close(store);
         }
         of->images++;
     }
 }
 
+/* Open the twin's store, which makes the missing files, with images at each call. */
+static void open_with_images(imaging *of, const char *root)
+{
+    cmq_file_twin_on_call(of->twin, 0, check_image, of);
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(of->twin);
+    options.create = false;
+    cmq_store *store = kit_open(&options);
+    cmq_file_twin_on_call(of->twin, 0, NULL, NULL);
+    check_messages(store, 0, of->end);
+    kit_close(store);
+}
+
 /* At each call of the opening that makes it again: a kill, and a power loss that takes anything. */
 static void a_crash_while_it_is_made_again_loses_nothing(void)
 {
     const char *directory = kit_directory(), *root = kit_path(directory, "store");
-    static imaging of;
+    imaging of = {.end = MESSAGES, .alone = true, .begun = true};
     CHECK_OK(cmq_path_join(of.image, directory, "image"));
     kit_close(make_store(root));
     lose_files(root, 0, 1);
     of.twin = cmq_file_twin_create(root, cmq_test_random());
-    cmq_file_twin_on_call(of.twin, 0, check_image, &of);
-    cmq_store_options options = kit_options(root);
-    options.fs = cmq_file_twin_fs(of.twin);
-    options.create = false;
-    cmq_store *store = kit_open(&options);
-    cmq_file_twin_on_call(of.twin, 0, NULL, NULL);
+    open_with_images(&of, root);
     CHECK(of.images > 30);
-    check_has(store, 0, MESSAGES);
-    kit_close(store);
     cmq_file_twin_close(of.twin);
+}
+
+/* The writer was killed: the table of begins, as anything behind the point, may be in memory alone. A file system of
+ * its own for the queues makes no difference to their messages, but the log is read as a whole then. */
+static void a_power_loss_after_the_kill_loses_nothing(void)
+{
+    for (int own_file_system = 0; own_file_system < 2; own_file_system++) {
+        const char *directory = kit_directory(), *root = kit_path(directory, "store");
+        imaging of = {.end = MESSAGES + 25, .alone = !own_file_system};
+        CHECK_OK(cmq_path_join(of.image, directory, "image"));
+        CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+        of.twin = cmq_file_twin_create(root, cmq_test_random());
+        cmq_fs *fs = cmq_file_twin_fs(of.twin);
+        cmq_store *store = make_store_on(fs, root);
+        append(store, MESSAGES, MESSAGES + 25);
+        CHECK_OK(cmq_store_flush(store));
+        cmq_store_abandon(store);
+        for (int64_t i = 0; i < 3; i++) CHECK_OK(cmq_fs_remove(fs, queue_file(root, i * KIT_QUEUE_UNITS)));
+        CHECK_OK(cmq_fs_sync_directory(fs, kit_path(root, "consumequeue/T/0")));
+        if (own_file_system)
+            cmq_file_twin_fail(of.twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RENAME, .nth = 1, .sys_errno = EXDEV});
+        open_with_images(&of, root);
+        CHECK(of.images > 30);
+        CHECK_INT(cmq_file_twin_failures(of.twin), own_file_system ? 3 : 0);
+        cmq_file_twin_close(of.twin);
+    }
 }
 
 /* ---- views ---- */
@@ -411,9 +496,45 @@ static void a_long_queue_is_refused_by_a_view(void)
     kit_remove_tree(writing.root);
 }
 
+/* ---- a log that has too little ---- */
+
+static void fewer_units_than_a_queue_lacks_are_refused(void)
+{
+    enum { UNITS = 3 * KIT_QUEUE_UNITS };
+    const char *root = kit_directory();
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = root,
+                                        .queue_file_bytes = KIT_QUEUE_UNITS * CMQ_UNIT_BYTES,
+                                        .batch_file_bytes = CMQ_BATCH_UNIT_BYTES,
+                                        .ext_file_bytes = 1000};
+    cmq_queues *queues;
+    cmq_queue *queue;
+    int64_t covered, from;
+    CHECK_OK(cmq_queues_create(&queues, &options));
+    CHECK_OK(cmq_queues_require(queues, kit_slice("T"), 0, CMQ_QUEUE_SIMPLE, &queue));
+    for (int64_t i = 0; i < UNITS; i++) CHECK_OK(cmq_queue_reput(queue, i, i * 100, 100, 0, 1, 1));
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(root, "cometmq")));
+    CHECK_OK(cmq_queues_flush(queues, INT64_MAX, true, &covered));
+    cmq_queues_destroy(queues);
+    CHECK(unlink(queue_file(root, 0)) == 0);
+    CHECK_OK(cmq_queues_create(&queues, &options));
+    CHECK_OK(cmq_queues_load(queues));
+    CHECK_OK(cmq_queues_recover(queues, 0, INT64_C(100) * UNITS, INT64_C(100) * UNITS, &covered));
+    cmq_queues_load_ends(queues);
+    CHECK_OK(cmq_queues_begin_again(queues, 0, INT64_C(100) * UNITS, &from));
+    CHECK_INT(from, 0);
+    CHECK_INT(cmq_queues_join_begins(queues), CMQ_ERR_CORRUPT);
+    CHECK(strstr(cmq_last_error()->text, "queue T/0") != NULL);
+    CHECK(!kit_exists(queue_file(root, 0)));
+    cmq_queues_destroy(queues);
+    kit_remove_tree(root);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
               CMQ_TEST(a_killed_writers_are_made_again), CMQ_TEST(a_topic_made_anew_gets_its_own_records_alone),
-              CMQ_TEST(a_queue_of_batches_is_made_again), CMQ_TEST(expired_files_are_not_lost_ones),
-              CMQ_TEST(files_behind_expired_ones_are_made_again), CMQ_TEST(an_old_table_is_of_no_harm),
-              CMQ_TEST(a_table_of_a_deleted_topic_is_of_no_harm), CMQ_TEST(a_view_beside_retention_loses_nothing),
-              CMQ_TEST(a_crash_while_it_is_made_again_loses_nothing), CMQ_TEST(a_long_queue_is_refused_by_a_view))
+              CMQ_TEST(queues_of_batches_are_made_again), CMQ_TEST(a_queue_with_an_extension_is_made_again),
+              CMQ_TEST(expired_files_are_not_lost_ones), CMQ_TEST(files_behind_expired_ones_are_made_again),
+              CMQ_TEST(an_old_table_is_of_no_harm), CMQ_TEST(a_table_of_a_deleted_topic_is_of_no_harm),
+              CMQ_TEST(a_view_beside_retention_loses_nothing), CMQ_TEST(a_crash_while_it_is_made_again_loses_nothing),
+              CMQ_TEST(a_power_loss_after_the_kill_loses_nothing), CMQ_TEST(a_long_queue_is_refused_by_a_view),
+              CMQ_TEST(fewer_units_than_a_queue_lacks_are_refused))
