@@ -97,6 +97,11 @@ GOALS = [
         (r"pop and ack, .*: messages/s", "300 k/s", _at_least(300e3)),
         (r"(stored: )?pop and ack, .*: CPU us/message", "1/10 of Java", _ratio_at_most(0.1)),
         (r"1 million popped by 32, .*: bytes/message in memory", "4 B", _at_most(4)),
+        (r"async: transactions .*: CPU us/message", "1/10 of Java", _ratio_at_most(0.1)),
+        (r"async: transactions .*: messages/s", "5x Java", _ratio(5)),
+        (r"async: SQL92 pulls.*: CPU us/message", "1/10 of Java", _ratio_at_most(0.1)),
+        (r"async: request and reply.*: p50 us", "1/2 of Java", _ratio_at_most(0.5)),
+        (r"selector/three comparisons", "60 ns", _at_most(60)),
         (r"async: 50,000 queues: MiB more", "16 MiB", _at_most(16)),
         (
             r"scale/100 million/(append of one|.*random reads, newest).*",

@@ -5,9 +5,10 @@
 Our broker and Apache RocketMQ's 5.3.3 run side by side, idle but for the one that is measured; each scenario goes to
 one and then to the other, as many times as there are rounds, so that a noisy machine disturbs both. The load is
 ``cometmq bench``, one thread, which checks every result (each offset once and without a hole, each message once with
-its bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads; of ours, the CPU
-of the thread that makes the log's pages ahead of the writer also has a figure of its own. Where Java or Maven is
-missing, ours is measured alone, and one line says so.
+its bytes) and prints no figure for a run that is not right. SQL92 pulls and requests with replies come from our client
+(``system/applications.py``), which looks at every message and reply. CPU is the broker's process, all threads; of ours,
+the CPU of the thread that makes the log's pages ahead of the writer also has a figure of its own. Where Java or Maven
+is missing, ours is measured alone, and one line says so.
 
 Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default ``benchmarks/results``. Stores are made
 in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from bench_machine import ROOT, facts, load
 from bench_results import figures_of_rows, save_result
 from bench_support import Figure
 from bench_table import goal_cells, number, table_console
+from clients.servers import SITES
+from system.applications import fill_filtered, measure_requests, measure_sql_pulls
 from system.peers import OURS, PEER_VERSION, PeerMissing, Server, busy_broker, java_broker, our_broker, prepare_java
 
 Row = dict[str, Any]
@@ -67,6 +70,13 @@ SENDS = (
     Scenario("send 1 KiB, 4 connections, 64 in flight", ("-p", "4", "-d", "64", "-s", "1K"), 200_000),
     Scenario(
         "send 128 B, batches of 32, 4 connections, 8 in flight", ("-p", "4", "-d", "8", "--batch", "32"), 1_280_000
+    ),
+)
+TRANSACTIONS = (
+    Scenario(
+        "transactions of 128 B, half and commit, 1 connection, 64 in flight",
+        ("-p", "1", "-d", "64", "--transactions", "-c", "1", "--consume-after"),
+        200_000,
     ),
 )
 CONSUMES = (
@@ -180,7 +190,7 @@ def medians(rows: Sequence[Row]) -> Row:
 def run_mode(console: Console, flush: str, servers: Sequence[Server], arguments: argparse.Namespace) -> Iterator[Row]:
     """Every scenario under one flush mode."""
     serial = 0
-    for scenario in (*SENDS, *CONSUMES, *LATENCIES):
+    for scenario in (*SENDS, *TRANSACTIONS, *CONSUMES, *LATENCIES):
         title = f"{flush}: {scenario.name}"
         if arguments.only and not any(text in title for text in arguments.only):
             continue
@@ -217,6 +227,36 @@ def run_busy(console: Console, flush: str, home: Path, arguments: argparse.Names
     yield {"name": title, "load": load(), OURS: medians(found)}
 
 
+def run_applications(
+    console: Console, home: Path, names: Sequence[str], arguments: argparse.Namespace
+) -> Iterator[Row]:
+    """SQL92 pulls and requests with replies: our client, and clusters that have a name server."""
+    count, pulls, requests = (4_096, 1, 50) if arguments.quick else (524_288, 4, 3_000)
+    titles = ("async: SQL92 pulls, 1 in 16 matches", "async: request and reply, one at a time")
+    wanted = [title for title in titles if not arguments.only or any(text in title for text in arguments.only)]
+    found: dict[str, dict[str, list[Row]]] = {title: {name: [] for name in names} for title in wanted}
+    if not wanted:
+        return
+    before = load()
+    with contextlib.ExitStack() as stack:
+        servers = [replace(stack.enter_context(SITES[name].start(home / name)), name=name) for name in names]
+        for server in servers if titles[0] in wanted else ():
+            with console.status(f"{titles[0]}, {server.name}: sending", spinner="line"):
+                fill_filtered(server, "bench_filtered", count)
+        for title in wanted:
+            for round_number in range(arguments.rounds):
+                for server in servers if round_number % 2 == 0 else reversed(servers):
+                    with console.status(f"{title}, {server.name}, round {round_number + 1}", spinner="line"):
+                        figures = (
+                            measure_sql_pulls(server, "bench_filtered", count, rounds=pulls)
+                            if title == titles[0]
+                            else measure_requests(server, f"bench_requests_{round_number}", requests)
+                        )
+                    found[title][server.name].append(figures)
+    for title in wanted:
+        yield {"name": title, "load": before} | {name: medians(rows) for name, rows in found[title].items()}
+
+
 def run_all(console: Console, parent: Path, *, with_java: bool, arguments: argparse.Namespace) -> Iterator[Row]:
     """Every scenario under the flush modes that are asked for, each mode with brokers of its own."""
     for flush in (arguments.flush,) if arguments.flush else ("async", "sync"):
@@ -228,6 +268,8 @@ def run_all(console: Console, parent: Path, *, with_java: bool, arguments: argpa
                     servers.append(stack.enter_context(java_broker(home / "java", flush=flush)))
                 yield from run_mode(console, flush, servers, arguments)
             yield from run_busy(console, flush, home / "busy", arguments)
+            if flush == "async":
+                yield from run_applications(console, home, [OURS, "Java"][: 1 + with_java], arguments)
         finally:
             shutil.rmtree(home)
 

@@ -33,8 +33,10 @@ _SETTINGS = {
     "maxTransferCountOnMessageInDisk": "1024",
     "maxTransferBytesOnMessageInDisk": str(4 << 20),
     "enablePopBufferMerge": "true",
+    "enablePropertyFilter": "true",
 }
-"""Both brokers may answer a pull with as many messages as clients ask for, instead of 32, and merge acks in memory."""
+"""Both brokers may answer a pull with as many messages as clients ask for, instead of 32, merge acks in memory, and
+filter by SQL92."""
 # A machine that is slow for a moment must not refuse what was sent.
 _JAVA_MORE = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
 _IN_WORDS = (

@@ -49,6 +49,7 @@ cdef extern from "load/cmq_load.h" nogil:
         int64_t duration_ms
         uint64_t rate_per_s
         cbool oneway
+        cbool transactions
         cbool no_wait
         cbool consume_after
         cmq_load_take take

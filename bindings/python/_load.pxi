@@ -35,7 +35,7 @@ cdef class LoadRun:
     def __init__(self, endpoints, queues, str topic not None, *, int format, uint32_t producers, uint32_t consumers,
                  uint32_t depth, uint32_t batch,
                  uint32_t body_bytes, uint64_t count, int64_t duration_ms, uint64_t rate_per_s, bint oneway,
-                 bint no_wait, bint consume_after,
+                 bint no_wait, bint consume_after, bint transactions,
                  uint32_t pull_messages, int64_t timeout_ms, uint64_t run, int take=0, uint32_t pops_in_flight=1,
                  int64_t invisible_ms=60000,
                  brokers=(), str producer_group=None, str consumer_group=None):
@@ -82,6 +82,7 @@ cdef class LoadRun:
             options.rate_per_s = rate_per_s
             options.oneway = oneway
             options.no_wait = no_wait
+            options.transactions = transactions
             options.consume_after = consume_after
             options.take = <cmq_load_take>take
             options.pull_messages = pull_messages

@@ -124,9 +124,14 @@ static cmq_status check_options(const cmq_load_options *o)
     if (status == CMQ_OK) status = check_range("duration_ms", (uint64_t)o->duration_ms, 1, 86400000);
     if (status == CMQ_OK) status = check_range("timeout_ms", (uint64_t)o->timeout_ms, 1, 3600000);
     if (status == CMQ_OK) status = check_range("the length of the topic's name", o->topic.bytes, 1, 255);
+    if (status == CMQ_OK)
+        status = check_range("the length of the producer group", o->producer_group.bytes, 1, 255);
     if (status == CMQ_OK && o->count % o->batch != 0)
         return cmq_fail(CMQ_ERR_ARGUMENT, "count is %llu, and no multiple of batch, %u", (unsigned long long)o->count,
                         o->batch);
+    if (status == CMQ_OK && o->transactions && (o->batch > 1 || o->oneway))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a transaction has one message and is answered; transactions go neither with "
+                                          "batches nor one-way");
     return status == CMQ_OK ? check_queues(o) : status;
 }
 

@@ -1,7 +1,8 @@
 /* cmq_load: puts load on any RocketMQ broker, measures how it is answered, and checks that nothing was lost, doubled or
  * changed.
  *
- *     connect -> first offsets of all queues (30) -> sends, so many in flight -> answers
+ *     connect -> first offsets of all queues (30) -> sends, so many in flight -> answers (of half messages: -> 37 ->
+ *                                                    its answer)
  *                                                    pulls of every queue, held where nothing is -> messages
  *                                                    or pops of all queues -> messages -> acks, of each or of all
  *             -> sent messages that nobody got yet -> last offsets (30)
@@ -13,9 +14,9 @@
  *
  * Owns:      the connections, and per queue one bit per message.
  * Invariant: a result is verified only if each accepted message has an offset of its own, the offsets of each queue
- *            have no hole, and (with consumers) each accepted message came once, whole, and, pulled, in the order of
- *            its queue's offsets; with acks, each was answered with success and the group's offset of each queue
- *            reached its end.
+ *            have no hole (in transactions: the queues grew by as many messages as were committed), and (with
+ *            consumers) each accepted message came once, whole, and, pulled, in the order of its queue's offsets; with
+ *            acks, each was answered with success and the group's offset of each queue reached its end.
  * Threads:   create, run and result: one. cmq_load_look and cmq_load_stop: any, while the load lives.
  * Source:    remoting specification 2.2, 2.4, 2.6, 4.1 to 4.5.
  */
@@ -78,6 +79,8 @@ typedef struct cmq_load_options {
     int64_t duration_ms;               /* [10,000] */
     uint64_t rate_per_s;               /* messages a second in all; 0: as fast as answers come */
     bool oneway;                       /* sends want no answer */
+    bool transactions;                 /* each send is a half message that is committed (37) when it is answered; the
+                                        * send ends with the answer to that. Neither batches nor one-way */
     bool no_wait;                      /* WAIT=false: the answer need not wait for the disk */
     bool consume_after;                /* consume when everything was sent, for figures of each */
     cmq_load_take take;

@@ -1,7 +1,8 @@
 /* cmq_load_internal: declarations private to the files of cmq_load.
  *
- * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c
- *      (consumers that pull), cmq_load_pop.c (those that pop), cmq_load_offsets.c (questions, and the verdict)
+ * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_end.c
+ *      (ends of transactions), cmq_load_pull.c (consumers that pull), cmq_load_pop.c (those that pop),
+ *      cmq_load_offsets.c (questions, and the verdict)
  */
 #ifndef CMQ_LOAD_INTERNAL_H
 #define CMQ_LOAD_INTERNAL_H
@@ -57,6 +58,7 @@ typedef struct load_slot {
     int64_t sent_ns;
     uint32_t queue;
     bool busy;
+    bool ends;                /* its half message is stored, and the answer to its commit is waited for */
 } load_slot;
 
 /* A request to send to one queue, whole but for four places, and its body. */
@@ -161,6 +163,12 @@ CMQ_MUST_CHECK cmq_status cmq_load_send_more(cmq_load *load, load_conn *conn);
 /* One send on each connection in turn, until so many messages have gone out as their time allows. Flushed. */
 CMQ_MUST_CHECK cmq_status cmq_load_send_paced(cmq_load *load);
 CMQ_MUST_CHECK cmq_status cmq_load_sent(cmq_load *load, load_conn *conn, const cmq_command *command);
+
+/* ---- cmq_load_end.c ---- */
+
+/* A half message is stored, as this answer says: commit it, under the send's opaque. Not flushed. */
+CMQ_MUST_CHECK cmq_status cmq_load_commit(cmq_load *load, load_conn *conn, const load_queue *queue,
+                                          const cmq_command *command);
 
 /* ---- cmq_load_pull.c ---- */
 

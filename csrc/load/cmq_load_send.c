@@ -16,7 +16,9 @@ enum {
     REFUSED_IN_ROW_MAX = 1000,
     UNIQUE_RUN_DIGITS = 16,
     UNIQUE_PRODUCER_DIGITS = 4,
-    UNIQUE_SEQUENCE_DIGITS = 12
+    UNIQUE_SEQUENCE_DIGITS = 12,
+    PROPERTIES_BYTES = 384,   /* with a group of 255 */
+    SYS_FLAG_PREPARED = 4
 };
 _Static_assert(UNIQUE_RUN_DIGITS + UNIQUE_PRODUCER_DIGITS + UNIQUE_SEQUENCE_DIGITS == LOAD_UNIQUE_BYTES,
                "a unique key is as long as Java's");
@@ -36,7 +38,11 @@ static size_t write_properties(const cmq_load *load, uint8_t *into, const char u
     memcpy(into, name, sizeof name - 1);
     memcpy(into + sizeof name - 1, unique, LOAD_UNIQUE_BYTES);
     memcpy(into + sizeof name - 1 + LOAD_UNIQUE_BYTES, rest, strlen(rest));
-    return sizeof name - 1 + LOAD_UNIQUE_BYTES + strlen(rest);
+    size_t bytes = sizeof name - 1 + LOAD_UNIQUE_BYTES + strlen(rest);
+    if (load->options.transactions)
+        bytes += (size_t)snprintf((char *)into + bytes, PROPERTIES_BYTES - bytes, "TRAN_MSG\1true\2PGROUP\1%s\2",
+                                  load->producer_group);
+    return bytes;
 }
 
 static void add(cmq_command_writer *writer, const char *name, const char *value)
@@ -47,7 +53,7 @@ static void add(cmq_command_writer *writer, const char *name, const char *value)
 /* The members in the order in which Java's map gives them. */
 static size_t write_header(cmq_load *load, const load_queue *queue, uint8_t *into, size_t capacity)
 {
-    uint8_t properties[128];
+    uint8_t properties[PROPERTIES_BYTES];
     const cmq_slice written = {.data = properties, .bytes = write_properties(load, properties, mark_unique)};
     const bool batch = load->options.batch > 1;
     cmq_command_writer writer;
@@ -59,7 +65,7 @@ static size_t write_header(cmq_load *load, const load_queue *queue, uint8_t *int
     add(&writer, "c", "TBW102");
     cmq_command_add_i64(&writer, CMQ_NAME("d"), 4);
     cmq_command_add_i64(&writer, CMQ_NAME("e"), queue->queue_id);
-    cmq_command_add_i64(&writer, CMQ_NAME("f"), 0);
+    cmq_command_add_i64(&writer, CMQ_NAME("f"), load->options.transactions ? SYS_FLAG_PREPARED : 0);
     add(&writer, "g", mark_born);
     cmq_command_add_i64(&writer, CMQ_NAME("h"), 0);
     cmq_command_add_text(&writer, CMQ_NAME("i"), written);
@@ -100,7 +106,7 @@ static cmq_status mould_queue(cmq_load *load, load_queue *queue)
 
 cmq_status cmq_load_mould_queues(cmq_load *load)
 {
-    uint8_t properties[128];
+    uint8_t properties[PROPERTIES_BYTES];
     load->property_bytes = write_properties(load, properties, mark_unique);
     const size_t element = CMQ_WIRE_BATCH_ELEMENT_BYTES_MIN + load->options.body_bytes + load->property_bytes;
     load->body_bytes = load->options.batch > 1 ? load->options.batch * element : load->options.body_bytes;
@@ -316,9 +322,28 @@ static cmq_status accepted(cmq_load *load, load_queue *queue, const cmq_command 
         cmq_load_note(load, "a send to queue %d was answered for queue %d", queue->queue_id, queue_id);
     }
     load->refused_in_row = 0;
+    if (load->options.transactions) return CMQ_OK;   /* an offset among half messages */
     load->result.accepted += load->options.batch;
     if (command->code != CMQ_RESPONSE_SUCCESS) load->result.not_on_disk += load->options.batch;
     return mark_offsets(load, queue, offset);
+}
+
+/* The half message's answer is followed by its commit, whose answer ends the send. */
+static cmq_status half_stored(cmq_load *load, load_conn *conn, load_slot *slot, const cmq_command *command)
+{
+    load_queue *queue = &load->queues[slot->queue];
+    cmq_status status = accepted(load, queue, command);
+    if (status == CMQ_OK) status = cmq_load_commit(load, conn, queue, command);
+    slot->ends = true;
+    return status;
+}
+
+static cmq_status answered(cmq_load *load, const load_slot *slot, const cmq_command *command)
+{
+    if (!is_accepted(command->code)) return refused(load, command);
+    if (!slot->ends) return accepted(load, &load->queues[slot->queue], command);
+    load->result.accepted++;
+    return CMQ_OK;
 }
 
 cmq_status cmq_load_sent(cmq_load *load, load_conn *conn, const cmq_command *command)
@@ -327,11 +352,12 @@ cmq_status cmq_load_sent(cmq_load *load, load_conn *conn, const cmq_command *com
     if (conn->consumes || index >= load->options.depth || !conn->slots[index].busy)
         return cmq_fail(CMQ_ERR_CORRUPT, "an answer to a send that was not sent (opaque %d)", command->opaque);
     load_slot *slot = &conn->slots[index];
+    if (load->options.transactions && !slot->ends && is_accepted(command->code))
+        return half_stored(load, conn, slot, command);
     slot->busy = false;
     conn->free_slots[conn->free_count++] = index;
     load->send_end_ns = load->now_ns;
     cmq_histogram_record(&load->result.send_latency, load->now_ns - slot->sent_ns, 1);
-    const cmq_status status =
-        is_accepted(command->code) ? accepted(load, &load->queues[slot->queue], command) : refused(load, command);
+    const cmq_status status = answered(load, slot, command);
     return status != CMQ_OK ? status : cmq_load_send_more(load, conn);
 }

@@ -1421,6 +1421,7 @@ class LoadRun:
         oneway: bool,
         no_wait: bool,
         consume_after: bool,
+        transactions: bool,
         pull_messages: int,
         timeout_ms: int,
         run: int,

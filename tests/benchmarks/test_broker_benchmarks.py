@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     ("flush", "only", "scenarios"),
-    [("async", [], 14), ("sync", ["1 connection, 1 in flight", "consume 128", "produce"], 3)],
+    [("async", [], 17), ("sync", ["1 connection, 1 in flight", "consume 128", "produce"], 3)],
 )
 def test_scenarios_are_measured(tmp_path: Path, flush: str, only: list[str], scenarios: int) -> None:
     done = subprocess.run(

@@ -75,6 +75,7 @@ def bench(
         int | None, typer.Option("--rate", min=1, metavar="N", help="Messages per second (default: unlimited).")
     ] = None,
     oneway: Annotated[bool, typer.Option("--oneway", help="Send one-way, without responses.")] = False,
+    transactions: Annotated[bool, typer.Option("--transactions", help="Send half messages and commit each.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Acknowledge before the flush (WAIT=false).")] = False,
     consume_after: Annotated[
         bool, typer.Option("--consume-after", help="Consume after sending, to measure each alone.")
@@ -130,6 +131,8 @@ def bench(
     body_bytes = parse_bytes(size)
     if body_bytes < BODY_BYTES_MIN:
         raise typer.BadParameter(f"--size is {body_bytes}; the smallest body has {BODY_BYTES_MIN} bytes")
+    if transactions and (oneway or batch > 1):
+        raise typer.BadParameter("--transactions goes neither with --batch nor with --oneway")
     if pop is not None and pull_messages > _POPPED_MAX:
         raise typer.BadParameter(f"--pull-messages is {pull_messages}; a pop returns at most {_POPPED_MAX} messages")
     with usage():
@@ -152,6 +155,7 @@ def bench(
         duration_s=duration,
         rate_per_s=rate,
         oneway=oneway,
+        transactions=transactions,
         wait_for_disk=not no_wait,
         consume_after=consume_after,
         take=Take.PULL if pop is None else Take[pop.take],
@@ -205,6 +209,8 @@ def _end(target: Target, options: LoadOptions, report: LoadReport, *, json: bool
 
 def _print_text(target: Target, options: LoadOptions, report: LoadReport) -> None:
     sends = "one-way" if options.oneway else f"{options.depth} in flight per connection"
+    if options.transactions:
+        sends += ", in transactions"
     each = f"batches of {options.batch}, " if options.batch > 1 else ""
     typer.echo(
         f"{target.topic} at {', '.join(target.addresses)}: {counted(len(target.queues), 'queue')}, "

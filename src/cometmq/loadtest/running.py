@@ -56,6 +56,8 @@ class LoadOptions:
         duration_s: seconds to send for, where there is no ``count``.
         rate_per_s: messages a second in all; None: as fast as answers come.
         oneway: sends want no answer.
+        transactions: each send is a half message, which is committed when it is answered; neither with ``batch`` nor
+            with ``oneway``. ``send_latency`` is that of the whole transaction.
         wait_for_disk: False sends ``WAIT=false``: a broker that flushes synchronously may answer before.
         consume_after: consume when all was sent, so that each has figures of its own; else at the same time.
         take: how consumers get messages.
@@ -77,6 +79,7 @@ class LoadOptions:
     duration_s: float = 10.0
     rate_per_s: int | None = None
     oneway: bool = False
+    transactions: bool = False
     wait_for_disk: bool = True
     consume_after: bool = False
     take: Take = Take.PULL
@@ -251,6 +254,7 @@ def _new_run(target: Target, options: LoadOptions) -> _engine.LoadRun:
         oneway=options.oneway,
         no_wait=not options.wait_for_disk,
         consume_after=options.consume_after,
+        transactions=options.transactions,
         take=options.take.value,
         pull_messages=options.pull_messages,
         pops_in_flight=options.pops_in_flight,

@@ -62,6 +62,18 @@ static ran *run_with(const cmq_load_options *like, cmq_fake_fault fault)
     return done;
 }
 
+/* The same with a time-out that is also how long a missing message is waited for: short, and longer where the broker's
+ * thread did not get to answer within it. */
+static ran *run_impatient(const cmq_load_options *like, cmq_fake_fault fault)
+{
+    cmq_load_options options = *like;
+    for (options.timeout_ms = 300;; options.timeout_ms *= 2) {
+        ran *done = run_with(&options, fault);
+        if (done->status != CMQ_ERR_IO) return done;
+        free(done);
+    }
+}
+
 static void check_verified(const cmq_load_options *options)
 {
     ran *done = run_with(options, CMQ_FAKE_SOUND);
@@ -155,6 +167,59 @@ static void test_oneway(void)
     check_verified(&options);
 }
 
+static void test_transactions(void)
+{
+    cmq_load_options options = options_of(NULL);
+    options.transactions = true;
+    check_verified(&options);
+    options.depth = 16;
+    options.format = CMQ_HEADER_ROCKETMQ;
+    check_verified(&options);
+    options.consumers = 2;
+    check_verified(&options);
+    options.consume_after = true;
+    check_verified(&options);
+}
+
+/* One transaction at a time: the fault meets the commit of the send that it counts. */
+static ran *run_transactions(cmq_fake_fault fault, uint32_t consumers)
+{
+    cmq_load_options options = options_of(NULL);
+    options.transactions = true;
+    options.producers = 1;
+    options.consumers = consumers;
+    return run_impatient(&options, fault);
+}
+
+static void test_errors_of_transactions_are_found(void)
+{
+    static const struct {
+        cmq_fake_fault fault;
+        uint32_t consumers;
+        cmq_status status;
+        const char *text;
+    } faults[] = {
+        {CMQ_FAKE_LOSES_OFFSET, 0, CMQ_OK, "the queues grew by 599 messages, and 600 were accepted"},
+        {CMQ_FAKE_DOUBLES, 0, CMQ_OK, "the queues grew by 601 messages, and 600 were accepted"},
+        {CMQ_FAKE_DOUBLES, 1, CMQ_OK, "was redelivered"},
+        {CMQ_FAKE_CHANGES, 1, CMQ_OK, "does not have its CRC"},
+        {CMQ_FAKE_NO_FIELDS, 0, CMQ_ERR_CORRUPT, "does not name its place in the log"},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        ran *done = run_transactions(faults[i].fault, faults[i].consumers);
+        CHECK_INT(done->status, faults[i].status);
+        CHECK(!done->result.verified);
+        if (strstr(done->result.problem, faults[i].text) == NULL)
+            cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, faults[i].text);
+        free(done);
+    }
+    ran *done = run_transactions(CMQ_FAKE_REFUSES_ENDS, 1);
+    CHECK_OK(done->status);
+    CHECK(done->result.verified);
+    CHECK(done->result.refused == 150 && done->result.accepted == 450 && done->result.consumed == 450);
+    free(done);
+}
+
 static void test_by_time_and_paced(void)
 {
     cmq_load_options options = options_of(NULL);
@@ -181,8 +246,7 @@ static void check_found(cmq_fake_fault fault, bool consume, const char *text)
     cmq_load_options options = options_of(NULL);
     options.consumers = consume ? 1 : 0;
     options.depth = 4;
-    options.timeout_ms = 300;   /* how long a message that is missing is waited for */
-    ran *done = run_with(&options, fault);
+    ran *done = run_impatient(&options, fault);
     CHECK(!done->result.verified);
     if (strstr(done->result.problem, text) == NULL)
         cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, text);
@@ -207,8 +271,7 @@ static void check_pops(cmq_fake_fault fault, cmq_status status, const char *text
     options.take = CMQ_LOAD_POP_ACK_EACH;
     options.consumers = 1;
     options.consume_after = true;
-    options.timeout_ms = 300;
-    ran *done = run_with(&options, fault);
+    ran *done = run_impatient(&options, fault);
     CHECK_INT(done->status, status);
     CHECK(!done->result.verified);
     if (strstr(done->result.problem, text) == NULL)
@@ -359,6 +422,12 @@ static void test_options(void)
     options.take = CMQ_LOAD_POP;
     options.pull_messages = 33;
     check_refused(&options, "pull_messages is 33; it is between 1 and 32");
+    options = options_of(&endpoint);
+    options.transactions = options.oneway = true;
+    check_refused(&options, "transactions go neither with batches nor one-way");
+    options.oneway = false;
+    options.batch = 2;
+    check_refused(&options, "transactions go neither with batches nor one-way");
     options = options_of(two);
     options.endpoint_count = 2;
     check_refused(&options, "endpoint 1 (127.0.0.1) has no queue");
@@ -369,7 +438,8 @@ static void test_options(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(test_sends_only), CMQ_TEST(test_both_header_formats), CMQ_TEST(test_consumers_at_once_and_after),
-              CMQ_TEST(test_pops), CMQ_TEST(test_oneway), CMQ_TEST(test_by_time_and_paced),
+              CMQ_TEST(test_pops), CMQ_TEST(test_transactions), CMQ_TEST(test_errors_of_transactions_are_found),
+              CMQ_TEST(test_oneway), CMQ_TEST(test_by_time_and_paced),
               CMQ_TEST(test_errors_of_a_broker_are_found), CMQ_TEST(test_errors_of_pops_are_found),
               CMQ_TEST(test_runs_that_cannot_go_on), CMQ_TEST(test_refusals_are_counted), CMQ_TEST(test_nobody_listens),
               CMQ_TEST(test_stop), CMQ_TEST(test_options))

@@ -18,11 +18,21 @@
 #include "support/cmq_test.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_command.h"
+#include "wire/cmq_end_header.h"
 #include "wire/cmq_pop_header.h"
 #include "wire/cmq_pull_header.h"
 #include "wire/cmq_send_header.h"
 
-enum { CONNS_MAX = 64, QUEUES_MAX = 16, FAULT_AT = 37, SCRATCH_BYTES = 1 << 16, FIRST_OFFSET = 1000 };
+enum {
+    CONNS_MAX = 64,
+    QUEUES_MAX = 16,
+    FAULT_AT = 37,
+    SCRATCH_BYTES = 1 << 16,
+    FIRST_OFFSET = 1000,
+    HALVES_MAX = 1024
+};
+
+#define HALF_PLACE INT64_C(0xAB0000000000)   /* in the log, of the first half message */
 
 #define POP_MS INT64_C(1700000000000)
 
@@ -36,6 +46,15 @@ typedef struct fake_queue {
     size_t count, capacity;
     size_t popped, acked;
 } fake_queue;
+
+/* A half message, until it is committed. */
+typedef struct fake_half {
+    int32_t queue_id;
+    int64_t born_ms;
+    char *topic;
+    uint8_t *body, *properties;
+    size_t body_bytes, property_bytes;
+} fake_half;
 
 typedef struct fake_hold {
     bool held;
@@ -61,6 +80,8 @@ struct cmq_fake_broker {
     fake_conn conns[CONNS_MAX];
     size_t conn_count;
     uint64_t sends, pops, acks;
+    fake_half halves[HALVES_MAX];
+    size_t half_count;
     cmq_command command;
     uint8_t scratch[SCRATCH_BYTES];
 };
@@ -136,6 +157,7 @@ static uint8_t *reserve(fake_conn *conn, size_t bytes)
 typedef struct fake_field {
     const char *name;
     int64_t value;
+    const char *text;   /* in place of the value */
 } fake_field;
 
 static void answer(fake_conn *conn, cmq_header_format format, int32_t opaque, int32_t code, const fake_field *fields,
@@ -145,7 +167,14 @@ static void answer(fake_conn *conn, cmq_header_format format, int32_t opaque, in
     uint8_t *into = reserve(conn, 4096 + body.bytes);
     cmq_command_begin(&writer, into, 4096, format, code, opaque, CMQ_COMMAND_RESPONSE,
                       CMQ_NAME("remark of the fake broker"));
-    for (size_t i = 0; i < count; i++) cmq_command_add_i64(&writer, cmq_slice_of_text(fields[i].name), fields[i].value);
+    for (size_t i = 0; i < count; i++) {
+        const cmq_slice name = cmq_slice_of_text(fields[i].name);
+        if (fields[i].text != NULL) {
+            cmq_command_add_text(&writer, name, cmq_slice_of_text(fields[i].text));
+        } else {
+            cmq_command_add_i64(&writer, name, fields[i].value);
+        }
+    }
     const size_t bytes = cmq_command_end(&writer, body.bytes);
     CHECK(bytes > 0 && bytes <= 4096);
     if (body.bytes > 0) memcpy(into + bytes, body.data, body.bytes);
@@ -166,7 +195,8 @@ static void answer_pull(cmq_fake_broker *broker, fake_conn *conn, uint32_t queue
         bytes += message->bytes;
     }
     const fake_field fields[] = {
-        {"suggestWhichBrokerId", 0}, {"nextBeginOffset", next}, {"minOffset", 0}, {"maxOffset", next}};
+        {.name = "suggestWhichBrokerId"}, {.name = "nextBeginOffset", .value = next}, {.name = "minOffset"},
+        {.name = "maxOffset", .value = next}};
     answer(conn, pull->format, pull->opaque, bytes > 0 ? 0 : 20, fields, 4, (cmq_slice){.data = body, .bytes = bytes});
     free(body);
 }
@@ -184,6 +214,57 @@ static void wake_holds(cmq_fake_broker *broker)
 }
 
 /* ---- requests ---- */
+
+static uint8_t *copy_of(cmq_slice bytes)
+{
+    uint8_t *copy = calloc(1, bytes.bytes + 1);
+    CHECK(copy != NULL);
+    memcpy(copy, bytes.data, bytes.bytes);
+    return copy;
+}
+
+static void keep_half(cmq_fake_broker *broker, fake_conn *conn, const cmq_send_header *header, cmq_slice body)
+{
+    char id[64];
+    CHECK_INT(header->sys_flag, 4);
+    CHECK(broker->half_count < HALVES_MAX);
+    snprintf(id, sizeof id, "7F00000100002A9F%016llX", (long long)(HALF_PLACE + (int64_t)broker->half_count));
+    const fake_field fields[] = {{.name = "queueId", .value = header->queue_id},
+                                 {.name = "queueOffset", .value = (int64_t)broker->half_count},
+                                 {.name = "msgId", .text = id}};
+    broker->halves[broker->half_count++] = (fake_half){
+        .queue_id = header->queue_id,
+        .born_ms = header->born_ms,
+        .topic = (char *)copy_of(header->topic),
+        .body = copy_of(body),
+        .body_bytes = body.bytes,
+        .properties = copy_of(header->properties),
+        .property_bytes = header->properties.bytes,
+    };
+    answer(conn, broker->command.format, broker->command.opaque, 0, fields, errs(broker, CMQ_FAKE_NO_FIELDS) ? 2 : 3,
+           CMQ_SLICE_NONE);
+}
+
+static void serve_end(cmq_fake_broker *broker, fake_conn *conn)
+{
+    const cmq_command *command = &broker->command;
+    cmq_end_header header;
+    CHECK_OK(cmq_end_header_read(command, &header));
+    CHECK(cmq_slice_equal(header.group, CMQ_NAME("PID_cometmq_bench")));
+    CHECK(header.queue_offset >= 0 && (uint64_t)header.queue_offset < broker->half_count);
+    CHECK_INT(header.physical_offset, HALF_PLACE + header.queue_offset);
+    CHECK(header.outcome == CMQ_END_COMMIT && !header.from_check);
+    if (broker->fault == CMQ_FAKE_REFUSES_ENDS && broker->sends % 4 == 0) {
+        answer(conn, command->format, command->opaque, 1, NULL, 0, CMQ_SLICE_NONE);
+        return;
+    }
+    const fake_half *half = &broker->halves[header.queue_offset];
+    const cmq_send_header stored = {
+        .topic = cmq_slice_of_text(half->topic), .queue_id = half->queue_id, .born_ms = half->born_ms};
+    store_one(broker, &stored, (cmq_slice){.data = half->body, .bytes = half->body_bytes},
+              (cmq_slice){.data = half->properties, .bytes = half->property_bytes});
+    answer(conn, command->format, command->opaque, 0, NULL, 0, CMQ_SLICE_NONE);
+}
 
 static bool serve_send(cmq_fake_broker *broker, fake_conn *conn, cmq_slice body)
 {
@@ -204,6 +285,10 @@ static bool serve_send(cmq_fake_broker *broker, fake_conn *conn, cmq_slice body)
         answer(conn, command->format, command->opaque, 2, NULL, 0, CMQ_SLICE_NONE);
         return true;
     }
+    if (memmem(header.properties.data, header.properties.bytes, "TRAN_MSG\1true", 13) != NULL) {
+        keep_half(broker, conn, &header, body);
+        return true;
+    }
     const int64_t offset = FIRST_OFFSET + (int64_t)broker->queues[header.queue_id].count;
     if (command->code == 320) {
         cmq_wire_batch_element element;
@@ -215,8 +300,9 @@ static bool serve_send(cmq_fake_broker *broker, fake_conn *conn, cmq_slice body)
     } else {
         store_one(broker, &header, body, header.properties);
     }
-    const fake_field fields[] = {
-        {"queueId", header.queue_id + errs(broker, CMQ_FAKE_OTHER_QUEUE)}, {"queueOffset", offset}, {"msgId", 1}};
+    const fake_field fields[] = {{.name = "queueId", .value = header.queue_id + errs(broker, CMQ_FAKE_OTHER_QUEUE)},
+                                 {.name = "queueOffset", .value = offset},
+                                 {.name = "msgId", .value = 1}};
     if (!oneway)
         answer(conn, command->format, command->opaque, 0, fields, errs(broker, CMQ_FAKE_NO_FIELDS) ? 0 : 3,
                CMQ_SLICE_NONE);
@@ -312,7 +398,8 @@ static void serve_offset(cmq_fake_broker *broker, fake_conn *conn)
         answer(conn, broker->command.format, broker->command.opaque, 22, NULL, 0, CMQ_SLICE_NONE);
         return;
     }
-    const fake_field fields[] = {{"offset", FIRST_OFFSET + (int64_t)(is_last ? queue->count : queue->acked)}};
+    const fake_field fields[] = {
+        {.name = "offset", .value = FIRST_OFFSET + (int64_t)(is_last ? queue->count : queue->acked)}};
     answer(conn, broker->command.format, broker->command.opaque, 0, fields, 1, CMQ_SLICE_NONE);
 }
 
@@ -324,6 +411,9 @@ static bool serve(cmq_fake_broker *broker, fake_conn *conn, const cmq_frame *fra
     case 310:
     case 320:
         return serve_send(broker, conn, frame->body);
+    case CMQ_REQUEST_END_TRANSACTION:
+        serve_end(broker, conn);
+        return true;
     case 11:
         serve_pull(broker, conn);
         return true;
@@ -438,6 +528,11 @@ void cmq_fake_broker_stop(cmq_fake_broker *broker)
     for (uint32_t q = 0; q < broker->queue_count; q++) {
         for (size_t i = 0; i < broker->queues[q].count; i++) free(broker->queues[q].messages[i].record);
         free(broker->queues[q].messages);
+    }
+    for (size_t i = 0; i < broker->half_count; i++) {
+        free(broker->halves[i].topic);
+        free(broker->halves[i].body);
+        free(broker->halves[i].properties);
     }
     close(broker->listener);
     close(broker->stop_fd);

@@ -1,7 +1,8 @@
 /* cmq_fake_broker: a broker of one topic in memory, on a thread of its own, with faults on request.
  *
- * Serves sends (310, 320), pulls (11; held ones are answered when something comes), last offsets (30), pops of all
- * queues (200050, never held), acks of one message (200051) and a group's offsets (14), in the format of the request.
+ * Serves sends (310, 320), half messages and their commits (37), pulls (11; held ones are answered when something
+ * comes), last offsets (30), pops of all queues (200050, never held), acks of one message (200051) and a group's
+ * offsets (14), in the format of the request.
  * It stores records as a broker does.
  *
  * Threads: yes: start and stop from the test, the rest is its own.
@@ -29,7 +30,8 @@ typedef enum cmq_fake_fault {
     CMQ_FAKE_POPS_TWICE,     /* one batch is given to two pops */
     CMQ_FAKE_POPS_BARE,      /* an answer to a pop says nothing beside the messages */
     CMQ_FAKE_REFUSES_ACKS,   /* code 4 */
-    CMQ_FAKE_FORGETS_ACK     /* one ack is answered, and forgotten */
+    CMQ_FAKE_FORGETS_ACK,    /* one ack is answered, and forgotten */
+    CMQ_FAKE_REFUSES_ENDS    /* each fourth commit is answered with code 1 */
 } cmq_fake_fault;
 
 typedef struct cmq_fake_broker cmq_fake_broker;

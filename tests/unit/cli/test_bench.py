@@ -57,6 +57,19 @@ def test_json(one: Cluster) -> None:
     assert report["report"]["send_latency"]["count"] == 20
 
 
+def test_transactions(one: Cluster) -> None:
+    common = ("bench", "--broker", one.broker.address, "--create", "--topic", "transactions", "--queues", "2")
+    report = run_json(*common, "--transactions", "--count", "100", "-d", "8", "-c", "1", "--json")["report"]
+    assert (report["verified"], report["accepted"], report["consumed"]) == (True, 100, 100)
+    assert (
+        "8 in flight per connection, in transactions" in run(*common, "--transactions", "--count", "8", "-d", "8").out
+    )
+    for option in (("--batch", "2"), ("--oneway",)):
+        outcome = run(*common, "--transactions", *option)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "--transactions goes neither with" in outcome.err
+
+
 def test_pops(one: Cluster) -> None:
     report = run_json(
         *(

@@ -163,6 +163,7 @@ def test_a_run_is_run_once_and_asked_afterwards(two: Cluster) -> None:
         oneway=False,
         no_wait=False,
         consume_after=False,
+        transactions=False,
         pull_messages=0,
         timeout_ms=0,
         run=1,
