@@ -152,9 +152,11 @@ class Client:
         arguments = {"group": group, "topic": topic, "bodies": list(bodies), "checks": checks, "timeout_ms": timeout_ms}
         return list(self.ask("transact", **arguments, linger_ms=1_000 if checks else 0))
 
-    def pull_all(self, topic: str, *, tags: str | None = None, with_body: bool = False) -> list[Row]:
-        """Every message of the topic, by queue and offset."""
-        return list(self.ask("pull_all", topic=topic, tags=tags, with_body=with_body))
+    def pull_all(
+        self, topic: str, *, tags: str | None = None, sql: str | None = None, with_body: bool = False
+    ) -> list[Row]:
+        """Every message of the topic that passes the filter, tags or an SQL92 expression, by queue and offset."""
+        return list(self.ask("pull_all", topic=topic, tags=tags, sql=sql, with_body=with_body))
 
     def group_consume(self, group: str, topic: str, *, count: int, timeout_ms: int = 30_000) -> list[Row]:
         """Up to ``count`` messages through the group's own progress, committed: the broker has the progress."""

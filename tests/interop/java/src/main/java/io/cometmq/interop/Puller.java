@@ -3,12 +3,14 @@ package io.cometmq.interop;
 import com.alibaba.fastjson2.JSONObject;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Reads every message of a topic, queue by queue from its first offset to the last, with a tag expression if one is given. */
+/** Reads every message of a topic, queue by queue from its first offset to the last, with a filter if one is given. */
 @SuppressWarnings("deprecation")
 final class Puller {
     private Puller() {
@@ -16,23 +18,33 @@ final class Puller {
 
     static void pullAll(JSONObject request, Peer.Rows rows) throws Exception {
         String tags = request.getString("tags") == null ? "*" : request.getString("tags");
+        String sql = request.getString("sql");
+        MessageSelector filter = sql == null ? MessageSelector.byTag(tags) : MessageSelector.bySql(sql);
         boolean withBody = request.getBooleanValue("with_body", false);
         DefaultMQPullConsumer consumer = Clients.pullConsumer(request);
         try {
-            for (MessageQueue queue : Clients.queues(consumer, request.getString("topic"))) {
-                pullQueue(consumer, queue, tags, withBody, rows);
+            List<MessageQueue> queues = Clients.queues(consumer, request.getString("topic"));
+            if (sql != null) {
+                // A client sends expressions to brokers whose version it has from the answer to a heartbeat.
+                MQClientInstance instance = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+                instance.updateTopicRouteInfoFromNameServer(request.getString("topic"));
+                instance.sendHeartbeatToAllBrokerWithLock();
+            }
+            for (MessageQueue queue : queues) {
+                pullQueue(consumer, queue, filter, withBody, rows);
             }
         } finally {
             Clients.retire(consumer::shutdown);
         }
     }
 
-    private static void pullQueue(DefaultMQPullConsumer consumer, MessageQueue queue, String tags, boolean withBody, Peer.Rows rows)
+    private static void pullQueue(
+        DefaultMQPullConsumer consumer, MessageQueue queue, MessageSelector filter, boolean withBody, Peer.Rows rows)
         throws Exception {
         long next = consumer.minOffset(queue);
         long end = consumer.maxOffset(queue);
         while (next < end) {
-            PullResult result = consumer.pull(queue, tags, next, 32);
+            PullResult result = consumer.pull(queue, filter, next, 32);
             if (result.getPullStatus() == PullStatus.FOUND) {
                 for (MessageExt message : (List<MessageExt>) result.getMsgFoundList()) {
                     rows.add(MessageRow.of(message, withBody));
