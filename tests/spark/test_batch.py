@@ -256,7 +256,7 @@ def test_beside_its_writer(spark: SparkSession, path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"topic": "order"}, r"option topic: there is no topic 'order'; there are orders, refunds"),
+        ({"topic": "order"}, r"option topic: there is no topic 'order'; known topics: orders, refunds"),
         ({"subscribePattern": "x.*"}, r"option subscribePattern: 'x\.\*' matches no topic"),
         ({"topic": "orders", "startingOffsets": "{"}, "option startingOffsets: .* JSON"),
         ({"topic": "orders", "startingOffsets": '{"orders": {"0": 1001}}'}, "beyond the end of queue 0"),

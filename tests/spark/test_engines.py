@@ -103,7 +103,7 @@ def test_golden_stores(spark: SparkSession, golden_store: Any, name: str) -> Non
 
 
 ERRORS: tuple[tuple[dict[str, str], str], ...] = (
-    ({"topic": "order"}, r"option topic: there is no topic 'order'; there are batches, empty, orders"),
+    ({"topic": "order"}, r"option topic: there is no topic 'order'; known topics: batches, empty, orders"),
     ({"subscribePattern": "x.*"}, r"option subscribePattern: 'x\.\*' matches no topic"),
     ({"topic": "orders", "startingOffsets": "{"}, "option startingOffsets: .* JSON"),
     ({"topic": "orders", "startingOffsets": "latest"}, "a batch cannot start at latest"),

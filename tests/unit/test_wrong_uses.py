@@ -367,6 +367,11 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         "start and end are queue offsets: give one topic, or use start_time and end_time",
     ),
     (
+        's.read("t",start_time=1795000000)',
+        InvalidArgument,
+        "a time is in milliseconds since 1970, and 1795000000 looks like seconds: 1795000000 * 1000",
+    ),
+    (
         's.read("t",start_time="2024")',
         WrongType,
         "a time must be a datetime or milliseconds since 1970 as int, not str ('2024'); for",
@@ -654,7 +659,11 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         InvalidArgument,
         "group and start both say where to begin: leave one of them out",
     ),
-    ('s.scan(group="e")', InvalidArgument, "a group's progress is of topics: give one, or several"),
+    (
+        's.scan(group="e")',
+        InvalidArgument,
+        "scan(group=) needs a topic, or several: a group's progress is kept by topic",
+    ),
     ('s.scan("t",group="e",follow=True)', InvalidArgument, "follow has no end, and group reads up to the end of this"),
     ('s.scan("t",group="e",keys="a")', InvalidArgument, "keys and light queues (%LMQ%…) have no order of offsets"),
     ('s.scan("t",group="e",compressed="raw")', InvalidArgument, 'compressed="raw" gives inner batches as one row each'),
@@ -675,7 +684,7 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         "the offset of t/0 is -1; it must be an int from 0 to 2^63 - 1",
     ),
     ("cometmq.Cursor.from_json(5)", WrongType, "text must be a cursor's JSON (str or bytes), not int"),
-    ('cometmq.Cursor.from_json("x")', InvalidArgument, "this is not a cursor's JSON: 'x' (JSONDecodeError"),
+    ('cometmq.Cursor.from_json("x")', InvalidArgument, "this is not a cursor's JSON: 'x' (it is no JSON"),
     (
         "cometmq.Cursor.from_json('{\"cometmq_cursor\":9}')",
         InvalidArgument,

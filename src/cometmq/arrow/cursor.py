@@ -51,6 +51,10 @@ class Mark(NamedTuple):
     stored_ms: int
 
 
+def _not_a_cursor(text: str | bytes, reason: str) -> InvalidArgument:
+    return InvalidArgument(f"this is not a cursor's JSON: {text!r:.60} ({reason})")
+
+
 class Cursor:
     """How far each queue was read: the next offset of each. Immutable.
 
@@ -113,6 +117,9 @@ class Cursor:
             raise WrongType(f"text must be a cursor's JSON (str or bytes), not {type(text).__name__}")
         try:
             document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _not_a_cursor(text, f"it is no JSON: {error}") from error
+        try:
             version = document["cometmq_cursor"]
             if version != _VERSION:
                 raise InvalidArgument(f"the cursor has the version {version!r}; this CometMQ knows {_VERSION}")
@@ -127,9 +134,10 @@ class Cursor:
             return cls.marked(offsets, marks)
         except InvalidArgument:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise InvalidArgument(f"this is not a cursor's JSON: {text!r:.60} ({reason})") from error
+        except KeyError as error:
+            raise _not_a_cursor(text, f"it has no field {error}") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise _not_a_cursor(text, "a field has the wrong type") from error
 
     def __eq__(self, other: object) -> bool:
         """Compare offsets and marks."""

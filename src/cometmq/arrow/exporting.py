@@ -385,6 +385,7 @@ class Exporter:
         query = self._query
         return {
             "topics": list(query.topics),
+            "schema": None if self._decoder is None else fields_text(self._decoder.schema),
             "columns": [column.name for column in query.columns],
             "tags": list(query.tags),
             "where": None if query.where is None else query.where.text,
@@ -398,7 +399,6 @@ class Exporter:
             "format": self._kind.format.value,
             "compression": self._kind.compression,
             "body": self._bytes_as.value,
-            "schema": None if self._decoder is None else fields_text(self._decoder.schema),
             "partition-by": [one.value for one in self._partition_by] or None,
         }
 
@@ -442,8 +442,8 @@ class Exporter:
         for name, value in given.items():
             if options.get(name) != value:
                 raise InvalidArgument(
-                    f"the export in {folder} was begun with --{name} {options.get(name)!r}, not {value!r}: give the "
-                    "same options to go on, or another folder"
+                    f"the export in {folder} was begun with {_option_text(name, options.get(name))}; this run has "
+                    f"{_option_text(name, value)}: use the same options to continue, or another folder"
                 )
 
     @staticmethod
@@ -629,6 +629,13 @@ class Exporter:
                 folders.insert(0, names[at])
             rows = np.flatnonzero(codes == code)
             yield "/".join(folders), None if len(rows) == batch.num_rows else pa.array(rows)
+
+
+def _option_text(name: str, value: object) -> str:
+    """Return an option as a user writes it."""
+    if value is None or value == [] or value is False:
+        return "neither --schema nor --infer" if name == "schema" else f"no --{name}"
+    return f"--{name} {','.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _next_number(parts: list[Part]) -> int:

@@ -6,6 +6,7 @@ of its own through the log, which sees what is confirmed at that moment.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -292,6 +293,14 @@ class ScanPass:
         self.close()
 
 
+def _callers_level() -> int:
+    """Return the stack level, seen from the function that asks, of the first frame outside this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("cometmq."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _place(batch: pyarrow.RecordBatch, row: int) -> tuple[str, int, int]:
     topic, queue_id, offset = (batch.column(column.name)[row].as_py() for column in PLACE)
     return topic, queue_id, offset
@@ -330,7 +339,7 @@ class Scan:
         asked = self._origin or self
         if self._on_bad_body is None and not asked._warned and self._decoder and not self._decoder.error_column:
             asked._warned = True
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(text, RuntimeWarning, stacklevel=_callers_level())
 
     @property
     def query(self) -> Query:
@@ -605,6 +614,7 @@ class Scan:
         topics = query.topics or sorted({topic for topic, *_ in query.ranges or ()})
         parts = [", ".join(map(repr, topics)) or "every topic", f"columns {', '.join(self.columns)}"]
         for name, value in (
+            ("since", None if self._delta is None else "last time"),
             ("tags", " || ".join(query.tags)),
             ("where", query.where and query.where.text),
             ("keys", ", ".join(query.keys)),

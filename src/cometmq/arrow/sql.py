@@ -107,11 +107,12 @@ def _distinct(names: list[str]) -> list[str]:
 class Database:
     """DuckDB with a store's topics for tables. Use :func:`connect`."""
 
-    def __init__(self, connection: Any, store: TopicSource, scan_of: Callable[..., Scan]) -> None:
-        """``scan_of`` makes the scan of a topic, or of None for all."""
+    def __init__(self, connection: Any, store: TopicSource, scan_of: Callable[..., Scan], *, has_schemas: bool) -> None:
+        """``scan_of`` makes the scan of a topic, or of None for all; ``has_schemas`` where bodies are columns."""
         self._connection = connection
         self._store = store
         self._scan_of = scan_of
+        self._has_schemas = has_schemas
         self._scans: list[Scan] = []
         self._tables: dict[str, str] = {}
         self.notes: list[str] = []
@@ -136,7 +137,13 @@ class Database:
             relation = self._connection.sql(query)
             reader = None if relation is None else library("pyarrow").RecordBatchReader.from_stream(relation)
         except duckdb.CatalogException as error:
-            raise InvalidArgument(f"{str(error).splitlines()[0]} {self._topics_text(query)}") from error
+            text = str(error).splitlines()[0].rstrip(".!")
+            raise InvalidArgument(f"{text}. {self._topics_text(query)}") from error
+        except duckdb.BinderException as error:
+            failure = self._failure(error)
+            if "Referenced column" in str(error) and not self._has_schemas:
+                failure = InvalidArgument(f"{failure}. --infer makes the fields of JSON bodies columns")
+            raise failure from error
         except (duckdb.Error, RuntimeError) as error:
             raise self._failure(error) from error
         yield Answer(reader, self._failure)
@@ -279,7 +286,7 @@ def connect(
     with duckdb.connect() as connection:
         # A name is a topic or a table, never a variable of this program.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
-        yield Database(connection, store, scan_of)
+        yield Database(connection, store, scan_of, has_schemas=bool(schemas))
 
 
 def _check_apart(columns: list[str]) -> None:

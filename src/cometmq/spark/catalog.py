@@ -262,7 +262,9 @@ def selected_topics(
     if not strict:
         return found
     if subscription.pattern is not None and not found:
-        raise OptionError("subscribePattern", f"{subscription.pattern!r} matches no topic; there are {_listed(known)}")
+        raise OptionError(
+            "subscribePattern", f"{subscription.pattern!r} matches no topic; known topics: {_listed(known)}"
+        )
     if subscription.assigned is not None:
         _require(parse_assigned(subscription.assigned), known, "assign")
     _require(subscription.topics, known, "topic")
@@ -282,7 +284,7 @@ def _selected(known: list[str], subscription: Subscription) -> dict[str, frozens
 def _require(topics: Iterable[str], known: list[str], option: str) -> None:
     for topic in topics:
         if topic not in known:
-            raise OptionError(option, f"there is no topic {topic!r}; there are {_listed(known)}")
+            raise OptionError(option, f"there is no topic {topic!r}; known topics: {_listed(known)}")
 
 
 def _listed(topics: list[str], *, most: int = 10) -> str:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cometmq._engine import StoreHandle, lock_holder
-from cometmq._plural import counted, verb
+from cometmq._plural import counted
 from cometmq.errors import (
     HandoffWaiting,
     NotAStore,
@@ -387,7 +387,7 @@ class StoreCore:
             hint = f"did you mean {near[0]!r}?"
         elif names:
             more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-            hint = f"there {verb(len(names), 'is', 'are')} {', '.join(names[:_NAMES_SHOWN])}{more}"
+            hint = f"known topics: {', '.join(names[:_NAMES_SHOWN])}{more}"
         else:
             hint = "it has none yet"
         return TopicNotFound(f"there is no topic {topic!r} in {self.path}; {hint}", topic=topic)

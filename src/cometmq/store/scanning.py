@@ -262,7 +262,7 @@ class Scanning(Administration):
             )
         validate_group(group)
         if not query.topics:
-            raise InvalidArgument("a group's progress is of topics: give one, or several")
+            raise InvalidArgument("scan(group=) needs a topic, or several: a group's progress is kept by topic")
         progress = {
             (topic, queue_id): offset
             for topic in query.topics

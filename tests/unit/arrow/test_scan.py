@@ -258,6 +258,7 @@ def test_bodies_that_do_not_fit_are_warned_of_once(readings: Store) -> None:
     scan = readings.scan("r", schema={"id": "int64", "v": "string"}, columns=["queue_offset"], batch_rows=50)
     with pytest.warns(RuntimeWarning) as caught:
         table = scan.to_table()
+    assert [one.filename for one in caught] == [__file__]
     assert pa.table(scan).equals(table)  # where a second warning would be an error
     assert [str(one.message).partition(";")[0] for one in caught] == [
         "50 of 50 bodies do not fit the schema and give nulls, first r/0 at offset 0 (v: not string)"

@@ -481,3 +481,9 @@ def test_cursor_json_is_stable(store: Store) -> None:
 def test_other_texts_are_not_cursors(text: str) -> None:
     with pytest.raises(InvalidArgument):
         Cursor.from_json(text)
+
+
+def test_repr_says_that_a_scan_reads_since_last_time(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.append("t", b"x")
+        assert repr(store.scan("t", columns=["body"], group="g")) == "<Scan of 't'; columns body; since last time>"

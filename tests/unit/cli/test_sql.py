@@ -391,3 +391,11 @@ def test_a_topic_without_json_cannot_be_inferred(path: Path) -> None:
     outcome = run("sql", path, 'select * from "Other-Topic"', "--infer")
     assert outcome.code == 3
     assert "cannot infer a schema of Other-Topic: none of the 1 bodies of the sample is a JSON object" in outcome.err
+
+
+def test_errors_of_duckdb_name_the_way_on(path: Path) -> None:
+    missing = run("sql", path, "select city from orders")
+    assert (missing.code, missing.out) == (3, "")
+    assert missing.err.endswith(". --infer makes the fields of JSON bodies columns\n")
+    assert "--infer" not in run("sql", path, "select town from orders", "--infer").err
+    assert "exist. Did you mean the topic 'orders'?" in run("sql", path, "select 1 from ordes").err

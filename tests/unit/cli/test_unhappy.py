@@ -59,11 +59,11 @@ def test_a_queue_that_is_not_there(path: Path) -> None:
 def test_a_topic_that_is_not_there(path: Path, tmp_path: Path) -> None:
     for command in (["cat", path, "order"], ["inspect", path, "--topic", "order"]):
         assert run(*command).err == f"cometmq: there is no topic 'order' in {path}; did you mean 'orders'?\n"
-    assert run("cat", path, "x").err == f"cometmq: there is no topic 'x' in {path}; there is orders\n"
+    assert run("cat", path, "x").err == f"cometmq: there is no topic 'x' in {path}; known topics: orders\n"
     with cometmq.open(path) as store:
         for number in range(11):
             store.append(f"t{number:02}", b"x")
-        with pytest.raises(cometmq.TopicNotFound, match=r"; there are orders, t00, .*, t08 and 2 more"):
+        with pytest.raises(cometmq.TopicNotFound, match=r"; known topics: orders, t00, .*, t08 and 2 more"):
             store.queue("nowhere")
     with cometmq.open(tmp_path / "new") as store, pytest.raises(cometmq.TopicNotFound, match="it has none yet"):
         store.read("x")

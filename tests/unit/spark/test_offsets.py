@@ -221,8 +221,8 @@ def test_subscriptions() -> None:
 @pytest.mark.parametrize(
     ("subscription", "match"),
     [
-        (Subscription(topics=("a", "x")), "topic: there is no topic 'x'; there are a, b"),
-        (Subscription(pattern="a."), "subscribePattern: 'a.' matches no topic; there are a, b"),
+        (Subscription(topics=("a", "x")), "topic: there is no topic 'x'; known topics: a, b"),
+        (Subscription(pattern="a."), "subscribePattern: 'a.' matches no topic; known topics: a, b"),
         (Subscription(assigned='{"x": [0]}'), "assign: there is no topic 'x'"),
     ],
 )

@@ -151,7 +151,7 @@ def test_offsets(cluster: Cluster) -> None:
 
 def test_an_empty_topic(cluster: Cluster) -> None:
     assert read(cluster, topic="empty") == []
-    with pytest.raises(OptionError, match=r"there is no topic 'missing'; there are .*empty"):
+    with pytest.raises(OptionError, match=r"there is no topic 'missing'; known topics: .*empty"):
         read(cluster, topic="missing")
 
 

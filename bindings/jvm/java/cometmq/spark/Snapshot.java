@@ -152,7 +152,7 @@ final class Snapshot {
         }
         if (wanted.isEmpty()) {
             throw new OptionException("subscribePattern",
-                    "'" + options.pattern + "' matches no topic; there are " + listed(names));
+                    "'" + options.pattern + "' matches no topic; known topics: " + listed(names));
         }
         for (String topic : wanted) {
             require(topic, names, "topic");
@@ -180,7 +180,7 @@ final class Snapshot {
 
     private static void require(String topic, TreeSet<String> names, String option) {
         if (!names.contains(topic)) {
-            throw new OptionException(option, "there is no topic '" + topic + "'; there are " + listed(names));
+            throw new OptionException(option, "there is no topic '" + topic + "'; known topics: " + listed(names));
         }
     }
 
