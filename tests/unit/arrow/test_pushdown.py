@@ -222,6 +222,15 @@ def test_reports_and_errors_of_bodies(store: Store) -> None:
     ]
 
 
+def test_limit_of_a_scan_holds_in_queries_of_libraries(store: Store) -> None:
+    scan = store.scan("orders", limit=5)
+    assert scan.to_lazy().head(10).collect().height == 5
+    assert scan.to_lazy().head(3).collect().height == 3
+    assert scan.to_lazy().collect().height == 5
+    assert scan.to_dataset().head(10).num_rows == 5
+    assert scan.to_lazy().filter(pl.col("queue_offset") >= 0).head(10).collect().height == 5
+
+
 def test_queries_of_libraries_count_nothing_for_the_cursor(store: Store) -> None:
     scan = store.scan("orders", start=Cursor())
     assert scan.to_lazy().head(5).collect().height == 5

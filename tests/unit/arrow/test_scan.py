@@ -18,7 +18,7 @@ import pytest
 import cometmq
 from cometmq import Store, errors
 from cometmq.arrow import COLUMN_NAMES, DEFAULT_COLUMNS, Scan, ScanReport
-from support.small_store import open_small, pretend_newer
+from support.small_store import SMALL, open_small, pretend_newer
 
 COUNT = 1000
 
@@ -148,6 +148,15 @@ def test_limit(store: Store) -> None:
     assert store.scan("orders", limit=7).count() == 7
     assert store.scan("orders", limit=7, tags="paid").count() == 7
     assert store.scan("others", limit=700).count() == 10
+
+
+def test_messages_of_light_queues_count_once(tmp_path: Path) -> None:
+    settings = {**SMALL, "enableLmq": True, "enableMultiDispatch": True}
+    with open_small(tmp_path / "light", settings=settings) as store:
+        for number in range(3):
+            store.append("t", b"%d" % number, properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
+        for scan, rows in ((store.scan(), 3), (store.scan("%LMQ%a"), 3), (store.scan(["t", "%LMQ%b"]), 6)):
+            assert (scan.count(), scan.count(exact=True), scan.to_table().num_rows) == (rows, rows, rows)
 
 
 def test_count_without_reading(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,6 +221,17 @@ def test_a_block_keeps_and_acknowledges() -> None:
         assert (again.body_bytes, again.reconsume_times) == (bad.body_bytes, 1)
 
 
+def test_a_block_that_takes_long_keeps_its_message_hidden() -> None:
+    with _blocking(1, invisible_time_ms=10_000) as (consumer, cluster, loop):
+        (message,) = consumer.receive()
+        with consumer.handling(message):
+            _sleep(loop, 35)
+            assert consumer.receive(wait_s=0) == []
+        assert cluster.brokers[0].pops.acked == [message.body_bytes]
+        _sleep(loop, 35)
+        assert consumer.receive(wait_s=0) == []
+
+
 def test_a_message_that_was_pulled_has_no_handle() -> None:
     from cometmq._engine import decode_pulled
 

@@ -72,6 +72,17 @@ def test_ranges_and_tags(path: Path) -> None:
     assert bodies(batches) == [21, 25]
 
 
+def test_bounds_of_time_belong_to_the_range(path: Path) -> None:
+    with open_small(path, mode="r") as store:
+        first, last = (store.get("t", queue, offset) for queue, offset in ((0, 0), (1, 99)))
+    low, high = (message.store_timestamp_ms for message in (first, last))
+    for bounds in ((low, high), (low, None), (None, high)):
+        whole = replace(plan(path), time_low_ms=bounds[0], time_high_ms=bounds[1])
+        assert bodies(list(record_batches(whole, BOTH))) == list(range(200))
+    before = replace(plan(path), time_high_ms=low - 1)
+    assert bodies(list(record_batches(before, BOTH))) == []
+
+
 def test_expressions_over_properties(path: Path) -> None:
     assert bodies(list(record_batches(plan(path, where="TAGS IN ('b', 'c')"), BOTH))) == list(range(1, 200, 4))
     assert bodies(list(record_batches(plan(path, where="TAGS IS NULL", tags="a"), BOTH))) == []

@@ -108,6 +108,25 @@ def test_rows_are_appended_in_the_order_of_partitions(path: Path, monkeypatch: p
     assert bodies(path) == [b"first", *(b"%d" % partition for partition in range(12))]
 
 
+@pytest.mark.parametrize("winner", [0, 1])
+def test_rows_of_a_task_with_two_attempts_are_stored_once(path: Path, winner: int) -> None:
+    """Speculation and repeated stages give a partition more attempts than one; Spark commits the message of one."""
+    writer = batch_writer(path)
+    attempts = [task(writer, batch(b"a", b"b")) for _ in range(2)]
+    assert len({file.name for attempt in attempts for file in attempt.files}) == 2
+
+    def late() -> Iterator[pa.RecordBatch]:
+        yield batch(b"a")
+        pickle.loads(pickle.dumps(writer)).commit([attempts[winner]])
+        yield batch(b"b")
+
+    with pytest.raises(InterruptedError):
+        writer.write(late())
+    with pytest.raises(InterruptedError):
+        writer.write(iter([batch(b"a", b"b")]))
+    assert (bodies(path), left_over(path)) == ([b"first", b"a", b"b"], [])
+
+
 def test_staged_rows_are_on_disk_before_their_file_has_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: dict[str, int] = {}
     sync = os.fsync

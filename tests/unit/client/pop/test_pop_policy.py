@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cometmq.client.group.subscriptions import make_subscription
@@ -30,8 +32,10 @@ from cometmq.remoting.command import Command, HeaderFormat
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=-1)
 
 
-def _handle(offset: int, *, start: int = 100, kind: int = 0, pop_ms: int = 1) -> PopHandle:
-    return PopHandle.parse(f"{start} {pop_ms} 60000 3 {kind} b 2 {offset}")
+def _handle(
+    offset: int, *, start: int = 100, kind: int = 0, pop_ms: int = 1, revive: int = 3, queue: int = 2
+) -> PopHandle:
+    return PopHandle.parse(f"{start} {pop_ms} 60000 {revive} {kind} b {queue} {offset}")
 
 
 @pytest.mark.parametrize(("from_first", "mode"), [(True, "0"), (False, "1")])
@@ -115,6 +119,21 @@ def test_one_request_for_many_messages() -> None:
     assert not fits_batch(_handle(100 + 4096))
     many = [(_handle(number, start=number), "T") for number in range(ACKS_PER_REQUEST_MAX + 1)]
     assert len(list(batch_ack_requests(many, group="g", broker_name="b"))) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"topic": "U"}, {"kind": 1}, {"queue": 3}, {"start": 99}, {"pop_ms": 2}, {"revive": 4}],
+    ids=lambda change: next(iter(change)),
+)
+def test_messages_of_different_pops_are_not_of_one_set(other: dict[str, Any]) -> None:
+    """Brokers find a checkpoint by topic, kind, queue, first offset, time and revive queue."""
+    fields = {name: value for name, value in other.items() if name != "topic"}
+    handles = [(_handle(100), "T"), (_handle(100, **fields), other.get("topic", "T"))]
+    (command,) = batch_ack_requests(handles, group="g", broker_name="b")
+    found = BatchAckMessageRequestBody.from_json(command.body).acks
+    assert len(found) == 2
+    assert all(len(list(one.acknowledged)) == 1 for one in found)
 
 
 def test_how_long_failed_messages_stay_hidden() -> None:

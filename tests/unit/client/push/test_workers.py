@@ -210,11 +210,48 @@ def test_slow_listeners_get_all_threads() -> None:
     async def body() -> None:
         done = Collected()
         together = threading.Barrier(20)
-        workers = ThreadWorkers(
-            caller(lambda _: together.wait(LIMIT_S) and None, batch=False), done, threads_max=20, name="slow"
-        )
+
+        def listener(_: object) -> None:
+            together.wait(LIMIT_S)
+
+        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=20, name="slow")
         workers.submit(task_of(held(), list(range(40))))
         await done.until(40)
+        assert len(done.succeeded) == 40
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("progress", "typical_s", "threads"),
+    [(0, 0.000_001, [2, 4, 8]), (5, 0.000_001, [1, 1, 1]), (5, 0.001, [2, 4, 8]), (50, 0.001, [1, 1, 1])],
+    ids=["stuck", "quick", "slow", "caught up"],
+)
+def test_further_threads_are_woken_where_work_waits(progress: int, typical_s: float, threads: list[int]) -> None:
+    """Looks that find 40 parts waiting behind a listener that hangs, and ``progress`` parts done since the last."""
+
+    async def body() -> None:
+        done = Collected()
+        begun, go_on = threading.Event(), threading.Event()
+
+        def listener(_: object) -> None:
+            begun.set()
+            assert go_on.wait(LIMIT_S)
+
+        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=20, name="look")
+        workers.submit(task_of(held(), list(range(41))))
+        assert begun.wait(LIMIT_S)
+        workers._typical_s = typical_s
+        found = []
+        for _ in threads:  # nothing else runs on the loop meanwhile
+            assert workers._timer is not None
+            workers._timer.cancel()
+            workers._look(workers._done_so_far() - progress)
+            found.append(len(workers._worker_threads))
+        assert found == threads
+        go_on.set()
+        await done.until(41)
         await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
