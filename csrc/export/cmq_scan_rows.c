@@ -86,13 +86,20 @@ static bool matches(void *context, cmq_slice properties)
     return answer == CMQ_SELECTOR_TRUE;
 }
 
-/* An inner batch as one row matches where one of its messages does, as for readers. */
+/* A compressed inner batch as one row: only its messages say whether it is selected. */
+static bool is_sealed(const cmq_scan *scan, const cmq_scan_row *row)
+{
+    const int32_t both = CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
+    return scan->where != NULL && scan->raw_bodies && (row->sys_flag & both) == both;
+}
+
+/* An inner batch as one row matches where one of its messages does, as for readers; a sealed one may. */
 static bool is_selected(cmq_scan *scan, const cmq_scan_row *row)
 {
+    if (is_sealed(scan, row)) return true;
     const cmq_slice properties = {.data = row->properties, .bytes = row->property_bytes};
     if (matches(scan, properties)) return true;
     if ((row->sys_flag & CMQ_SYS_INNER_BATCH) == 0 || !scan->raw_bodies) return false;
-    if ((row->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
     const cmq_slice body = {.data = row->body, .bytes = row->body_bytes};
     return cmq_wire_batch_any(body, matches, scan);
 }
@@ -201,6 +208,17 @@ static cmq_status decompress(cmq_scan *scan, const cmq_scan_row *row, cmq_slice 
 
 /* ---- inner batches ---- */
 
+static cmq_status look_into(cmq_scan *scan, const cmq_scan_row *row, bool *wanted_out)
+{
+    cmq_slice plain;
+    const cmq_status status = decompress(scan, row, &plain);
+    if (status != CMQ_OK) return status;
+    const cmq_slice properties = {.data = row->properties, .bytes = row->property_bytes};
+    *wanted_out = matches(scan, properties) || cmq_wire_batch_any(plain, matches, scan);
+    if (plain.bytes > 0) scan->decompressed->used -= plain.bytes;   /* the row has the body as it is stored */
+    return CMQ_OK;
+}
+
 static void end_unfolding(cmq_scan *scan)
 {
     cmq_scan_memory_drop(scan->unfolding.record.memory);
@@ -286,6 +304,7 @@ static cmq_status next_message(cmq_scan *scan, cmq_scan_row *row)
         const cmq_found *found = &scan->found.items[scan->found_at++];
         bool wanted = true;
         status = row_of(scan, found, row, &wanted);
+        if (status == CMQ_OK && wanted && is_sealed(scan, row)) status = look_into(scan, row, &wanted);
         if (status == CMQ_OK && !wanted) status = pass_over(scan);
         if (status != CMQ_OK) return status;
         if (!wanted) continue;
@@ -412,7 +431,7 @@ static cmq_status take_plain(cmq_scan *scan, uint32_t most)
     while (scan->block_count < most && scan->found_at < scan->found.count) {
         cmq_scan_row *row = &scan->block[scan->block_count];
         const cmq_found *found = &scan->found.items[scan->found_at];
-        if (!read_record(scan, found, row) || (row->sys_flag & special) != 0) return CMQ_OK;
+        if (!read_record(scan, found, row) || (row->sys_flag & special) != 0 || is_sealed(scan, row)) return CMQ_OK;
         const bool wanted = is_wanted(scan, row);
         if (!is_there(scan, row, wanted)) return CMQ_OK;
         if (row->topic == NULL) name_topic(found, row);

@@ -81,7 +81,8 @@ class Reading(StoreCore):
             follow: at the end, wait for new messages instead of stopping.
             timeout_s: with ``follow``, stop when nothing has come for so long; None: never. Iteration may be taken up
                 again afterwards.
-            unwrap: an inner batch as its messages; False: as the one record that it is.
+            unwrap: an inner batch as its messages; False: as the one record that it is. With ``where``, it is returned
+                if one of its messages matches, or if it is compressed.
             where: only messages whose properties match this SQL92 expression: ``"price > 10 AND region = 'eu'"``, as
                 consumers of RocketMQ write them; None for all. Messages with values that do not compare do not match.
 

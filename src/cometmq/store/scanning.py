@@ -105,7 +105,7 @@ class Scanning(Administration):
             body: ``"view"``: bodies over 12 bytes stay where they are, in the mapped log; a reference to them keeps
                 the file mapped. ``"binary"``: each batch gathers its bodies, for libraries that do not know views.
             compressed: bodies that a client compressed come decompressed, or ``"raw"``, as stored; inner batches too
-                are then a row each.
+                are then a row each, which ``where`` selects if one of its messages matches.
             schema: decode structured bodies into these columns instead of ``body`` (which comes beside them when
                 ``columns`` asks for it): a ``pyarrow.Schema``, or names with types (``{"id": "int64"}``,
                 ``"id BIGINT, at timestamp[ms, tz=UTC]"``), or ``"infer"`` for the types of the oldest and newest

@@ -59,6 +59,20 @@ def test_tags(store: cometmq.Store, tags: str) -> None:
     assert store.scan("b", tags=tags).count() == len(wanted)
 
 
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [("KEYS = 'k4'", [0]), ("TAGS = 'A'", [0, 6]), ("TAGS IS NULL", [0, 7]), ("KEYS = 'none'", [])],
+)
+def test_batches_as_one_row_match_where_one_of_their_messages_does(
+    store: cometmq.Store, where: str, rows: list[int]
+) -> None:
+    """The record of a batch has neither keys nor tags of its own."""
+    scan = store.scan("b", columns=["queue_offset"], compressed="raw", where=where)
+    assert scan.to_table().column(0).to_pylist() == rows
+    assert scan.count() == len(rows)
+    assert [message.queue_offset for message in store.read("b", unwrap=False, where=where)] == rows
+
+
 @pytest.mark.parametrize("key", ["k1", "k4", "s", "none"])
 def test_find_returns_messages_inside_batches(store: cometmq.Store, key: str) -> None:
     wanted = [body for body, _, own in EVERYTHING if own == key]
