@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cometmq.admin.operation import Answer, Call, Operation, accepted, ask, ask_all, succeeded
 from cometmq.admin.results import BrokerRef
+from cometmq.client.trace.trace_records import TRACE_TOPIC
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, NotFound, RequestTimeout
 from cometmq.remoting.addresses import parse_address
 from cometmq.remoting.bodies.body import decode_body
@@ -22,6 +23,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, request
 from cometmq.store_config.java_properties import parse_properties
+from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["Route", "Servers", "TopicQueues", "lost_broker", "lost_masters", "no_topic", "request"]
@@ -372,5 +374,15 @@ def no_topic(topic: str, address: str) -> BrokerError:
         f"topic {topic} does not exist",
         code=ResponseCode.TOPIC_NOT_EXIST,
         address=address,
-        advice=f"check the name, or create it: cometmq topic create {topic}",
+        advice=_advice_for_missing(topic),
     )
+
+
+def _advice_for_missing(topic: str) -> str:
+    """Return what to do about a topic that nobody has."""
+    for prefix, kind in ((DLQ_PREFIX, "dead letters"), (RETRY_PREFIX, "messages to retry")):
+        if topic.startswith(prefix):
+            return f"group {topic.removeprefix(prefix)} has no {kind}; a broker creates the topic with the first one"
+    if topic == TRACE_TOPIC:
+        return "no client has traced a message: enable_trace=True of producers and consumers does"
+    return f"check the name, or create it: cometmq topic create {topic}"

@@ -149,6 +149,9 @@ def show_or_change_config(
       cometmq cluster config --of-namesrv --json
     """
     wanted = pairs_of(changes, "--set")
+    if wanted and names:
+        one = f"; for one broker: --broker-name {names[0]}" if len(names) == 1 else ""
+        raise typer.BadParameter(f"--set changes all brokers, and {names[0]} names a setting to show{one}")
     lost: Mapping[str, str | None] = {}
     with connected(namesrv, broker) as admin:
         if of_namesrv:
@@ -176,7 +179,9 @@ def show_or_change_config(
             fail(f"warning: {server}: {reason}")
     unknown = sorted(name for name in shown if not any(name in settings for settings in found.values()))
     if unknown:
-        fail(f"unknown setting: {', '.join(unknown)}")
+        server = next((name for name in unknown if name in found), None)
+        hint = "" if server is None else f"; for the settings of {server}: --broker-name {server}"
+        fail(f"unknown setting: {', '.join(unknown)}{hint}")
         raise typer.Exit(ExitCode.FAILED)
 
 

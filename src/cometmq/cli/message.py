@@ -298,7 +298,10 @@ def get(
             found = (admin.messages.at(topic, queue, offset, broker_name=broker_name),)
         else:
             raise typer.BadParameter("give an id, or --topic, --queue and --offset")
-        _print_found(found, damaged, json=json, raw=raw, what=f"id {message_id}")
+        what = f"id {message_id}"
+        if message_id is not None and topic is not None:
+            what = f"unique id {message_id} in topic {topic}; an offset message id is looked up without --topic"
+        _print_found(found, damaged, json=json, raw=raw, what=what)
 
 
 @contextlib.contextmanager

@@ -489,6 +489,30 @@ def test_a_group_from_birth_to_death() -> None:
 # --- Clusters
 
 
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["peek", "%DLQ%g"], "(group g has no dead letters; a broker creates the topic with the first one)"),
+        (["peek", "%RETRY%g"], "(group g has no messages to retry; a broker creates the topic with the first one)"),
+        (["trace", "AB"], "(no client has traced a message: enable_trace=True of producers and consumers does)"),
+        (["peek", "nowhere"], "(check the name, or create it: cometmq topic create nowhere)"),
+    ],
+)
+def test_missing_topic_is_explained_by_its_kind(running: Cluster, command: list[str], advice: str) -> None:
+    outcome = run("message", *command)
+    assert outcome.code == ExitCode.FAILED
+    assert outcome.err.endswith(f"does not exist {advice}\n")
+
+
+def test_look_up_by_unique_id_names_the_other_kind(running: Cluster) -> None:
+    ok("topic", "create", "t-get")
+    missing = run("message", "get", "7F00000100002A9F0000000000001000", "--topic", "t-get")
+    assert missing.err == (
+        "cometmq: no message with the unique id 7F00000100002A9F0000000000001000 in topic t-get; an offset message id "
+        "is looked up without --topic\n"
+    )
+
+
 def test_cluster(running: Cluster) -> None:
     address = running.broker.address
     assert [line.split() for line in ok("cluster", "show").lines[1:]] == [
@@ -503,6 +527,15 @@ def test_cluster(running: Cluster) -> None:
     assert "bindAddress" in ok("cluster", "config", "--of-namesrv").out
     unknown = run("cluster", "config", "noSuchSetting")
     assert (unknown.code, unknown.err) == (ExitCode.FAILED, "cometmq: unknown setting: noSuchSetting\n")
+    unknown = run("cluster", "config", "broker-a")
+    assert unknown.err == "cometmq: unknown setting: broker-a; for the settings of broker-a: --broker-name broker-a\n"
+    misread = run("cluster", "config", "broker-a", "--set", "fileReservedTime=47")
+    assert misread.code == ExitCode.USAGE
+    assert (
+        "--set changes all brokers, and broker-a names a setting to show; for one broker: --broker-name broker-a"
+        in (" ".join(misread.err.split()))
+    )
+    assert ok_json("cluster", "config", "fileReservedTime")["broker-a"] != {"fileReservedTime": "47"}
     refused = run("cluster", "config", "--set", "storePathRootDir=/elsewhere")
     assert refused.code == ExitCode.FAILED
     assert "configuration file" in refused.err
