@@ -179,8 +179,8 @@ def show_or_change_config(
             fail(f"warning: {server}: {reason}")
     unknown = sorted(name for name in shown if not any(name in settings for settings in found.values()))
     if unknown:
-        server = next((name for name in unknown if name in found), None)
-        hint = "" if server is None else f"; for the settings of {server}: --broker-name {server}"
+        servers = [name for name in unknown if name in found]
+        hint = f"; for the settings of {servers[0]}: --broker-name {servers[0]}" if servers else ""
         fail(f"unknown setting: {', '.join(unknown)}{hint}")
         raise typer.Exit(ExitCode.FAILED)
 
