@@ -267,10 +267,47 @@ jlong NATIVE(offsetAt)(JNIEnv *env, jclass class, jlong number, jbyteArray topic
     return offset;
 }
 
+/* When the message at an offset was stored; INT64_MIN: none can be read there. */
+jlong NATIVE(storedMs)(JNIEnv *env, jclass class, jlong number, jbyteArray topic, jint id, jlong offset)
+{
+    (void)class;
+    int64_t stored = INT64_MIN;
+    char *name = text_of(env, topic);
+    cmq_store *store = name == NULL ? NULL : enter(env, number, CMQ_HANDLE_STORE);
+    if (store != NULL) {
+        cmq_found item;
+        cmq_found_batch one = {.items = &item, .capacity = 1};
+        cmq_record_view view;
+        if (cmq_store_read_offset(store, cmq_slice_of_text(name), id, offset, &one) == CMQ_OK && one.count == 1 &&
+            cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view) == CMQ_OK)
+            stored = view.store_timestamp_ms;
+        cmq_found_batch_release(&one);
+        cmq_handles_leave(number);
+    }
+    free(name);
+    return stored;
+}
+
+/* Throw where an SQL92 expression cannot be used. */
+void NATIVE(checkSelector)(JNIEnv *env, jclass class, jbyteArray expression)
+{
+    (void)class;
+    size_t bytes;
+    char *text = copy_of(env, expression, &bytes);
+    if (text == NULL) return;
+    cmq_selector *selector = NULL;
+    const cmq_status status =
+        cmq_selector_compile((cmq_slice){.data = (const uint8_t *)text, .bytes = bytes}, &selector, NULL);
+    cmq_selector_free(selector);
+    free(text);
+    if (status != CMQ_OK) raise(env, status);
+}
+
 /* ---- scans ---- */
 
 typedef struct jvm_scan {
     cmq_scan *scan;
+    cmq_selector *where;   /* NULL: no expression */
     JNIEnv *env;   /* of the thread inside nextBatch */
 } jvm_scan;
 
@@ -278,6 +315,7 @@ static void destroy_scan(void *object)
 {
     jvm_scan *scan = object;
     cmq_scan_close(scan->scan);
+    cmq_selector_free(scan->where);
     free(scan);
 }
 
@@ -328,7 +366,9 @@ jlong NATIVE(openScan)(JNIEnv *env, jclass class, jlong number, jbyteArray reque
     jvm_scan *scan = calloc(1, sizeof *scan);
     cmq_status status = scan == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan")
                                      : cmq_scan_request_read((cmq_slice){.data = packed, .bytes = bytes}, &asked);
+    if (status == CMQ_OK && asked.has_where) status = cmq_selector_compile(asked.where, &scan->where, NULL);
     if (status == CMQ_OK) {
+        asked.options.read.where = scan->where;
         asked.options.decompress = inflate;
         asked.options.decompress_context = scan;
         status = cmq_scan_open(store, &asked.options, &scan->scan);
@@ -341,6 +381,7 @@ jlong NATIVE(openScan)(JNIEnv *env, jclass class, jlong number, jbyteArray reque
         status = CMQ_ERR_MEMORY;
         cmq_scan_close(scan->scan);
     }
+    if (scan != NULL) cmq_selector_free(scan->where);
     free(scan);
     cmq_handles_leave(number);
     raise(env, status);

@@ -125,20 +125,21 @@ static cmq_status read_texts(input *from, cmq_slice **texts_out, uint32_t *count
     return CMQ_OK;
 }
 
-static void read_rest(input *from, cmq_scan_options *options)
+static void read_rest(input *from, cmq_scan_request *request)
 {
+    cmq_scan_options *options = &request->options;
+    request->where = take_text(from);
     const uint8_t flags = take_u8(from);
     options->skip_corrupt = (flags & CMQ_SCAN_REQUEST_SKIP_CORRUPT) != 0;
     options->read.has_start_time = (flags & CMQ_SCAN_REQUEST_START_TIME) != 0;
     options->read.has_end_time = (flags & CMQ_SCAN_REQUEST_END_TIME) != 0;
+    request->has_where = (flags & CMQ_SCAN_REQUEST_WHERE) != 0;
     options->read.start_time_ms = take_i64(from);
     options->read.end_time_ms = take_i64(from);
     options->batch_rows = take_u32(from);
     options->batch_bytes = take_u32(from);
     options->limit_rows = take_i64(from);
-    if ((flags & ~(CMQ_SCAN_REQUEST_SKIP_CORRUPT | CMQ_SCAN_REQUEST_START_TIME | CMQ_SCAN_REQUEST_END_TIME)) != 0 ||
-        options->limit_rows < 0)
-        from->whole = false;
+    if ((flags & ~CMQ_SCAN_REQUEST_FLAGS) != 0 || options->limit_rows < 0) from->whole = false;
 }
 
 cmq_status cmq_scan_request_read(cmq_slice bytes, cmq_scan_request *request_out)
@@ -159,7 +160,7 @@ cmq_status cmq_scan_request_read(cmq_slice bytes, cmq_scan_request *request_out)
     if (status != CMQ_OK) return status;
     options->read.tags = request_out->tags;
     options->keys = request_out->keys;
-    read_rest(&from, options);
+    read_rest(&from, request_out);
     if (from.whole && from.left == 0) return CMQ_OK;
     return cmq_fail(CMQ_ERR_ARGUMENT, "the request of a scan is malformed %zu bytes before its end", from.left);
 }

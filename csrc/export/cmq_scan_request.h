@@ -5,7 +5,7 @@
  *   u32 CMQ_SCAN_REQUEST_VERSION
  *   u32 columns; of each: u8 kind, u8 form, text property (empty where the kind has none)
  *   u32 ranges;  of each: text topic, i32 queue id, i64 start, i64 end
- *   u32 tags, of each a text; u32 keys, of each a text
+ *   u32 tags, of each a text; u32 keys, of each a text; text expression (read where the flags have it)
  *   u8 flags, i64 start time, i64 end time, u32 batch rows, u32 batch bytes, i64 limit rows
  *
  * The columns are named "0", "1" and so on.
@@ -20,11 +20,13 @@
 
 #include "export/cmq_scan.h"
 
-#define CMQ_SCAN_REQUEST_VERSION 1u
+#define CMQ_SCAN_REQUEST_VERSION 2u
 
 #define CMQ_SCAN_REQUEST_SKIP_CORRUPT 1u
 #define CMQ_SCAN_REQUEST_START_TIME 2u
 #define CMQ_SCAN_REQUEST_END_TIME 4u
+#define CMQ_SCAN_REQUEST_WHERE 8u
+#define CMQ_SCAN_REQUEST_FLAGS 15u
 
 #define CMQ_SCAN_REQUEST_NAME_BYTES 8u
 
@@ -34,6 +36,8 @@ typedef struct cmq_scan_request {
     char (*names)[CMQ_SCAN_REQUEST_NAME_BYTES];
     cmq_read_start *ranges;
     cmq_slice *tags, *keys;
+    bool has_where;
+    cmq_slice where;   /* the expression: the caller compiles it into options.read.where */
 } cmq_scan_request;
 
 /* Read the options. `bytes` outlives the request. Whatever is returned, end it by cmq_scan_request_free.

@@ -3,16 +3,13 @@ readers; Python reads where it cannot be loaded."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from cometmq.spark.jvm import jars
+from support.jvm import SOURCES, compiled, passes, spark_jars
 from support.small_store import open_small
 
-SOURCES = Path(__file__).parent / "java" / "cometmq"
 MESSAGES = 20_000
 SYS_FLAG_AT = 36
 
@@ -24,28 +21,6 @@ def say_lz4(store: Path, place: int) -> None:
     with segments[place // segments[0].stat().st_size].open("r+b") as log:
         log.seek(into + SYS_FLAG_AT)
         log.write((1 | 1 << 8).to_bytes(4, "big"))
-
-
-def compiled(sources: list[Path], classes: Path, *more_jars: Path) -> list[str]:
-    """Compile a program, and return the command that runs it with the options added behind `java`."""
-    javac, java = shutil.which("javac"), shutil.which("java")
-    if not jars() or javac is None or java is None:
-        pytest.skip("the engine for the JVM is not built: Java 17's javac was not found")
-    path = ":".join([jars()[0], *map(str, more_jars)])
-    subprocess.run([javac, "-cp", path, "-d", classes, *sources], check=True)
-    return [java, "-cp", f"{classes}:{path}"]
-
-
-def spark_jars() -> list[Path]:
-    """Return the jars of PySpark."""
-    pyspark = pytest.importorskip("pyspark")
-    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-
-
-def passes(command: list[str], *arguments: object) -> None:
-    """Run a program that prints `passed` when it has."""
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["passed"]), done.stdout + done.stderr
 
 
 def test_two_copies_of_the_library_pass_foreign_faults_on(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ CASES: tuple[dict[str, str], ...] = (
     {"topic": "orders,batches", "endingOffsets": '{"orders": {"b": {"0": 3, "1": -1}}}', "columns": "topic,body"},
     {"topic": "orders", "endingTimestamp": "2020-01-01"},
     {"topic": "batches", "startingOffsets": '{"batches": {"0": 7}}', "columns": "queueOffset,body,tags"},
+    {"topic": TOPICS, "where": "region = 'eu' OR region IS NULL", "tags": "red", "columns": "body,tags,prop:region"},
 )
 
 
@@ -115,6 +116,7 @@ ERRORS: tuple[tuple[dict[str, str], str], ...] = (
     ({"topic": "orders", "batchBytes": "-1"}, "option batchBytes: '-1' is not a size such as 4m"),
     ({"topic": "orders", "assign": "{}"}, "option topic: cannot be given together with assign"),
     ({"assign": '{"orders": [7]}'}, r"option assign: the topic 'orders' has no queue 7"),
+    ({"topic": "orders", "where": "a >"}, "option where: 'a >' cannot be used: "),
     ({"topic": "orders", "path": "/nowhere"}, "option path: /nowhere is not there on the driver"),
 )
 
@@ -159,15 +161,8 @@ def test_python_does_what_the_jvm_cannot(spark: SparkSession, store: Path, tmp_p
     assert "engine=jvm" not in plan_of(kafka)
     with pytest.raises(Exception, match="option engine: schema=kafka is made by Python; engine=auto lets Python do it"):
         load(spark, store, "jvm", topic="orders", schema="kafka")
-    assert "engine=jvm" not in plan_of(load(spark, store, "auto", topic="orders", where="region = 'eu'"))
     with pytest.raises(Exception, match="option engine: 'java' is not one of auto, jvm, python"):
         load(spark, store, "java", topic="orders")
-    stream = spark.readStream.format("cometmq").options(
-        path=str(store), topic="orders", startingOffsets="earliest", engine="auto"
-    )
-    query = stream.load().writeStream.format("memory").queryName("orders_of_auto").trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert spark.sql("SELECT count(*) FROM orders_of_auto").collect()[0][0] == 4000
     new = tmp_path / "new"
     with open_small(new) as opened:
         opened.create_topic("copies", queues=1)
@@ -263,7 +258,7 @@ def test_aggregates_come_from_the_ends_of_queues(spark: SparkSession, store: Pat
         is_local = "BatchScan" not in plan_of(answered)
         assert is_local == (number < 5), query
     # Offsets without a message would count.
-    for options in ({"failOnDataLoss": "false"}, {"onCorrupt": "skip"}, {"tags": "red"}):
+    for options in ({"failOnDataLoss": "false"}, {"onCorrupt": "skip"}, {"tags": "red"}, {"where": "region = 'eu'"}):
         frame = load(spark, store, "jvm", topic="orders", **options)
         assert "BatchScan" in plan_of(frame.groupBy().count()), options
 

@@ -37,7 +37,8 @@ static void put_request(void)
     put_text("orders"), put_u32(0), put_i64(1), put_i64(3);
     put_u32(2), put_text("paid"), put_text("new");
     put_u32(1), put_text("o-17");
-    put_u8(CMQ_SCAN_REQUEST_SKIP_CORRUPT | CMQ_SCAN_REQUEST_END_TIME);
+    put_text("price > 10");
+    put_u8(CMQ_SCAN_REQUEST_SKIP_CORRUPT | CMQ_SCAN_REQUEST_END_TIME | CMQ_SCAN_REQUEST_WHERE);
     put_i64(0), put_i64(99), put_u32(10), put_u32(20), put_i64(30);
 }
 
@@ -74,6 +75,7 @@ static void whole_requests_come_through(void)
     CHECK(options->read.tag_count == 2 && cmq_slice_equal(options->read.tags[1], kit_slice("new")));
     CHECK(options->key_count == 1 && cmq_slice_equal(options->keys[0], kit_slice("o-17")));
     CHECK(options->skip_corrupt && !options->read.has_start_time && options->read.has_end_time);
+    CHECK(request.has_where && cmq_slice_equal(request.where, kit_slice("price > 10")));
     CHECK_INT(options->read.end_time_ms, 99);
     CHECK(options->batch_rows == 10 && options->batch_bytes == 20 && options->limit_rows == 30);
     cmq_scan_request_free(&request);

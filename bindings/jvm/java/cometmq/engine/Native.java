@@ -35,6 +35,10 @@ final class Native {
 
     static native long offsetAt(long store, byte[] topic, int queueId, long timeMs);
 
+    static native long storedMs(long store, byte[] topic, int queueId, long offset);
+
+    static native void checkSelector(byte[] expression);
+
     static native long openScan(long store, byte[] request);
 
     static native void closeScan(long scan);

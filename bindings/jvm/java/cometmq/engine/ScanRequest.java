@@ -13,6 +13,7 @@ import java.util.List;
  * @param ranges the messages
  * @param tags only messages with one of these tags; empty: all
  * @param keys only messages with one of these keys; empty: all
+ * @param where only messages for whose properties this SQL92 expression is true; null: all
  * @param startMs earliest store time, or null
  * @param endMs store time to stop before, or null
  * @param batchRows most rows of a batch; 0: the engine's default
@@ -20,8 +21,8 @@ import java.util.List;
  * @param limitRows most rows; 0: all
  * @param skipCorrupt pass over damaged records and count them
  */
-public record ScanRequest(List<Column> columns, List<Range> ranges, List<String> tags, List<String> keys, Long startMs,
-        Long endMs, int batchRows, int batchBytes, long limitRows, boolean skipCorrupt) {
+public record ScanRequest(List<Column> columns, List<Range> ranges, List<String> tags, List<String> keys, String where,
+        Long startMs, Long endMs, int batchRows, int batchBytes, long limitRows, boolean skipCorrupt) {
     /** A column: numbers of cmq_scan_kind and cmq_scan_form, and the property that it shows, or "". */
     public record Column(int kind, int form, String property) {}
 
@@ -33,10 +34,11 @@ public record ScanRequest(List<Column> columns, List<Range> ranges, List<String>
         }
     }
 
-    private static final int VERSION = 1;
+    private static final int VERSION = 2;
     private static final int SKIP_CORRUPT = 1;
     private static final int START_TIME = 2;
     private static final int END_TIME = 4;
+    private static final int WHERE = 8;
 
     byte[] packed() {
         Output into = new Output();
@@ -56,8 +58,9 @@ public record ScanRequest(List<Column> columns, List<Range> ranges, List<String>
         }
         into.texts(tags);
         into.texts(keys);
+        into.text(where != null ? where : "");
         into.number((skipCorrupt ? SKIP_CORRUPT : 0) | (startMs != null ? START_TIME : 0)
-                | (endMs != null ? END_TIME : 0), 1);
+                | (endMs != null ? END_TIME : 0) | (where != null ? WHERE : 0), 1);
         into.number(startMs != null ? startMs : 0, 8);
         into.number(endMs != null ? endMs : 0, 8);
         into.number(batchRows, 4);

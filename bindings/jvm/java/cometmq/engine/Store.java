@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.OptionalLong;
 
 /** A store that is open to read, also while another process writes. Any thread; close it. */
 public final class Store implements AutoCloseable {
@@ -61,6 +62,22 @@ public final class Store implements AutoCloseable {
     /** Return the offset of a queue's first message stored at a time or later. */
     public long offsetAt(String topic, int queueId, long timeMs) {
         return Native.offsetAt(number, utf8(topic), queueId, timeMs);
+    }
+
+    /** Return when the message at an offset was stored, or nothing where none can be read there. */
+    public OptionalLong storedMs(String topic, int queueId, long offset) {
+        long stored = Native.storedMs(number, utf8(topic), queueId, offset);
+        return stored == Long.MIN_VALUE ? OptionalLong.empty() : OptionalLong.of(stored);
+    }
+
+    /**
+     * Check an SQL92 expression over properties.
+     *
+     * @throws EngineException.InvalidArgument it is none
+     * @throws EngineException.LimitReached it is too long or too deep
+     */
+    public static void checkSelector(String expression) {
+        Native.checkSelector(utf8(expression));
     }
 
     /** Return the mean bytes of a record in a range by samples; 0 where none can be read. */

@@ -35,10 +35,11 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         vectors = plan.columns().stream().map(column -> Vectors.of(column.type()))
                 .toArray(Vectors.EngineVector[]::new);
         shown = new ColumnarBatch(java.util.Arrays.copyOf(vectors, vectors.length, ColumnVector[].class));
-        Snapshot.requireFolder(plan.path(), "executor");
-        try (Store store = Snapshot.open(plan.path(), plan.batchTopics())) {
-            missing = Snapshot.rowsThere(store, ranges, loss);
-            scan = store.scan(new ScanRequest(plan.scanned(), ranges, plan.tags(), plan.keys(), plan.timeLowMs(),
+        Catalog.requireFolder(plan.path(), "executor");
+        try (Store store = Catalog.open(plan.path(), plan.batchTopics())) {
+            missing = Catalog.rowsThere(store, ranges, loss);
+            scan = store.scan(new ScanRequest(plan.scanned(), ranges, plan.tags(), plan.keys(), plan.where(),
+                    plan.timeLowMs(),
                     plan.timeHighMs() == null ? null : Long.valueOf(plan.timeHighMs() + 1), plan.batchRows(),
                     plan.batchBytes(), plan.limit(), plan.skipCorrupt()));
         }

@@ -27,14 +27,12 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** One query's columns, filters, limit and aggregates. Each query gets its own; the frame keeps none of it. */
 final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns,
         SupportsPushDownLimit, SupportsPushDownAggregates {
     private final CometMQTable table;
-    private final CaseInsensitiveStringMap asGiven;
     private StructType read;
     private Filter[] pushed = {};
     private Bounds bounds = Bounds.NONE;
@@ -42,9 +40,8 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
     private int limit;
     private Aggregation aggregation;
 
-    CometMQScanBuilder(CometMQTable table, CaseInsensitiveStringMap asGiven) {
+    CometMQScanBuilder(CometMQTable table) {
         this.table = table;
-        this.asGiven = asGiven;
         read = table.schema();
     }
 
@@ -52,7 +49,7 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
     public Filter[] pushFilters(Filter[] filters) {
         List<Filter> kept = new ArrayList<>();
         List<Filter> rest = new ArrayList<>();
-        boolean hasLight = table.snapshot().ranges.stream().anyMatch(range -> Topics.isLight(range.topic()));
+        boolean hasLight = table.snapshot().sized.ranges().stream().anyMatch(range -> Topics.isLight(range.topic()));
         for (Filter filter : filters) {
             Bounds found = Bounds.of(filter);
             boolean isWhole = !hasLight && Bounds.isExact(filter);
@@ -97,8 +94,8 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
     public boolean supportCompletePushDown(Aggregation asked) {
         ReadOptions options = table.options();
         return isExact && limit == 0 && options.failOnDataLoss && !options.skipCorrupt && options.tags.isEmpty()
-                && options.keys.isEmpty() && isKnown(asked)
-                && table.snapshot().ranges.stream().noneMatch(range -> Topics.isLight(range.topic()));
+                && options.keys.isEmpty() && options.where == null && isKnown(asked)
+                && table.snapshot().sized.ranges().stream().noneMatch(range -> Topics.isLight(range.topic()));
     }
 
     @Override
@@ -193,7 +190,8 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
         // A message may have a key of each: with the option, the filters' are left to Spark.
         List<String> keys = options.keys.isEmpty() ? sorted(bounds.keys(), List.of()) : options.keys;
         boolean hasNone = bounds.tags() != null && tags.isEmpty() || bounds.keys() != null && keys.isEmpty();
-        ReadPlan plan = new ReadPlan(options.path, List.of(), table.columns(read), tags, keys, bounds.timeLowMs(),
+        ReadPlan plan = new ReadPlan(options.path, List.of(), table.columns(read), tags, keys, options.where,
+                bounds.timeLowMs(),
                 bounds.timeHighMs(), options.batchRows, options.batchBytes, limit, options.skipCorrupt,
                 options.failOnDataLoss);
         if (aggregation != null) {
@@ -201,21 +199,18 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
             table.snapshot().requireAll(ranges); // an older frame counts no messages that it could not read
             return answer(ranges);
         }
-        return new CometMQScan(table, read, plan, () -> narrowed(hasNone), description(-1, limit),
-                checkpoint -> table.inPython(asGiven).toMicroBatchStream(checkpoint));
+        return new CometMQScan(table, read, plan, () -> narrowed(hasNone), description(-1, limit));
     }
 
-    /** Ranges that are not empty, and the bytes of a row in each. */
-    record Sized(List<Range> ranges, List<Double> rowBytes) {}
-
-    private Sized narrowed(boolean hasNone) {
-        Snapshot snapshot = table.snapshot();
-        Sized found = new Sized(new ArrayList<>(), new ArrayList<>());
-        for (int i = 0; i < snapshot.ranges.size() && !hasNone; i++) {
-            Range range = bounds.narrowed(snapshot.ranges.get(i));
+    /** Return the ranges that are not empty. */
+    private Tasks.Sized narrowed(boolean hasNone) {
+        Tasks.Sized all = table.snapshot().sized;
+        Tasks.Sized found = new Tasks.Sized(new ArrayList<>(), new ArrayList<>());
+        for (int i = 0; i < all.ranges().size() && !hasNone; i++) {
+            Range range = bounds.narrowed(all.ranges().get(i));
             if (range.rows() > 0) {
-                found.ranges.add(range);
-                found.rowBytes.add(snapshot.rowBytes.get(i));
+                found.ranges().add(range);
+                found.rowBytes().add(all.rowBytes().get(i));
             }
         }
         return found;

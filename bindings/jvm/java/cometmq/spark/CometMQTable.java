@@ -8,14 +8,13 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A loaded frame. Its batches are read here; streams and writes by Python's table, where that may be asked. */
+/** A loaded frame. Batches and streams are read here; writes go to Python's table, where that may be asked. */
 final class CometMQTable implements SupportsRead, SupportsWrite {
     private final StructType schema;
     private final Options given;
@@ -42,24 +41,20 @@ final class CometMQTable implements SupportsRead, SupportsWrite {
 
     @Override
     public Set<TableCapability> capabilities() {
-        return python == null ? EnumSet.of(TableCapability.BATCH_READ) : EnumSet.of(TableCapability.BATCH_READ,
+        return python == null ? EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ)
+                : EnumSet.of(TableCapability.BATCH_READ,
                 TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.STREAMING_WRITE,
                 TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA);
     }
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap asGiven) {
-        return new CometMQScanBuilder(this, asGiven);
+        return new CometMQScanBuilder(this);
     }
 
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
         return ((SupportsWrite) python.get()).newWriteBuilder(info);
-    }
-
-    /** Return Python's scan, for a stream. */
-    Scan inPython(CaseInsensitiveStringMap asGiven) {
-        return ((SupportsRead) python.get()).newScanBuilder(asGiven).build();
     }
 
     synchronized ReadOptions options() {

@@ -85,6 +85,12 @@ final class Options {
                 "is not a whole number from 1 up");
     }
 
+    /** Return a number from 1 up, or null where none is given. */
+    Long whole(String name) {
+        return parsed(name, value -> value.matches("\\+?0*[1-9]\\d{0,17}") ? Long.valueOf(value) : null, null,
+                "is not a whole number from 1 up");
+    }
+
     long size(String name, long otherwise, long maximum) {
         return parsed(name, value -> sized(value, maximum), otherwise,
                 "is not a size such as 4m or 256m, from 1 to " + maximum + " bytes");

@@ -1,5 +1,7 @@
 package cometmq.spark;
 
+import cometmq.engine.EngineException;
+import cometmq.engine.Store;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Path;
@@ -11,17 +13,22 @@ import java.time.ZoneId;
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
 
-/** Options of a batch that reads a store's files; as src/cometmq/spark/options.py, which documents them. */
+/** Options of reading a store's files, in batches and streams; as src/cometmq/spark/options.py, which documents them. */
 final class ReadOptions {
     private static final Pattern PLAIN_TAG = Pattern.compile("[^\\s|=<>!,()'\"&]+");
     private static final List<String> STARTS =
             List.of("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp");
     private static final List<String> ENDS = List.of("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp");
     private static final int BATCH_ROWS_MAX = 1 << 20;
+    private static final long TRIGGER_DELAY_MS = 15 * 60_000;
+    private static final Pattern DURATION =
+            Pattern.compile("(\\d{1,12})\\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?)", Pattern.CASE_INSENSITIVE);
 
     final String path;
     final List<String> topics;
@@ -31,6 +38,7 @@ final class ReadOptions {
     final Side ending;
     final List<String> tags;
     final List<String> keys;
+    final String where;
     final Integer minPartitions;
     final long maxPartitionBytes;
     final boolean failOnDataLoss;
@@ -40,6 +48,12 @@ final class ReadOptions {
     final String brokerName;
     final int batchRows;
     final int batchBytes;
+    final Long maxOffsetsPerTrigger;
+    final Long minOffsetsPerTrigger;
+    final Long maxBytesPerTrigger;
+    final long maxTriggerDelayMs;
+
+    private final Options given;
 
     /** Where reading begins or ends. At most one is given. */
     record Side(String name, String offsets, Long timestamp, String offsetsByTimestamp) {}
@@ -55,13 +69,8 @@ final class ReadOptions {
         if ("kafka".equalsIgnoreCase(options.text("schema"))) {
             return "schema=kafka is made by Python";
         }
-        if (options.text("where") != null) {
-            return "SQL92 expressions are evaluated through Python (where)";
-        }
-        for (String name : Options.STREAM_ONLY) {
-            if (options.text(name) != null) {
-                return "streams are read through Python (" + name + ")";
-            }
+        if (options.text("commitOffsets") != null || options.text("groupId") != null) {
+            return "consumer groups' offsets are committed by Python (commitOffsets)";
         }
         for (String name : Options.WRITE_ONLY) {
             if (options.text(name) != null) {
@@ -80,6 +89,8 @@ final class ReadOptions {
     }
 
     ReadOptions(Options options) {
+        given = options;
+        options.refuse(Options.WRITE_ONLY, "is an option of writing, not of reading");
         path = options.parsed("path", ReadOptions::localPath, null,
                 "is not a local path; the store must be a directory that this machine and every executor see");
         if (path == null) {
@@ -101,6 +112,7 @@ final class ReadOptions {
         ending = side(options, "ending", ENDS);
         tags = tags(options.text("tags"));
         keys = names(options, "keys");
+        where = selecting(options);
         minPartitions = options.integer("minPartitions", null);
         maxPartitionBytes = options.size("maxPartitionBytes", 256 << 20, Long.MAX_VALUE);
         failOnDataLoss = options.flag("failOnDataLoss", true);
@@ -115,9 +127,51 @@ final class ReadOptions {
         if (batchRows > BATCH_ROWS_MAX) {
             throw new OptionException("batchRows", batchRows + " is above " + BATCH_ROWS_MAX);
         }
+        maxOffsetsPerTrigger = options.whole("maxOffsetsPerTrigger");
+        minOffsetsPerTrigger = options.whole("minOffsetsPerTrigger");
+        maxBytesPerTrigger = options.text("maxBytesPerTrigger") == null ? null
+                : Long.valueOf(options.size("maxBytesPerTrigger", 0, Long.MAX_VALUE));
+        maxTriggerDelayMs = options.parsed("maxTriggerDelay", ReadOptions::durationMs, TRIGGER_DELAY_MS,
+                "is not a time such as 30s or 15m");
         if (!keys.isEmpty() && pattern != null) {
             throw new OptionException("keys", "are looked up topic by topic: give topic, not subscribePattern");
         }
+    }
+
+    /** Refuse options of streams, in a batch. */
+    void requireBatch() {
+        given.refuse(Options.STREAM_ONLY, "is an option of readStream; a batch reads what is there once");
+    }
+
+    /** Refuse options of batches, in a stream. */
+    void requireStream() {
+        given.refuse(ENDS, "is an option of read; a stream has no end");
+        given.refuse(List.of("keys"), "is an option of read; in a stream filter the column keys");
+        given.refuse(List.of("pushdown"), "is an option of read; Spark pushes no filters into streams");
+    }
+
+    /** Return an SQL92 expression that compiles, or null; executors compile it again. */
+    private static String selecting(Options options) {
+        String value = options.text("where");
+        if (value == null) {
+            return null;
+        }
+        try {
+            Store.checkSelector(value);
+        } catch (EngineException.InvalidArgument | EngineException.LimitReached error) {
+            throw new OptionException("where", "'" + value + "' cannot be used: " + error.getMessage(), error);
+        }
+        return value;
+    }
+
+    private static Long durationMs(String value) {
+        Matcher match = DURATION.matcher(value);
+        if (!match.matches()) {
+            return null;
+        }
+        String unit = match.group(2).toLowerCase(Locale.ROOT);
+        long each = unit.equals("ms") ? 1 : unit.startsWith("s") ? 1000 : unit.startsWith("m") ? 60_000 : 3_600_000;
+        return Long.parseLong(match.group(1)) * each;
     }
 
     private static Side side(Options options, String name, List<String> choices) {

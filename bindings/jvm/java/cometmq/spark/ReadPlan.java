@@ -6,12 +6,12 @@ import java.util.List;
 
 /** What every task of a query needs; it travels to the executors. Times are inclusive, {@code limit} 0 is none. */
 record ReadPlan(String path, List<String> batchTopics, List<Columns.Column> columns, List<String> tags,
-        List<String> keys, Long timeLowMs, Long timeHighMs, int batchRows, int batchBytes, long limit,
+        List<String> keys, String where, Long timeLowMs, Long timeHighMs, int batchRows, int batchBytes, long limit,
         boolean skipCorrupt, boolean failOnDataLoss) implements Serializable {
     private static final ScanRequest.Column ONLY_TO_COUNT = new ScanRequest.Column(Columns.QUEUE_OFFSET, 0, "");
 
     ReadPlan withBatchTopics(List<String> topics) {
-        return new ReadPlan(path, topics, columns, tags, keys, timeLowMs, timeHighMs, batchRows, batchBytes, limit,
+        return new ReadPlan(path, topics, columns, tags, keys, where, timeLowMs, timeHighMs, batchRows, batchBytes, limit,
                 skipCorrupt, failOnDataLoss);
     }
 
@@ -21,6 +21,6 @@ record ReadPlan(String path, List<String> batchTopics, List<Columns.Column> colu
 
     /** Return whether rows of the ranges are left out on purpose. */
     boolean filters() {
-        return !tags.isEmpty() || !keys.isEmpty() || timeLowMs != null || timeHighMs != null || limit > 0;
+        return !tags.isEmpty() || !keys.isEmpty() || where != null || timeLowMs != null || timeHighMs != null || limit > 0;
     }
 }

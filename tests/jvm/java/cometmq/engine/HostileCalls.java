@@ -40,7 +40,7 @@ public final class HostileCalls {
 
     private static byte[] request(String topic, long end) {
         return new ScanRequest(List.of(OFFSET, BODY), List.of(new ScanRequest.Range(topic, 0, 0, end)), List.of(),
-                List.of(), null, null, 100, 0, 0, false).packed();
+                List.of(), null, null, null, 100, 0, 0, false).packed();
     }
 
     private static long rows(long scan) {

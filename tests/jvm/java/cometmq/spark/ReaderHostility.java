@@ -32,7 +32,7 @@ public final class ReaderHostility {
         ReadOptions options = ReadOptions.of(java.util.Map.of("path", store.toString(), "topic", "orders"));
         StructType schema = new StructType().add("tags", "string").add("body", "binary");
         ReadPlan plan = new ReadPlan(store.toString(), List.of(), Columns.of(schema, options), List.of(), List.of(), null,
-                null, 8192, 4 << 20, 0, false, true);
+                null, null, 8192, 4 << 20, 0, false, true);
         return new BatchReader(plan, List.of(new Range("orders", 0, 0, messages)));
     }
 
