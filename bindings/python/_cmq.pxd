@@ -586,6 +586,7 @@ cdef extern from "store/recover/cmq_removed.h" nogil:
     ctypedef struct cmq_restored:
         int64_t records
         int64_t doubtful
+        int64_t unfinished
         int64_t refused
         const char *refusal
         cbool already

@@ -274,7 +274,8 @@ cdef class Message:
 
     @property
     def prepared_transaction_offset(self):
-        """Physical offset of a transaction's half message, else 0."""
+        """Physical offset of a transaction's half message; -1 - that of the first record, in messages that
+        ``store.transaction()`` stored together; else 0."""
         self._parse()
         return self._view.prepared_transaction_offset
 

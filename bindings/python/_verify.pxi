@@ -118,6 +118,7 @@ def restore_removed(StoreHandle handle not None, str name not None, wants, *, bi
     return {
         "records": restored.records,
         "doubtful": restored.doubtful,
+        "unfinished": restored.unfinished,
         "refused": restored.refused,
         "refusal": restored.refusal.decode("utf-8", "replace") or None,
         "already": bool(restored.already),

@@ -1097,6 +1097,7 @@ class _Verified(TypedDict):
 class _Restored(TypedDict):
     records: int
     doubtful: int
+    unfinished: int
     refused: int
     refusal: str | None
     already: bool

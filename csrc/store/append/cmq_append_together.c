@@ -4,7 +4,8 @@
  * alone. Under async flush a copy of its bytes and a sync of them, with the writer lock.
  *
  * Invariant: all that may be refused is asked for before the log is claimed. The first 8 bytes are written last, behind
- *            a sync of the others (cmq_log_seal), so that a crash leaves all records or none.
+ *            a sync of the others (cmq_log_seal), so that a crash leaves all records or none. Each record says where
+ *            the first one lies: without those 8 bytes nobody takes the others for acknowledged messages.
  * Way:       caller -> [cmq_append_together] -> cmq_append, cmq_log -> cmq_commit
  * Source:    docs/decisions/0036.
  */
@@ -39,10 +40,13 @@ static cmq_status append_parts(append_context *c, cmq_store *store, const cmq_ap
     bool watched = false;
     cmq_status status = claim_parts(c, store, parts, count, messages);
     if (status != CMQ_OK) return status;
+    const int64_t first = cmq_log_end(store->log);
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
         if (parts[i].count == 0) continue;
         cmq_append_begin(c, store, &parts[i]);
         c->claimed = true;
+        if (messages > 1 && (c->fields.sys_flag & CMQ_SYS_TRANSACTION_MASK) == 0)
+            c->fields.prepared_transaction_offset = cmq_record_together(first);
         status = cmq_append_chunk(c, &appended[i].count);
         watched |= c->watched;
         appended[i].first_queue_offset = c->first_queue_offset;

@@ -99,7 +99,7 @@ typedef struct cmq_record_fields {
     int64_t physical_offset;
     int64_t born_timestamp_ms;
     int64_t store_timestamp_ms;
-    int64_t prepared_transaction_offset;
+    int64_t prepared_transaction_offset;   /* or cmq_record_together */
     int32_t queue_id;
     int32_t flag;
     int32_t sys_flag;                  /* the host bits are set and cleared by the encoder */
@@ -180,6 +180,10 @@ void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const c
 /* Write the 8 bytes of a blank record that takes the `bytes` (>= 8) up to the end of the segment. */
 void cmq_record_write_blank(uint8_t *into, uint32_t bytes);
 
+/* The prepared_transaction_offset of messages that are stored together, of which the first lies at `phy`: negative,
+ * which no broker's transaction is. Readers of messages that are not of a broker's transaction do not use the field. */
+static inline int64_t cmq_record_together(int64_t phy) { return -1 - phy; }
+
 /* Why bytes are not a record; for reports that count kinds of damage. */
 typedef enum cmq_record_reason {
     CMQ_RECORD_SOUND = 0,
@@ -247,6 +251,13 @@ cmq_record_proof cmq_record_prove(const cmq_record_view *view);
 /* Does topic or properties hold a zero byte? A sector that was never written reads as zeros. The writer gives such a
  * record a property CRC. */
 bool cmq_record_has_zero(const cmq_record_view *view);
+
+/* Was it stored together with others, of which the first lies at *first_out? */
+static inline bool cmq_record_is_together(const cmq_record_view *view, int64_t *first_out)
+{
+    *first_out = cmq_record_together(view->prepared_transaction_offset);
+    return (view->sys_flag & CMQ_SYS_TRANSACTION_MASK) == 0 && *first_out >= 0 && *first_out <= view->physical_offset;
+}
 
 /* The few fields that a walk over the log needs. */
 typedef struct cmq_record_head {

@@ -32,6 +32,7 @@ typedef struct cmq_restored {
     int64_t records;            /* appended again, as new messages at the ends of their queues */
     int64_t doubtful;           /* whole by their body's CRC, but their topic or properties may have lost a sector: not
                                  * appended */
+    int64_t unfinished;         /* of a transaction that was never committed: not appended */
     int64_t refused;            /* the store does not take them (the last of them: the error's text) */
     char refusal[CMQ_ERROR_TEXT_BYTES];
     bool already;               /* the folder was restored before: nothing was done */

@@ -2,7 +2,8 @@
  *
  * Their old places are taken: the log went on there. So they get new offsets and a new store time; topic, queue, body,
  * properties, born time and hosts are theirs. Read in windows by pread; a record is searched wherever the bytes before
- * are not one, and counts if its own place field is right.
+ * are not one, and counts if its own place field is right. Records of a transaction whose first one was never begun
+ * (docs/decisions/0036) were not acknowledged and are left out.
  *
  * Way: cometmq/removed -> [cmq_restore] -> cmq_append
  */
@@ -26,6 +27,10 @@ typedef struct restoring {
     cmq_restored *restored;
     uint8_t *window;
     size_t window_bytes;
+    cmq_file *file;            /* the one that is read, … */
+    int64_t file_phy;          /* … which begins here in the log */
+    int64_t together;          /* the first record of the last transaction that was asked for, … */
+    bool unfinished;           /* … and the answer */
     char topic[256];           /* the last one that was asked for … */
     int32_t queue_id;
     bool asked, wanted;        /* … and the answer */
@@ -52,11 +57,31 @@ static cmq_column one(cmq_slice value)
     return (cmq_column){.kind = value.bytes > 0 ? CMQ_COLUMN_ONE : CMQ_COLUMN_NONE, .one = value};
 }
 
+/* Is it of a transaction whose head was not written? One that begins before this file was cut behind its head, for a
+ * transaction lies in one segment. */
+static cmq_status CMQ_MUST_CHECK is_unfinished(restoring *r, const cmq_record_view *view, bool *unfinished_out)
+{
+    int64_t first;
+    uint64_t head;
+    *unfinished_out = false;
+    if (!cmq_record_is_together(view, &first) || first < r->file_phy) return CMQ_OK;
+    if (first != r->together) {
+        const cmq_status status = cmq_file_read(r->file, (uint64_t)(first - r->file_phy), &head, sizeof head);
+        if (status != CMQ_OK) return status;
+        r->together = first;
+        r->unfinished = head == 0;
+    }
+    *unfinished_out = r->unfinished;
+    return CMQ_OK;
+}
+
 static cmq_status CMQ_MUST_CHECK append_again(restoring *r, const cmq_record_view *view)
 {
+    int64_t first;
+    const bool alone = cmq_record_is_together(view, &first);   /* from now on */
     const cmq_append append = {.common = {.topic = view->topic,
                                           .born_timestamp_ms = view->born_timestamp_ms,
-                                          .prepared_transaction_offset = view->prepared_transaction_offset,
+                                          .prepared_transaction_offset = alone ? 0 : view->prepared_transaction_offset,
                                           .queue_id = view->queue_id,
                                           .flag = view->flag,
                                           .sys_flag = view->sys_flag,
@@ -84,6 +109,13 @@ static cmq_status CMQ_MUST_CHECK take(restoring *r, const cmq_record_view *view)
     const cmq_record_proof proof = cmq_record_prove(view);
     if (proof == CMQ_RECORD_CONTRADICTED || (proof == CMQ_RECORD_UNPROVEN && cmq_record_has_zero(view))) {
         r->restored->doubtful++;
+        return CMQ_OK;
+    }
+    bool unfinished;
+    const cmq_status status = is_unfinished(r, view, &unfinished);
+    if (status != CMQ_OK) return status;
+    if (unfinished) {
+        r->restored->unfinished++;
         return CMQ_OK;
     }
     return is_wanted(r, view) ? append_again(r, view) : CMQ_OK;
@@ -122,6 +154,8 @@ static cmq_status CMQ_MUST_CHECK restore_file(restoring *r, const char *path, in
     cmq_status status = cmq_file_open(r->store->fs, path, CMQ_OPEN_READ, &file);
     if (status != CMQ_OK) return status;
     status = cmq_file_info_of(file, &info);
+    r->file = file;
+    r->file_phy = phy;
     for (uint64_t at = 0; status == CMQ_OK && at < info.bytes;) {
         uint64_t data;
         size_t used = 0;
@@ -190,7 +224,7 @@ static cmq_status CMQ_MUST_CHECK mark_restored(restoring *r, const char *folder)
 cmq_status cmq_store_restore(cmq_store *store, const cmq_restore_options *options, cmq_restored *restored_out)
 {
     char folder[CMQ_PATH_BYTES], mark[CMQ_PATH_BYTES];
-    restoring r = {.store = store, .options = options, .restored = restored_out};
+    restoring r = {.store = store, .options = options, .restored = restored_out, .together = -1};
     *restored_out = (cmq_restored){.records = 0};
     if (options->name[0] == '\0' || options->name[0] == '.' || strchr(options->name, '/') != NULL)
         return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is not the name of a folder under " CMQ_REPAIR_REMOVED,

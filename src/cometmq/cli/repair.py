@@ -158,6 +158,8 @@ def _restore(path: Path, config: Path | None, name: str, json: bool) -> None:
     )
     if report.doubtful:
         typer.echo(f"{counted(report.doubtful, 'record')} skipped: topic or properties may have lost a sector")
+    if report.unfinished:
+        typer.echo(f"{counted(report.unfinished, 'record')} skipped: their transaction was never committed")
     if report.refused:
         typer.echo(f"{counted(report.refused, 'record')} skipped: {report.refusal}")
 

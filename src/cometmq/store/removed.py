@@ -59,6 +59,7 @@ class RestoreReport:
         name: the folder.
         records: records that were appended again, at the ends of their queues.
         doubtful: records whose topic or properties may have lost a sector; left out.
+        unfinished: records of transactions that were never committed; left out.
         refused: records that the store does not take …
         refusal: … and the last of these errors.
         already: the folder was restored before, and nothing was done.
@@ -67,6 +68,7 @@ class RestoreReport:
     name: str
     records: int
     doubtful: int
+    unfinished: int
     refused: int
     refusal: str | None
     already: bool

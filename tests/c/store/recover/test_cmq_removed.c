@@ -208,5 +208,98 @@ static void no_space_no_cut(void)
     kit_close(store);
 }
 
+/* ---- transactions ---- */
+
+enum { PARTS = 5 };
+
+/* Messages "<first> 0" to "<first> 4" of T, together. */
+static void append_together(cmq_store *store, const char *first)
+{
+    static char bodies[PARTS][32];
+    cmq_append parts[PARTS];
+    cmq_appended appended[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        snprintf(bodies[i], sizeof bodies[i], "%s%d", first, i);
+        parts[i] = (cmq_append){.common = {.topic = kit_slice("T")},
+                                .count = 1,
+                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(bodies[i])}};
+    }
+    CHECK_OK(cmq_store_append_together(store, parts, PARTS, appended));
+}
+
+static struct {
+    cmq_file_twin *twin;
+    char image[CMQ_PATH_BYTES];
+    bool taken;
+} killed;
+
+/* At a sync of the log. */
+static void kill_here(void *context, const cmq_twin_call *call)
+{
+    (void)context;
+    if (killed.taken || (call->kind != CMQ_TWIN_SYNC && call->kind != CMQ_TWIN_SYNC_MAPPED) ||
+        strstr(call->path, "/commitlog/") == NULL)
+        return;
+    cmq_file_twin_crash_image_of(killed.twin, killed.image, CMQ_TWIN_EVERYTHING);
+    killed.taken = true;
+}
+
+/* Killed before the head is written, a transaction leaves all of its records but the first; none was acknowledged. */
+static void an_unfinished_transaction_is_not_restored(void)
+{
+    for (int mode = 0; mode < 2; mode++) {
+        start();
+        memset(&killed, 0, sizeof killed);
+        CHECK_OK(cmq_path_join(killed.image, kit_directory(), "image"));
+        CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+        killed.twin = cmq_file_twin_create(root, cmq_test_random());
+        cmq_store_options options = kit_options(root);
+        options.fs = cmq_file_twin_fs(killed.twin);
+        options.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC;
+        cmq_store *store = kit_open(&options);
+        append_together(store, "whole-");
+        cmq_file_twin_on_call(killed.twin, 0, kill_here, NULL);
+        append_together(store, "part-");
+        cmq_file_twin_on_call(killed.twin, 0, NULL, NULL);
+        kit_close(store);
+        cmq_file_twin_close(killed.twin);
+        CHECK(killed.taken);
+
+        store = kit_open_at(killed.image);
+        const cmq_store_opening opening = opening_of(store);
+        CHECK_INT(opening.removed_records, PARTS - 1);
+        const cmq_restored restored = restore(store, name_of(opening.removed), false);
+        CHECK_INT(restored.records, 0);
+        CHECK_INT(restored.unfinished, PARTS - 1);
+        CHECK_TEXT(kit_read_topic(store, "T"), "whole-0 whole-1 whole-2 whole-3 whole-4");
+        kit_close(store);
+    }
+}
+
+/* A byte rots before one that was committed, or in it: what is left of it was acknowledged. */
+static void a_committed_transaction_is_restored(void)
+{
+    for (int rotten = 0; rotten < 4; rotten++) {
+        start();
+        cmq_store *store = kit_open_at(root);
+        kit_append_many(store, "T", "alone-", 2);
+        append_together(store, "whole-");
+        append_together(store, "more-");
+        lose_power(store, body_of(store, rotten));
+        store = kit_open_at(root);
+        const cmq_store_opening opening = opening_of(store);
+        const cmq_restored restored = restore(store, name_of(opening.removed), false);
+        CHECK_INT(restored.records, 2 + 2 * PARTS - rotten - 1);
+        CHECK_INT(restored.unfinished, 0);
+        CHECK_INT(kit_max(store, "T", 0), 2 + 2 * PARTS - 1);
+        kit_found *found = kit_found_make(1);
+        CHECK_OK(cmq_store_read_offset(store, kit_slice("T"), 0, 2 * PARTS, &found->batch));
+        CHECK_INT(kit_view(&found->items[0]).prepared_transaction_offset, 0);   /* no transaction's any more */
+        kit_found_free(found);
+        kit_close(store);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_flipped_byte_loses_one_message), CMQ_TEST(a_torn_tail_is_not_kept),
-              CMQ_TEST(only_what_is_wanted), CMQ_TEST(the_oldest_cut_goes), CMQ_TEST(no_space_no_cut))
+              CMQ_TEST(only_what_is_wanted), CMQ_TEST(the_oldest_cut_goes), CMQ_TEST(no_space_no_cut),
+              CMQ_TEST(an_unfinished_transaction_is_not_restored), CMQ_TEST(a_committed_transaction_is_restored))
