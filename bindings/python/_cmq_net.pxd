@@ -116,12 +116,13 @@ cdef extern from "net/cmq_net.h" nogil:
     void cmq_control_item_done(cmq_net *net, cmq_control_item *item)
     void cmq_net_again(cmq_net *net, cmq_control_item *item)
     cmq_status cmq_net_send(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes)
+    cmq_status cmq_net_offer(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes)
     void cmq_net_close_conn(cmq_net *net, cmq_conn_id conn)
 
     ctypedef struct cmq_net_counters:
         uint64_t accepted, closed, refused
         uint64_t frames_in, frames_out, bytes_in, bytes_out
-        uint64_t control_items, control_refused
+        uint64_t control_items, control_refused, offers_dropped
         uint64_t closed_corrupt, closed_slow_reader, closed_slow_frame, closed_idle, closed_memory, closed_tls
         uint64_t reads, writes, turns
         uint64_t open, buffered_bytes

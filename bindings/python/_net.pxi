@@ -268,11 +268,21 @@ cdef class NetServer:
 
     def send(self, uint64_t conn, const uint8_t[::1] frame not None):
         """Put a whole frame into a connection's output; False when the connection is known to be gone."""
+        return self._post(conn, frame, False)
+
+    def offer(self, uint64_t conn, const uint8_t[::1] frame not None):
+        """The same, but drop the frame where the connection has not taken what is there."""
+        return self._post(conn, frame, True)
+
+    cdef bint _post(self, uint64_t conn, const uint8_t[::1] frame, bint may_be_lost) except -1:
         cdef cmq_status status
         if not frame.shape[0]:
             raise _errors.InvalidArgument("a frame has at least 8 bytes")
         self.enter()
-        status = cmq_net_send(self._net, conn, &frame[0], <size_t>frame.shape[0])
+        if may_be_lost:
+            status = cmq_net_offer(self._net, conn, &frame[0], <size_t>frame.shape[0])
+        else:
+            status = cmq_net_send(self._net, conn, &frame[0], <size_t>frame.shape[0])
         self.leave()
         if status == CMQ_ERR_NOT_FOUND:
             return False
@@ -295,7 +305,7 @@ cdef class NetServer:
             "accepted": c.accepted, "closed": c.closed, "refused": c.refused, "frames_in": c.frames_in,
             "frames_out": c.frames_out,
             "bytes_in": c.bytes_in, "bytes_out": c.bytes_out, "control_items": c.control_items,
-            "control_refused": c.control_refused,
+            "control_refused": c.control_refused, "offers_dropped": c.offers_dropped,
             "closed_corrupt": c.closed_corrupt, "closed_slow_reader": c.closed_slow_reader,
             "closed_slow_frame": c.closed_slow_frame,
             "closed_idle": c.closed_idle, "closed_memory": c.closed_memory, "closed_tls": c.closed_tls,

@@ -178,14 +178,25 @@ void cmq_net_again(cmq_net *net, cmq_control_item *item)
     atomic_fetch_sub_explicit(&net->outstanding, 1, memory_order_release);
 }
 
-cmq_status cmq_net_send(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes)
+static cmq_status CMQ_MUST_CHECK post_frame(cmq_net *net, net_node_kind kind, cmq_conn_id conn, const uint8_t *frame,
+                                            size_t frame_bytes)
 {
     cmq_loop *loop = loop_of_conn(net, conn);
     if (loop == NULL) return cmq_fail(CMQ_ERR_NOT_FOUND, "the connection is gone");
-    net_node *node = net_node_make(NET_NODE_SEND, conn, frame, frame_bytes);
+    net_node *node = net_node_make(kind, conn, frame, frame_bytes);
     if (node == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a frame of %zu bytes", frame_bytes);
     loop_post(loop, node);
     return CMQ_OK;
+}
+
+cmq_status cmq_net_send(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes)
+{
+    return post_frame(net, NET_NODE_SEND, conn, frame, frame_bytes);
+}
+
+cmq_status cmq_net_offer(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes)
+{
+    return post_frame(net, NET_NODE_OFFER, conn, frame, frame_bytes);
 }
 
 void cmq_net_close_conn(cmq_net *net, cmq_conn_id conn)

@@ -211,6 +211,8 @@ static void open_mail(cmq_loop *loop, net_node *node)
         free(node);
     } else if (node->kind == NET_NODE_SEND) {
         conn_put_node(conn, node);
+    } else if (node->kind == NET_NODE_OFFER) {
+        conn_offer_node(conn, node);
     } else if (node->kind == NET_NODE_AGAIN) {
         conn_again(conn, node);
     } else {

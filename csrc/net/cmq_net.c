@@ -236,7 +236,7 @@ void cmq_net_count(const cmq_net *net, cmq_net_counters *counters_out)
         const net_counts *counts = &net->loops[i].counts;
 #define ADD(name) counters_out->name += atomic_load_explicit(&counts->name, memory_order_relaxed)
         ADD(accepted), ADD(closed), ADD(refused), ADD(frames_in), ADD(frames_out), ADD(bytes_in), ADD(bytes_out);
-        ADD(control_items), ADD(control_refused);
+        ADD(control_items), ADD(control_refused), ADD(offers_dropped);
         ADD(closed_corrupt), ADD(closed_slow_reader), ADD(closed_slow_frame), ADD(closed_idle), ADD(closed_memory),
             ADD(closed_tls);
         ADD(reads), ADD(writes), ADD(turns), ADD(buffered_bytes);

@@ -210,6 +210,9 @@ void cmq_net_again(cmq_net *net, cmq_control_item *item);
 /* Any thread: put a whole frame (or several) into a connection's output; the bytes are copied. CMQ_ERR_NOT_FOUND when
  * the connection is known to be gone; one that closes a moment later takes it silently, as a network would. */
 cmq_status CMQ_MUST_CHECK cmq_net_send(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes);
+/* The same for one that may be lost: it is dropped where the connection has not taken what is there and would have more
+ * than unsent_bytes_pause. So offers fill no connection, and disconnect none. */
+cmq_status CMQ_MUST_CHECK cmq_net_offer(cmq_net *net, cmq_conn_id conn, const uint8_t *frame, size_t frame_bytes);
 /* Any thread: close a connection, when what is in its output was sent. */
 void cmq_net_close_conn(cmq_net *net, cmq_conn_id conn);
 
@@ -219,6 +222,7 @@ typedef struct cmq_net_counters {
     uint64_t accepted, closed, refused;      /* connections; refused: over connections_max, or without a descriptor */
     uint64_t frames_in, frames_out, bytes_in, bytes_out;
     uint64_t control_items, control_refused; /* refused: the queue was full */
+    uint64_t offers_dropped;
     uint64_t closed_corrupt, closed_slow_reader, closed_slow_frame, closed_idle, closed_memory;
     uint64_t closed_tls;                     /* clients that began with a TLS hello */
     uint64_t reads, writes, turns;           /* system calls, and turns that had work */

@@ -81,6 +81,7 @@ typedef enum net_node_kind {
     NET_NODE_CLOSED = CMQ_CONTROL_CLOSED,
     NET_NODE_AGAIN,
     NET_NODE_SEND,
+    NET_NODE_OFFER,
     NET_NODE_CLOSE,
     NET_NODE_ADOPT
 } net_node_kind;
@@ -186,7 +187,7 @@ typedef struct net_listener {
 /* Written by the loop alone, read by all. */
 typedef struct net_counts {
     _Atomic uint64_t accepted, closed, refused, frames_in, frames_out, bytes_in, bytes_out, control_items,
-        control_refused;
+        control_refused, offers_dropped;
     _Atomic uint64_t closed_corrupt, closed_slow_reader, closed_slow_frame, closed_idle, closed_memory, closed_tls;
     _Atomic uint64_t reads, writes, turns, buffered_bytes;
 } net_counts;
@@ -375,6 +376,8 @@ void conn_send(cmq_conn *conn);                                           /* as 
 void conn_drop_output(cmq_conn *conn);
 /* NET_NODE_SEND: its bytes into the output; takes the node */
 void conn_put_node(cmq_conn *conn, net_node *node);
+/* NET_NODE_OFFER: the same, or dropped; takes the node */
+void conn_offer_node(cmq_conn *conn, net_node *node);
 
 /* ---- cmq_control.c ---- */
 

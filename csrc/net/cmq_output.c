@@ -195,6 +195,20 @@ void conn_put_node(cmq_conn *conn, net_node *node)
     conn->owed = conn->owed > answers ? (uint16_t)(conn->owed - answers) : 0;
 }
 
+void conn_offer_node(cmq_conn *conn, net_node *node)
+{
+    cmq_loop *loop = conn_loop(conn);
+    const cmq_net_limits *limits = &loop->net->limits;
+    const uint64_t unsent = conn_unsent(conn);
+    const uint64_t most = unsent > 0 ? limits->unsent_bytes_pause : limits->unsent_bytes_max;
+    if (unsent <= most && node->bytes <= most - unsent) {
+        conn_put_node(conn, node);
+        return;
+    }
+    net_count(&loop->counts.offers_dropped, 1);
+    free(node);
+}
+
 /* ---- sending ---- */
 
 /* Take `sent` bytes off the front. */

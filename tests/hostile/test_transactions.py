@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import random
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
+from cometmq.remoting.server import ServerLimits
 from cometmq.remoting.sync_channel import Channel
 from support.transactions import COMMIT, TIMEOUT_MS, AskedProducer, end, end_fields, send_half
 
@@ -20,8 +23,8 @@ HALVES = 200
 FORGED = 2_000
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
+@contextlib.contextmanager
+def started(tmp_path: Path) -> Iterator[Broker]:
     settings = {
         "brokerName": "broker-a",
         "flushDiskType": "ASYNC_FLUSH",
@@ -31,6 +34,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         "transactionCheckMax": 1_000_000,
     }
     with Broker(load_broker_config(tmp_path / "store", listen=":0", settings=settings, environ={})) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with started(tmp_path) as broker:
         yield broker
 
 
@@ -81,6 +90,34 @@ def test_half_messages_that_nobody_ends_hold_up_nobody(broker: Broker) -> None:
         assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
         producer.close()
     assert committed(broker) == [b"good"]
+
+
+def test_producer_that_reads_slowly_stays_connected_and_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions have the messages in them: those that it has not taken must not fill its connection."""
+    limits = functools.partial(ServerLimits, unsent_bytes_max=2 << 20)
+    monkeypatch.setattr("cometmq.broker.server.ServerLimits", limits)
+    bodies = [b"%d" % number + b"x" * (1 << 19) for number in range(12)]
+    with started(tmp_path) as broker:
+        producer = AskedProducer(broker.address, "p")
+        with Channel(broker.address) as channel:
+            for number, body in enumerate(bodies):
+                assert send_half(channel, body, unique=f"U{number}").code == ResponseCode.SUCCESS
+
+            def is_full() -> bool:
+                counters = broker.server.counters()
+                return counters["offers_dropped"] + counters["closed_slow_reader"] > 0
+
+            while not is_full():
+                time.sleep(0.01)
+            ended: set[str] = set()
+            while len(ended) < len(bodies):
+                question = producer.question()
+                assert end(channel, question, COMMIT, from_check=True) == ResponseCode.SUCCESS
+                ended.add(question.fields["transactionId"])
+        producer.close()
+        assert sorted(committed(broker)) == sorted(bodies)
 
 
 def test_names_that_are_not_utf8_keep_nobody_from_being_asked(broker: Broker) -> None:

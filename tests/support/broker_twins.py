@@ -372,10 +372,18 @@ class MemoryLink:
     closed: list[int] = field(default_factory=list)
     answers: dict[int, Callable[[Command], Command]] = field(default_factory=dict)
     asked: list[tuple[int, Command, int]] = field(default_factory=list)
+    offers_taken_max: int = 1 << 30
+    offers_dropped: int = 0
 
     def send_oneway(self, conn: int, request: Command) -> None:
         assert request.is_oneway
         self.sent.append((conn, request))
+
+    def offer(self, conn: int, request: Command) -> None:
+        if len(self.sent) < self.offers_taken_max:
+            self.send_oneway(conn, request)
+        else:
+            self.offers_dropped += 1
 
     async def invoke(self, conn: int, request: Command, *, timeout_ms: int) -> Command:
         self.asked.append((conn, request, timeout_ms))

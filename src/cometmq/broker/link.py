@@ -15,6 +15,13 @@ class ClientLink(Protocol):
     def send_oneway(self, conn: int, request: Command) -> None:
         """Send a request that gets no answer. One to a connection that is gone is lost silently, as in a network."""
 
+    def offer(self, conn: int, request: Command) -> None:
+        """The same, but drop the request where the client has not taken what was sent before it."""
+
+    @property
+    def offers_dropped(self) -> int:
+        """How many offers were dropped since the start. A moment may pass until one counts."""
+
     async def invoke(self, conn: int, request: Command, *, timeout_ms: int) -> Command:
         """Send a request and wait for its answer.
 

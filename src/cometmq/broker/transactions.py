@@ -120,8 +120,9 @@ class BrokerTransactions:
             Error: some is left to do; the next call tries again.
         """
         loop = asyncio.get_running_loop()
-        more = True
-        while more:
+        more, dropped = True, self._link.offers_dropped
+        # A producer that does not take its questions gets the others in a second, and those that it lost next round.
+        while more and self._link.offers_dropped == dropped:
             groups = frozenset(self._producers.groups())
             more, questions = await loop.run_in_executor(None, self._plane.step_transactions, groups)
             for number, question in enumerate(questions):
@@ -151,7 +152,7 @@ class BrokerTransactions:
         if question.unique_id:
             fields |= {"msgId": question.unique_id, "transactionId": question.unique_id}
         request = Command(code=RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=question.body).as_oneway()
-        self._link.send_oneway(connections[self._turn % len(connections)], request)
+        self._link.offer(connections[self._turn % len(connections)], request)
 
     # --- Requests
 

@@ -345,7 +345,19 @@ class RemotingServer:
 
     def send_oneway(self, conn: int, request: Command) -> None:
         """Send a request that gets no answer. One to a connection that is gone is lost silently, as in a network."""
-        self._net.send(conn, request.with_opaque(next(self._opaques) & _OPAQUE_MASK).as_oneway().encode())
+        self._net.send(conn, self._oneway(request))
+
+    def offer(self, conn: int, request: Command) -> None:
+        """The same, but drop the request where the client has not taken what was sent before it."""
+        self._net.offer(conn, self._oneway(request))
+
+    @property
+    def offers_dropped(self) -> int:
+        """How many offers were dropped since the start. A moment may pass until one counts."""
+        return self._net.counters()["offers_dropped"]
+
+    def _oneway(self, request: Command) -> bytes:
+        return request.with_opaque(next(self._opaques) & _OPAQUE_MASK).as_oneway().encode()
 
     def close_connection(self, conn: int) -> None:
         """Close a connection once what is in its output was sent."""

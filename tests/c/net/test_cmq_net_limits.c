@@ -277,6 +277,41 @@ static void slow_reader(void)
     netkit_stop(&server);
 }
 
+static void offers_fill_no_connection(void)
+{
+    enum { PART = 1 << 20, OFFERS = 40 };
+    netkit_prepare(&server);
+    server.options.limits.unsent_bytes_max = 8 << 20;
+    server.options.limits.unsent_bytes_pause = 2 << 20;
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
+    netkit_expect_served(fd, 1);
+    const cmq_conn_id id = state()->last_conn;
+    uint8_t *body = calloc(1, 3 * PART), *frame = malloc(3 * PART + 300);
+    CHECK(body != NULL && frame != NULL);
+    int32_t taken[OFFERS], count = 0;
+    for (int32_t i = 0; i < OFFERS; i++) {
+        /* Some are longer than what may wait beside others. */
+        const size_t part = i % 5 == 0 ? 3 * PART : PART;
+        const size_t bytes = netkit_frame(frame, 0, i, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = part});
+        const uint64_t before = netkit_counters(&server).offers_dropped;
+        CHECK_OK(cmq_net_offer(server.net, id, frame, bytes));
+        cmq_net_turn(server.net);
+        if (netkit_counters(&server).offers_dropped == before) taken[count++] = i;
+        CHECK(netkit_counters(&server).buffered_bytes < 4 * PART);
+    }
+    CHECK(count > 1 && count < OFFERS);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 0);
+    /* What was taken comes whole; then there is room again. */
+    for (int32_t i = 0; i < count; i++) (void)netkit_expect(fd, 0, taken[i]);
+    NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes == 0);
+    netkit_expect_served(fd, 2);
+    free(body);
+    free(frame);
+    close(fd);
+    netkit_stop(&server);
+}
+
 /* ---- time ---- */
 
 static void idle(void)
@@ -691,7 +726,7 @@ static void a_child_lets_go(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CMQ_TEST(promises_cost_nothing),
-              CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader),
+              CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader), CMQ_TEST(offers_fill_no_connection),
               CMQ_TEST(idle), CMQ_TEST(slow_frames), CMQ_TEST(half_a_frame_that_is_not_read),
               CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue), CMQ_TEST(control_of_one_connection),
               CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),

@@ -93,6 +93,17 @@ def test_questions_of_one_step_let_other_work_in(rig: Rig) -> None:
     assert max(after - before for before, after in itertools.pairwise(counts)) <= 32
 
 
+def test_producer_that_takes_no_questions_ends_the_step(rig: Rig) -> None:
+    run(rig.heartbeat(Caller(1), producers=("p",), client_id="one"))
+    rig.plane.questions, rig.plane.questions_per_step = [QUESTION] * 100, 10
+    rig.link.offers_taken_max = 20
+    run(rig.control.transactions.step())
+    assert (len(asked(rig)), len(rig.plane.questions)) == (20, 70)
+    rig.link.offers_taken_max = 1_000
+    run(rig.control.transactions.step())
+    assert (len(asked(rig)), rig.plane.questions) == (90, [])
+
+
 def test_discard_topic_is_made_with_the_first_discarded_message(rig: Rig) -> None:
     run(rig.control.transactions.step())
     assert rig.control.topics.get(DISCARD_TOPIC) is None
