@@ -151,6 +151,7 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     if (l == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a loop of the broker");
     l->broker = broker;
     l->loop = loop;
+    l->new_steps = CMQ_STEPS_PER_TURN;
     cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
     if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
@@ -249,6 +250,8 @@ static void turn_end(void *state)
     cmq_pop_ack_run_flush(l);
     cmq_txn_end_run_flush(l);
     leave_tables(l);
+    l->new_steps = CMQ_STEPS_PER_TURN;
+    l->new_pops_cost = 0;
 }
 
 static void woken(void *state)

@@ -377,6 +377,14 @@ TRIED_ELSEWHERE = {
         "tests/c/broker/loop/test_cmq_pop_waits.c",
         "limits_are_of_all_and_of_a_key",
     ),
+    "queues with messages that pops look at in a turn of a thread of connections": (
+        "tests/c/broker/pop/test_cmq_pop_walk.c",
+        "a_pop_of_a_wide_topic_takes_several_turns",
+    ),
+    "steps of SQL92 expressions that a request takes": (
+        "tests/c/broker/pop/test_cmq_pop_walk.c",
+        "a_long_expression_is_compared_in_parts",
+    ),
     "messages of a pop": ("tests/c/broker/pop/test_cmq_pop_ack.c", "maxMsgNums is 33"),
     "seconds that a popped message is invisible": ("tests/c/broker/pop/test_cmq_pop_ack.c", "invisibleTime"),
     "progress (group, topic, queue)": ("tests/c/broker/tables/test_cmq_offsets.c", "entries_are_limited"),

@@ -80,6 +80,7 @@ static inline void cmq_bump(_Atomic uint64_t *counter, uint64_t by)
 }
 
 #define CMQ_STEPS_PER_TURN 500000u        /* of expressions, some 4 ms */
+#define CMQ_STEPS_PER_REQUEST 65536u      /* … in one request, whatever queues it looks at: some 0.5 ms */
 #define CMQ_SELECTED_FILTERS 64u          /* compiled expressions of requests that a loop keeps */
 
 /* A pop of this topic and group that waits may go on. */
@@ -116,6 +117,8 @@ typedef struct cmq_broker_loop {
     cmq_watcher *watcher;
     cmq_holds *holds;
     uint32_t steps_left;                  /* of expressions: of what this turn spends on held requests for one cause */
+    uint32_t new_steps;                   /* … and of what new requests of this turn have left */
+    uint32_t new_pops_cost;               /* of the looks that new pops of this turn took */
     cmq_filter *selected[CMQ_SELECTED_FILTERS];   /* by a hash of their text; NULL: none */
     cmq_pending_replies sent;
     cmq_queue **arrived;                  /* queues that got something, not all of whose holds were looked at yet */
@@ -240,9 +243,15 @@ static inline uint64_t cmq_transfer_examine(uint32_t wanted) { return wanted > 8
 
 /* ---- cmq_select.c: what a filter lets pass ---- */
 /* The units from `from` on that the filter (NULL: all) lets pass, `wanted` at most, into l->units. *next: behind those
- * that were looked at, which are a bounded number. */
+ * that were looked at, which are a bounded number. *steps: those of expressions that the request has left. */
 cmq_status CMQ_MUST_CHECK cmq_select_units(cmq_broker_loop *l, cmq_queue *queue, const cmq_filter *filter, int64_t from,
-                                           int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next);
+                                           int64_t confirmed, uint32_t wanted, uint32_t *steps, uint32_t *found,
+                                           int64_t *next);
+/* The steps for a new request, of those that the turn has left; 0: it is not looked at. Subtract what it took. */
+static inline uint32_t cmq_select_new_steps(const cmq_broker_loop *l)
+{
+    return l->new_steps < CMQ_STEPS_PER_REQUEST ? l->new_steps : CMQ_STEPS_PER_REQUEST;
+}
 /* Does the expression select the unit's record? Also where that cannot be read. It takes the steps from the loop's
  * steps_left, as cmq_select_units does. */
 bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
@@ -284,7 +293,8 @@ int64_t cmq_pop_due_ns(const cmq_broker_loop *l);
 void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns);
 /* Returns how many waits it had. */
 uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
-void cmq_pop_wake_all(cmq_broker_loop *l);
+/* Answer all. False: there are more than the turn answers. */
+bool cmq_pop_wake_all(cmq_broker_loop *l, uint32_t *answers);
 /* Any thread: messages were revived. */
 void cmq_pop_notify_revived(void *broker, cmq_slice topic, cmq_slice group);
 

@@ -29,8 +29,9 @@ typedef struct wait {
     uint16_t attempt_bytes;
     uint8_t format;
     bool order;
+    cmq_pop_place place;
 } wait;
-_Static_assert(sizeof(wait) <= 120, "a wait is small");
+_Static_assert(sizeof(wait) <= 128, "a wait is small");
 
 typedef struct key {
     uint8_t *names;           /* topic, then group; NULL: not in use, and next is the next free one */
@@ -359,6 +360,7 @@ cmq_status cmq_pop_waits_add(cmq_pop_waits *all, const cmq_pop_wait *of, int64_t
         .opaque = of->opaque,
         .max_messages = of->max_messages,
         .init = of->init,
+        .place = of->place,
         .attempt_bytes = (uint16_t)of->attempt.bytes,
         .format = (uint8_t)of->format,
         .order = of->order,
@@ -423,7 +425,14 @@ void cmq_pop_waits_get(const cmq_pop_waits *all, uint32_t number, cmq_pop_wait *
         .conn = w->conn,
         .conn_slot = w->conn_slot,
         .order = w->order,
+        .place = w->place,
     };
+}
+
+void cmq_pop_waits_set_place(cmq_pop_waits *all, uint32_t number, const cmq_pop_place *place)
+{
+    CMQ_ASSERT(all->waits[number].key != NONE);
+    all->waits[number].place = *place;
 }
 
 uint32_t cmq_pop_waits_at(const cmq_pop_waits *all, cmq_slice topic, cmq_slice group, int32_t queue_id, bool last)

@@ -4,7 +4,7 @@
  * queue concerns, of each group that waits for the topic, one wait at either key: the one whose time is over first. So
  * a group's members are served in turn, and no group waits for another.
  *
- * Size:      at most 128 B a wait with its place in the heap; a key some 70 B and its names, while somebody waits at
+ * Size:      at most 136 B a wait with its place in the heap; a key some 70 B and its names, while somebody waits at
  *            it.
  * Owns:      the waits of one loop, each with a reference on its filter and a copy of its attempt id.
  * Invariant: a wait is in its key's list (by deadline, then by arrival), in its connection's and in the heap, or in
@@ -28,6 +28,16 @@
 
 typedef struct cmq_pop_waits cmq_pop_waits;
 
+/* How far a request has looked at the queues of its topics (cmq_pop_walk). All zero: it begins with the first. */
+typedef struct cmq_pop_place {
+    int64_t free_ms;             /* as in cmq_pop_result, of the queues before */
+    int32_t at;                  /* the next queue of the section, … */
+    uint32_t left;               /* … and how many are left of it; 0: the section begins */
+    uint8_t section;             /* from 1 on; 0: no walk has begun */
+    uint8_t plan;                /* which sections there are */
+    bool rest;                   /* something is left in the queues before, or came meanwhile */
+} cmq_pop_place;
+
 /* The parameters to run the request again. Names are borrowed for add; those of a wait live as long as it does. */
 typedef struct cmq_pop_wait {
     cmq_slice topic, group;
@@ -44,6 +54,7 @@ typedef struct cmq_pop_wait {
     cmq_conn_id conn;
     uint32_t conn_slot;          /* set by cmq_pop_waits_get */
     bool order;
+    cmq_pop_place place;
 } cmq_pop_wait;
 
 #define CMQ_POP_WAIT_NONE UINT32_MAX
@@ -59,6 +70,9 @@ cmq_status CMQ_MUST_CHECK cmq_pop_waits_add(cmq_pop_waits *waits, const cmq_pop_
 
 /* Wait until another deadline, behind those that have the same. */
 void cmq_pop_waits_move(cmq_pop_waits *waits, uint32_t number, int64_t deadline);
+
+/* Its walk went on, or ended (all zero). */
+void cmq_pop_waits_set_place(cmq_pop_waits *waits, uint32_t number, const cmq_pop_place *place);
 
 void cmq_pop_waits_get(const cmq_pop_waits *waits, uint32_t number, cmq_pop_wait *wait_out);
 /* Take a wait out. The filter's reference goes to the caller, who got it by cmq_pop_waits_get. */

@@ -17,7 +17,7 @@
 #include "store/record/cmq_record.h"
 
 #define READ_UNITS 64u
-#define STEPS_MAX 65536u   /* of expressions, in one request: some 0.5 ms */
+#define LOOK_STEPS 8u      /* for reaching a record and its properties, beside the expression's own */
 
 static void spend(uint32_t *steps_left, uint64_t steps)
 {
@@ -34,44 +34,44 @@ static bool passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *que
     const cmq_slice properties = cmq_record_properties(record, (uint32_t)unit->bytes);
     uint64_t steps;
     const cmq_selector_answer answer = cmq_selector_evaluate_counted(selector, properties, &steps);
-    spend(steps_left, steps);
-    spend(&l->steps_left, steps);
+    spend(steps_left, steps + LOOK_STEPS);
+    spend(&l->steps_left, steps + LOOK_STEPS);
     return answer == CMQ_SELECTOR_TRUE;
 }
 
 bool cmq_select_passes(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit,
                        const cmq_selector *selector)
 {
-    uint32_t steps = STEPS_MAX;
+    uint32_t steps = CMQ_STEPS_PER_REQUEST;
     return passes(l, place, queue, unit, selector, &steps);
 }
 
 static cmq_status by_selector(cmq_broker_loop *l, cmq_queue *queue, const cmq_selector *selector, int64_t from,
-                              int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next)
+                              int64_t confirmed, uint32_t wanted, uint32_t *steps, uint32_t *found, int64_t *next)
 {
     cmq_transfer_place place = {0};
     cmq_status status = CMQ_OK;
-    uint32_t count = 1, steps = STEPS_MAX;
+    uint32_t count = 1;
     *next = from;
-    for (uint64_t left = cmq_transfer_examine(wanted); left > 0 && count > 0 && *found < wanted && steps > 0;
+    for (uint64_t left = cmq_transfer_examine(wanted); left > 0 && count > 0 && *found < wanted && *steps > 0;
          left -= count) {
         cmq_unit units[READ_UNITS];
         int64_t behind = *next;
         status = cmq_queue_read(queue, *next, confirmed, units, left < READ_UNITS ? (uint32_t)left : READ_UNITS, &count,
                                 &behind);
         if (status != CMQ_OK) break;
-        for (uint32_t i = 0; i < count && *found < wanted && steps > 0; i++) {
+        for (uint32_t i = 0; i < count && *found < wanted && *steps > 0; i++) {
             *next = units[i].offset + units[i].count;
-            if (passes(l, &place, queue, &units[i], selector, &steps)) l->units[(*found)++] = units[i];
+            if (passes(l, &place, queue, &units[i], selector, steps)) l->units[(*found)++] = units[i];
         }
-        if (*found < wanted && steps > 0) *next = behind;
+        if (*found < wanted && *steps > 0) *next = behind;
     }
     cmq_transfer_leave(&place);
     return *found > 0 || *next > from ? CMQ_OK : status;
 }
 
 cmq_status cmq_select_units(cmq_broker_loop *l, cmq_queue *queue, const cmq_filter *filter, int64_t from,
-                            int64_t confirmed, uint32_t wanted, uint32_t *found, int64_t *next)
+                            int64_t confirmed, uint32_t wanted, uint32_t *steps, uint32_t *found, int64_t *next)
 {
     uint32_t hash_count = 0;
     const uint32_t *hashes = filter != NULL ? cmq_filter_hashes(filter, &hash_count) : NULL;
@@ -80,7 +80,7 @@ cmq_status cmq_select_units(cmq_broker_loop *l, cmq_queue *queue, const cmq_filt
     *found = 0;
     *next = cmq_queue_max(queue, confirmed);
     if (selector != NULL)
-        status = by_selector(l, queue, selector, from, confirmed, wanted, found, next);
+        status = by_selector(l, queue, selector, from, confirmed, wanted, steps, found, next);
     else if (filter == NULL || hash_count > 0 || cmq_filter_is_all(filter))
         status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, cmq_transfer_examine(wanted), l->units,
                                 wanted, found, next);

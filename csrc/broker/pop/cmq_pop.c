@@ -183,7 +183,9 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     const uint32_t wanted = popped->capacity - popped->count;
     uint32_t found = 0;
     int64_t next = max;
-    cmq_status status = cmq_select_units(l, queue, a->wait.filter, from, confirmed, wanted, &found, &next);
+    cmq_status status =
+        cmq_select_units(l, queue, a->wait.filter, from, confirmed, wanted, &popped->steps, &found, &next);
+    if (popped->steps == 0) popped->stopped = true;
     if (status == CMQ_OK && found == 0) {
         if (next > from) pass(l, a, popped, lane, key, next);
         popped->rest += max - next;
@@ -260,6 +262,7 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result
     const cmq_offset_key progress = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     cmq_queue *queue = cmq_queues_find(l->broker->queues, topic, queue_id);
     cmq_pop_lane *lane;
+    popped->cost += queue != NULL ? CMQ_POP_COST_LOOK : CMQ_POP_COST_NONE;
     if (queue == NULL && retry != CMQ_POP_NORMAL) return;
     cmq_status status = CMQ_OK;
     if (cmq_offsets_query(l->broker->options.offsets, &progress) == CMQ_OFFSETS_NONE) {
@@ -267,6 +270,7 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result
          * first. */
         const int64_t max = queue != NULL ? cmq_queue_max(queue, a->confirmed) : 0;
         if (max == 0 && (a->wait.init == CMQ_POP_INIT_MIN || !cmq_pop_service_options_of(a->pops)->begin_late)) return;
+        popped->cost += CMQ_POP_COST_BEGIN;
         status = cmq_offsets_begin(l->broker->options.offsets, &progress,
                                    first_offset(l, a, topic, queue_id, queue, max), cmq_broker_asker(l, a->wait.conn));
     }
@@ -279,63 +283,13 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result
     cmq_pop_lane_leave(cmq_pop_service_buffer(a->pops), lane);
 }
 
-/* ---- all queues ---- */
-
-/* A linear congruential generator is random enough for shares. */
-static uint32_t draw_of(cmq_broker_loop *l)
-{
-    l->draw = l->draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(l->draw >> 33);
-}
-
-/* Begin anywhere: the first ones alone may have enough for every pop. */
-static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped,
-                        const cmq_topic_entry *topic, cmq_pop_retry retry, cmq_pop_visit visit)
-{
-    const uint32_t queues = topic->read_queues > 0 ? (uint32_t)topic->read_queues : 0,
-                   first = queues > 1 ? draw_of(l) % queues : 0;
-    for (uint32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((first + i) % queues));
-}
-
-static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_retry retry,
-                          cmq_pop_visit visit)
-{
-    uint8_t room[CMQ_POP_TOPIC_BYTES_MAX];
-    cmq_slice name;
-    /* a name that is too long is no topic's */
-    if (cmq_pop_retry_topic(a->group->name, a->topic->name, retry, room, &name) != CMQ_OK) return;
-    const cmq_topic_entry *topic = cmq_tables_topic(l->reader, name);
-    if (topic != NULL) visit_topic(l, a, popped, topic, retry, visit);
-}
-
-void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_visit visit)
-{
-    const cmq_pop_service_options *o = cmq_pop_service_options_of(a->pops);
-    const uint32_t draw = draw_of(l) % 100;
-    const bool retries_first = (int32_t)draw < o->retry_percent, both = o->retry_v2 && !o->retry_v1_off;
-    const cmq_pop_retry retry = o->retry_v2 && !(both && draw % 2 == 0) ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
-    a->confirmed = cmq_store_confirmed(l->broker->store);
-    /* Behind it: no message is younger than its pop. */
-    a->now_ms = cmq_pop_service_now_ms(a->pops);
-    if (retries_first && !a->wait.order) visit_retries(l, a, popped, retry, visit);
-    if (a->wait.queue_id < 0)
-        visit_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, visit);
-    else
-        visit(l, a, popped, a->topic->name, CMQ_POP_NORMAL, a->wait.queue_id);
-    if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, retry, visit);
-    /* An answer has messages of one kind of retry topic only, as some clients tell them from others by their queue.
-     * Nobody waits beside the other kind's. */
-    const cmq_pop_retry other = retry == CMQ_POP_RETRY_V1 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
-    if (both && !a->wait.order && popped->count == 0) visit_retries(l, a, popped, other, visit);
-}
-
 /* ---- a pop's way ---- */
 
 /* The fate of a request that found nothing. */
 typedef enum otherwise {
     HOLD = 0,
     STAY,        /* held: as it is */
-    ANSWER
+    ANSWER       /* when all was looked at */
 } otherwise;
 
 /* A damaged queue is reported at the end: there may be others to wait for. A transient failure (a full disk, say) is
@@ -366,19 +320,23 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     a->revive_queue = a->wait.order ? CMQ_POP_REVIVE_ORDER : cmq_pop_service_next_revive_queue(a->pops);
     cmq_pop_walk(l, a, &popped, pop_queue);
     *free_ms_out = popped.free_ms;
+    const bool may_take = popped.failed == CMQ_OK || popped.failed == CMQ_ERR_CORRUPT;
+    const bool waits = popped.count == 0 && may_wait(a, &popped), goes_on = waits && cmq_pop_goes_on(l, a);
+    /* Where others have not looked, there may be more for them. */
+    const bool rest = (may_take && popped.rest > popped.limited) || a->wait.place.rest ||
+                      (popped.count > 0 && a->wait.place.section != 0);
     bool done = true;
+    a->wait.place.rest = goes_on && rest;
     if (popped.count > 0) {
         cmq_pop_result_answer(&popped, l, a, CMQ_RESPONSE_SUCCESS);
-    } else if (if_none == STAY && may_wait(a, &popped)) {
+    } else if (waits && a->held && (goes_on || if_none == STAY)) {
         done = false;
     } else {
         answer_nothing(l, a, &popped,
-                       if_none == HOLD && may_wait(a, &popped) ? cmq_pop_hold(l, conn, a, popped.free_ms)
-                                                               : CMQ_POP_TIMEOUT);
+                       waits && (goes_on || if_none == HOLD) ? cmq_pop_hold(l, conn, a, popped.free_ms)
+                                                             : CMQ_POP_TIMEOUT);
     }
-    const bool may_take = popped.failed == CMQ_OK || popped.failed == CMQ_ERR_CORRUPT;
-    if (may_take && popped.rest > popped.limited)
-        cmq_pop_notify_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
+    if (rest && !goes_on) cmq_pop_notify_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
     cmq_pop_result_end(&popped);
     return done;
 }
@@ -439,6 +397,7 @@ bool cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *
                  .conn = cmq_conn_id_of(conn),
                  .order = header->order},
         .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0,
+        .arrived = -1,
         .topic = cmq_tables_topic(tables, header->topic),
         .group = cmq_tables_group(tables, header->group),
     };

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #define ANSWERS_PER_TURN 512u
+#define WIDE_QUEUES 128           /* a look at a topic with more takes a part of a turn of its own */
 #define NOTES_COMPARED 16u        /* a note that equals one of the last so many is left out */
 #define NOTES_MAX 65536u          /* that wait for a loop */
 
@@ -64,12 +65,12 @@ static int64_t end_of(const cmq_pop_wait *wait) { return wait->expires_ns - CMQ_
 
 static int64_t deadline_of(const cmq_broker_loop *l, const cmq_pop_asked *a, int64_t free_ms)
 {
+    if (a->wait.place.section != 0) return cmq_loop_now_ns(l->loop);   /* its walk goes on */
     const int64_t free_ns = cmq_pop_after_ms(l, free_ms - a->now_ms), end_ns = end_of(&a->wait);
     return free_ns < end_ns ? free_ns : end_ns;
 }
 
-/* Watch the queue; messages since the request's look are an arrival. */
-static void watch(cmq_broker_loop *l, const cmq_pop_asked *a, int32_t queue_id)
+void cmq_pop_watch(cmq_broker_loop *l, const cmq_pop_asked *a, int32_t queue_id)
 {
     cmq_queue *queue = cmq_queues_find(l->broker->queues, a->topic->name, queue_id);
     if (queue == NULL) return;   /* one that is new is reported without being asked for */
@@ -118,7 +119,7 @@ static cmq_status add_wait(cmq_broker_loop *l, cmq_pop_asked *a, int64_t free_ms
 
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, int64_t free_ms)
 {
-    if (cmq_loop_now_ns(l->loop) > end_of(&a->wait)) return CMQ_POP_TIMEOUT;
+    if (a->wait.place.section == 0 && cmq_loop_now_ns(l->loop) > end_of(&a->wait)) return CMQ_POP_TIMEOUT;
     if (add_wait(l, a, free_ms, cmq_conn_slot(conn)) != CMQ_OK) {
         cmq_bump(&l->counters.pops_refused, 1);
         return CMQ_POP_FULL;
@@ -129,9 +130,10 @@ cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *
     cmq_bump(&l->counters.pops_held, 1);
     cmq_bump(&l->counters.pops_held_now, 1);
     if (a->wait.queue_id >= 0) {
-        watch(l, a, a->wait.queue_id);
+        cmq_pop_watch(l, a, a->wait.queue_id);
     } else {
-        for (int32_t i = 0; i < a->topic->read_queues; i++) watch(l, a, i);
+        for (uint32_t i = 0; i < a->seen_count; i++)
+            cmq_pop_watch(l, a, (int32_t)(((uint32_t)a->seen_first + i) % (uint32_t)a->topic->read_queues));
     }
     if (a->wait.order || cmq_pop_service_options_of(a->pops)->in_flight_max > 0) look_once_more(l, a);
     return CMQ_POP_HELD;
@@ -149,25 +151,44 @@ static void remove_wait(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number
     cmq_bump(&l->counters.pops_held_now, UINT64_MAX);
 }
 
-/* Run a wait's request. `last`: it is answered whatever comes. */
-static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, bool last)
+typedef enum cause {
+    CAUSE_DUE,       /* its time is over, or its walk goes on */
+    CAUSE_NEWS,      /* something came */
+    CAUSE_END        /* the broker stops: it is answered */
+} cause;
+
+static void spend(uint32_t *budget, uint32_t cost) { *budget -= cost < *budget ? cost : *budget; }
+
+/* Run a wait's request, and take what it cost from the looks that the turn has left. True: it is answered. `last`: that
+ * it is when it was at all queues. `arrived`: the queue of the message, or -1. */
+static bool run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, cause why, bool last, int32_t arrived,
+                      uint32_t *looks)
 {
     cmq_tables_reader *tables = cmq_broker_tables(l);
-    cmq_pop_asked a = {.pops = l->broker->options.pops};
+    cmq_pop_asked a = {
+        .pops = l->broker->options.pops, .held = true, .ends = why == CAUSE_END, .arrived = arrived};
     int64_t free_ms;
     cmq_pop_waits_get(from, number, &a.wait);
     a.topic = cmq_tables_topic(tables, a.wait.topic);
     a.group = cmq_tables_group(tables, a.wait.group);
     a.now_ms = cmq_pop_service_now_ms(a.pops);
+    const bool went_on = a.wait.place.section != 0;
+    /* Its walk may have passed the queue. */
+    if (went_on && why == CAUSE_NEWS) a.wait.place.rest = true;
     bool (*const run)(cmq_broker_loop *, cmq_pop_asked *, bool, int64_t *) =
         from == l->notices ? cmq_pop_notify : cmq_pop_run;
     cmq_bump(&l->counters.pops, from == l->pop_waits);
-    if (run(l, &a, last, &free_ms)) {
+    const bool done = run(l, &a, last, &free_ms);
+    spend(looks, 1 + a.cost / CMQ_POP_COST_LOOK);
+    if (done) {
         remove_wait(l, from, number);
-    } else if (a.wait.order) {
-        /* blocked queues become free at another time */
-        cmq_pop_waits_move(from, number, deadline_of(l, &a, free_ms));
+        return true;
     }
+    cmq_pop_waits_set_place(from, number, &a.wait.place);
+    /* blocked queues become free at another time */
+    if (a.wait.order || went_on || a.wait.place.section != 0)
+        cmq_pop_waits_move(from, number, deadline_of(l, &a, free_ms));
+    return false;
 }
 
 /* ---- notices ---- */
@@ -227,14 +248,14 @@ static uint32_t noted_wait(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_sl
     return number;
 }
 
-static void wake_noted(cmq_broker_loop *l, cmq_pop_waits *from, const cmq_pop_note *of)
+static void wake_noted(cmq_broker_loop *l, cmq_pop_waits *from, const cmq_pop_note *of, uint32_t *looks)
 {
     const cmq_slice topic = {.data = (const uint8_t *)of->names, .bytes = of->topic_bytes};
     const cmq_slice group = {.data = (const uint8_t *)of->names + of->topic_bytes, .bytes = of->group_bytes};
     const uint32_t number = noted_wait(l, from, topic, group, of->queue_id);
     if (number == CMQ_POP_WAIT_NONE) return;
     cmq_bump(&l->counters.pop_wakes, 1);
-    run_again(l, from, number, false);
+    (void)run_again(l, from, number, CAUSE_NEWS, false, -1, looks);
 }
 
 void cmq_pop_wake_notes(cmq_broker_loop *l)
@@ -247,11 +268,13 @@ void cmq_pop_wake_notes(cmq_broker_loop *l)
         l->pop_note_count = l->pop_note_slots = 0;
         pthread_mutex_unlock(&l->broker->changed_mutex);
     }
+    uint32_t looks = CMQ_POP_LOOKS_PER_TURN;
     l->steps_left = CMQ_STEPS_PER_TURN;
-    for (uint32_t i = 0; i < ANSWERS_PER_TURN && l->steps_left > 0 && l->pop_noted.at < l->pop_noted.count; i++) {
+    while (looks > 0 && l->steps_left > 0 && l->pop_noted.at < l->pop_noted.count) {
         cmq_pop_note *of = &l->pop_noted.notes[l->pop_noted.at++];
-        wake_noted(l, l->notices, of);
-        wake_noted(l, l->pop_waits, of);
+        spend(&looks, 1);
+        wake_noted(l, l->notices, of, &looks);
+        wake_noted(l, l->pop_waits, of, &looks);
         free(of->names);
         of->names = NULL;
     }
@@ -260,14 +283,10 @@ void cmq_pop_wake_notes(cmq_broker_loop *l)
 
 /* ---- arrivals, time, ends ---- */
 
-static void spend(uint32_t *budget, uint32_t cost) { *budget -= cost < *budget ? cost : *budget; }
-
 /* False: the round of the arrival is not over. */
 static bool wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *queue, uint32_t *budget)
 {
     enum { KEYS = 16 };
-    /* one at a time where its expression may take a turn's steps */
-    const uint32_t at_once = cmq_holds_programs(l->holds)->used > 0 ? 1 : KEYS;
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
     const int32_t queue_id = cmq_queue_id(queue);
     cmq_pop_round round = cmq_pop_waits_round(from, topic, queue_id);
@@ -283,16 +302,17 @@ static bool wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *que
         cmq_pop_waits_open_round(from, topic, queue_id);
     }
     const cmq_topic_entry *entry = cmq_tables_topic(cmq_broker_tables(l), topic);
-    const uint32_t queues = entry != NULL && entry->read_queues > 0 ? (uint32_t)entry->read_queues : 1;
+    /* one at a time where it may take all that a turn has */
+    const bool is_costly =
+        cmq_holds_programs(l->holds)->used > 0 || (entry != NULL && entry->read_queues > WIDE_QUEUES);
     do {
         uint32_t numbers[KEYS];
         if (*budget == 0 || l->steps_left == 0) return false;
-        const uint32_t count = cmq_pop_waits_next_of_round(from, topic, numbers, at_once);
+        const uint32_t count = cmq_pop_waits_next_of_round(from, topic, numbers, is_costly ? 1 : KEYS);
         spend(budget, 1);
         for (uint32_t i = 0; i < count; i++) {
             cmq_bump(&l->counters.pop_wakes, 1);
-            run_again(l, from, numbers[i], false);
-            spend(budget, queues);
+            (void)run_again(l, from, numbers[i], CAUSE_NEWS, false, queue_id, budget);
         }
     } while ((round = cmq_pop_waits_round(from, topic, queue_id)) == CMQ_POP_ROUND_OPEN);
     return true;
@@ -316,16 +336,17 @@ int64_t cmq_pop_due_ns(const cmq_broker_loop *l)
 
 static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
 {
-    uint32_t number;
+    uint32_t number, looks = CMQ_POP_LOOKS_PER_TURN;
     l->steps_left = CMQ_STEPS_PER_TURN;
     for (uint32_t budget = ANSWERS_PER_TURN;
-         budget > 0 && l->steps_left > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
+         budget > 0 && looks > 0 && l->steps_left > 0 &&
+         (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE;
+         budget--) {
         cmq_pop_wait wait;
         cmq_pop_waits_get(from, number, &wait);
-        /* A wait for blocked queues may be due because one is free. */
-        const bool last = !wait.order || now_ns >= end_of(&wait);
-        cmq_bump(&l->counters.pop_timeouts, last);
-        run_again(l, from, number, last);
+        /* It may be due because a blocked queue is free, or its walk goes on. */
+        const bool last = now_ns >= end_of(&wait);
+        if (run_again(l, from, number, CAUSE_DUE, last, -1, &looks)) cmq_bump(&l->counters.pop_timeouts, last);
     }
 }
 
@@ -348,11 +369,16 @@ uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
     return forget_conn(l, l->pop_waits, cmq_conn_slot(conn)) + forget_conn(l, l->notices, cmq_conn_slot(conn));
 }
 
-void cmq_pop_wake_all(cmq_broker_loop *l)
+bool cmq_pop_wake_all(cmq_broker_loop *l, uint32_t *answers)
 {
-    uint32_t number;
-    while ((number = cmq_pop_waits_of_group(l->pop_waits, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE)
-        run_again(l, l->pop_waits, number, true);
-    while ((number = cmq_pop_waits_of_group(l->notices, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE)
-        run_again(l, l->notices, number, true);
+    uint32_t looks = CMQ_POP_LOOKS_PER_TURN;
+    cmq_pop_waits *const both[] = {l->pop_waits, l->notices};
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t number; (number = cmq_pop_waits_of_group(both[i], CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE;) {
+            if (*answers == 0 || looks == 0 || l->steps_left == 0) return false;
+            (*answers)--;
+            (void)run_again(l, both[i], number, CAUSE_END, true, -1, &looks);
+        }
+    }
+    return true;
 }

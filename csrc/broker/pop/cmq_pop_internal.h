@@ -24,6 +24,12 @@ typedef struct cmq_pop_asked {
     int64_t now_ms;
     int64_t confirmed;                 /* the log's confirmed end when the look began: later messages are an arrival */
     int32_t revive_queue;
+    bool held;                         /* it runs again */
+    bool ends;                         /* … for the last time, wherever it has looked */
+    int32_t arrived;                   /* … for a message of this queue; -1: for another reason */
+    int32_t seen_first;                /* the walk has looked at so many queues of the topic, from this one on */
+    uint32_t seen_count;
+    uint32_t cost;                     /* of its looks, in CMQ_POP_COST_LOOK */
 } cmq_pop_asked;
 
 /* A message that goes out. */
@@ -47,6 +53,9 @@ typedef struct cmq_pop_result {
     int64_t free_ms;
     cmq_status failed;                 /* of a queue, CMQ_ERR_CORRUPT only where no other did; CMQ_OK: none did */
     char failure[CMQ_ERROR_TEXT_BYTES];
+    uint32_t cost;                     /* of the looks at queues */
+    bool stopped;                      /* look at no more: the request's steps are used up, or there is enough */
+    uint32_t steps;                    /* of expressions, that the request has left */
     uint32_t place_count;
     cmq_transfer_place places[CMQ_POP_MESSAGES_MAX];
     cmq_pop_result_item items[CMQ_POP_MESSAGES_MAX];
@@ -79,10 +88,10 @@ void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code
 bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *asked);
 /* So long a queue's batches may take until something of them is settled. */
 int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *asked);
-/* Visit the queues that the request is about, those of the group's retry topic first or last by chance. */
+/* A look at a queue; it adds its cost, which is CMQ_POP_COST_NONE where there is no such queue, and more where the
+ * group's progress begins. */
 typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_pop_result *popped, cmq_slice topic,
                               cmq_pop_retry retry, int32_t queue_id);
-void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_pop_result *popped, cmq_pop_visit visit);
 /* Read a request into *header_out and *asked_out, whose filter is NULL. False: the loop is done with it, *verdict_out;
  * it was malformed, or its group is to be made by the control plane first (not `again`). */
 bool cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again,
@@ -90,6 +99,15 @@ bool cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *
 /* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_pop_result.
  * `last`: answer in any case. */
 bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
+
+/* ---- cmq_pop_walk.c ---- */
+enum { CMQ_POP_COST_NONE = 1, CMQ_POP_COST_LOOK = 32, CMQ_POP_COST_BEGIN = 512 };   /* 30 ns, 1 us, 15 us */
+#define CMQ_POP_LOOKS_PER_TURN 2048u   /* and of a part: CMQ_POP_COST_LOOK each */
+/* Visit the next queues that the request is about, those of the group's retry topic first or last by chance.
+ * asked->wait.place: where it goes on, or all zero (but for `rest`) when it was at all of them. */
+void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_pop_result *popped, cmq_pop_visit visit);
+/* Is there more to look at, and time for it? */
+bool cmq_pop_goes_on(const cmq_broker_loop *l, const cmq_pop_asked *asked);
 
 /* ---- cmq_pop_peek.c ---- */
 /* As cmq_pop_run, for a notification. */
@@ -152,7 +170,10 @@ typedef enum cmq_pop_polling {
     CMQ_POP_FULL,
     CMQ_POP_TIMEOUT
 } cmq_pop_polling;
-/* Hold the request until something comes, or free_ms. Takes over its filter when it does. */
+/* Watch the queue; messages since the request's look are an arrival. */
+void cmq_pop_watch(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t queue_id);
+/* Hold the request until something comes, or free_ms; or until the next turn, where its walk goes on. Takes over its
+ * filter when it does. */
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *asked, int64_t free_ms);
 /* There is more of the queue (-1: of the topic) than was taken, or it was blocked and is not any more: one who waits
  * for it may go on. */

@@ -32,6 +32,7 @@ static void look_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_re
     const cmq_pop_key lane = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     int64_t free_ms;
     (void)retry;
+    popped->cost += queue != NULL ? CMQ_POP_COST_LOOK : CMQ_POP_COST_NONE;
     if (queue == NULL) return;
     if (a->wait.order && cmq_pop_buffer_next(cmq_pop_service_buffer(a->pops), &lane) >= 0) {
         free_ms = a->now_ms + cmq_pop_peek_after_ms(a);
@@ -48,7 +49,9 @@ static void look_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_re
     }
     const int64_t left =
         cmq_queue_max(queue, cmq_store_confirmed(l->broker->store)) - next_of(l, a, topic, queue_id, queue);
-    if (left > 0) popped->rest += left;
+    if (left <= 0) return;
+    popped->rest += left;
+    popped->stopped = true;
 }
 
 static void answer_notified(cmq_broker_loop *l, const cmq_pop_asked *a, bool has_messages, bool is_full)
@@ -79,9 +82,14 @@ bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *a, bool last, int64_t *fr
 {
     *free_ms_out = INT64_MAX;
     if (!cmq_pop_check(l, a)) return true;
-    const bool has_messages = look(l, a, free_ms_out);
-    if (has_messages || last) answer_notified(l, a, has_messages, false);
-    return has_messages || last;
+    const bool has_messages = look(l, a, free_ms_out), goes_on = !has_messages && cmq_pop_goes_on(l, a);
+    if (!goes_on && a->wait.place.rest) {
+        a->wait.place.rest = false;
+        cmq_pop_notify_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
+    }
+    if (goes_on || (!has_messages && !last)) return false;
+    answer_notified(l, a, has_messages, false);
+    return true;
 }
 
 static void notify(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, bool holds)
@@ -92,7 +100,8 @@ static void notify(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, bool ho
         answer_notified(l, a, true, false);
         return;
     }
-    const cmq_pop_polling polling = holds ? cmq_pop_hold(l, conn, a, free_ms) : CMQ_POP_TIMEOUT;
+    const cmq_pop_polling polling =
+        holds || cmq_pop_goes_on(l, a) ? cmq_pop_hold(l, conn, a, free_ms) : CMQ_POP_TIMEOUT;
     if (polling != CMQ_POP_HELD) answer_notified(l, a, false, polling == CMQ_POP_FULL);
 }
 
@@ -102,6 +111,7 @@ static void peek_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_re
                           cmq_pop_retry retry, int32_t queue_id)
 {
     cmq_queue *queue = cmq_queues_find(l->broker->queues, topic, queue_id);
+    popped->cost += queue != NULL ? CMQ_POP_COST_LOOK : CMQ_POP_COST_NONE;
     if (queue == NULL) return;
     const int64_t confirmed = cmq_store_confirmed(l->broker->store), max = cmq_queue_max(queue, confirmed);
     const int64_t from = next_of(l, a, topic, queue_id, queue);

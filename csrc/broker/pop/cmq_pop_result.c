@@ -27,6 +27,9 @@ void cmq_pop_result_begin(cmq_pop_result *popped, uint32_t capacity)
     popped->rest = popped->limited = 0;
     popped->free_ms = INT64_MAX;
     popped->failed = CMQ_OK;
+    popped->cost = 0;
+    popped->stopped = false;
+    popped->steps = CMQ_STEPS_PER_REQUEST;
     popped->starts = (cmq_text){.begin = popped->starts_room, .capacity = sizeof popped->starts_room};
     popped->offsets = (cmq_text){.begin = popped->offsets_room, .capacity = sizeof popped->offsets_room};
     popped->counts = (cmq_text){.begin = popped->counts_room, .capacity = sizeof popped->counts_room};

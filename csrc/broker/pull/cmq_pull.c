@@ -46,6 +46,7 @@ enum {
 typedef struct pull {
     cmq_held_pull held;              /* its filter: the request's own */
     bool oneway;
+    bool is_new;                     /* not held: it takes its steps from those of the turn's new requests */
     const cmq_topic_entry *topic;
     const cmq_group_entry *group;
     const cmq_filter *filter;        /* that counts */
@@ -375,7 +376,11 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
     const uint32_t wanted = (uint32_t)p->held.max_messages;
     int64_t next = from;
     const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
-    const cmq_status status = cmq_select_units(l, queue, p->filter, from, confirmed, capacity, &found, &next);
+    uint32_t steps = p->is_new ? cmq_select_new_steps(l) : CMQ_STEPS_PER_REQUEST;
+    const uint32_t steps_before = steps;
+    const cmq_status status =
+        cmq_select_units(l, queue, p->filter, from, confirmed, capacity, &steps, &found, &next);
+    if (p->is_new) l->new_steps -= steps_before - steps;
     if (status != CMQ_OK) return status;
     if (found == 0)
         set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);
@@ -497,7 +502,8 @@ static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull
 cmq_net_verdict cmq_pull_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again)
 {
     pull p = {.held = {.opaque = command->opaque, .format = command->format},
-              .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0};
+              .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0,
+              .is_new = true};
     p.held.conn = cmq_conn_id_of(conn);
     cmq_pull_header header;
     if (read_pull(l, conn, command, &p, &header) != CMQ_OK) {

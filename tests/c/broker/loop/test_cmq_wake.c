@@ -260,6 +260,31 @@ static void long_expressions_of_one_message_leave_each_turn_to_others(void)
     kit_broker_stop(&kit);
 }
 
+/* A comparison has a cost of its own: finding the record takes longer than a short expression. */
+static void many_short_expressions_take_many_turns(void)
+{
+    enum { HELD = 1500, MESSAGES = 200 };   /* 300,000 comparisons of 2 steps, and of 10 with the look */
+    char text[32];
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.property_filter = true});
+    const int client = kit_client(&kit);
+    for (int i = 0; i < HELD; i++) {
+        snprintf(text, sizeof text, "n = %d", i);
+        hold_by(client, i, text);
+        if (i % 100 == 0) CHECK(kit_is_silent(&kit, client));
+    }
+    CHECK(kit_is_silent(&kit, client));
+    hold_by(client, HELD, "TAGS = 'last'");
+    CHECK(kit_is_silent(&kit, client));
+    append(MESSAGES, "other");
+    append(1, "last");
+    int turns = 0;
+    for (; hold_wakes() == 0; turns++) kit_broker_turn(&kit);
+    CHECK(turns >= 5);
+    CHECK_INT(first_found(client, HELD), MESSAGES);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* An expression of searches in `a`, of which the last one alone finds something, and a message whose `a` is long. */
 static const char *costly_expression(void)
 {
@@ -337,5 +362,6 @@ CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(l
               CMQ_TEST(holds_by_expression_end_for_their_messages_alone),
               CMQ_TEST(long_expressions_delay_no_other_hold),
               CMQ_TEST(long_expressions_of_one_message_leave_each_turn_to_others),
+              CMQ_TEST(many_short_expressions_take_many_turns),
               CMQ_TEST(holds_of_one_costly_expression_end_over_turns),
               CMQ_TEST(holds_of_a_queue_that_began_anew_end))
