@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO
 
+from cometmq.cli.credentials import hooks_of_environment
 from cometmq.cli.pacing import Pace
 from cometmq.errors import InvalidArgument
 
@@ -225,6 +226,7 @@ def read_queues(
         consume_from_where="CONSUME_FROM_FIRST_OFFSET",
         pull_batch_size=_PULL_MESSAGES,
         namespace=wanted.namespace,
+        rpc_hooks=hooks_of_environment(),
     ) as consumer:
         try:
             _Reading(consumer, queues, wanted, printer).run(interruption, bar, warnings)
@@ -411,6 +413,7 @@ def be_a_member(
         consume_from_where=f"CONSUME_FROM_{where}",
         consume_timestamp=None if moment is None else datetime.fromtimestamp(moment / 1000),
         namespace=wanted.namespace,
+        rpc_hooks=hooks_of_environment(),
     )
     for topic in wanted.topics:
         consumer.subscribe(topic, wanted.expression, expression_type=wanted.expression_type)

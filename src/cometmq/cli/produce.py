@@ -18,6 +18,7 @@ import typer
 from cometmq._compression import CompressionType
 from cometmq._plural import counted
 from cometmq.cli.arguments import Json, parse_bytes, parse_time
+from cometmq.cli.credentials import hooks_of_environment
 from cometmq.cli.failures import ExitCode, fail, reported, usage
 from cometmq.cli.making import (
     Body,
@@ -223,6 +224,7 @@ def _producer(topic: str, namesrv: str | None, group: str, settings: ProducerOpt
 
     with usage():
         check_topic(topic)
+        settings = {**settings, "rpc_hooks": hooks_of_environment()}
         producer = Producer(
             group, name_servers=namesrv if namesrv is not None else namesrv_of_environment(), **settings
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from cometmq.cli.credentials import hooks_of_environment
 from cometmq.cli.failures import ExitCode, fail, usage
 from cometmq.errors import InvalidArgument
 
@@ -61,7 +62,7 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
     from cometmq.remoting.codes import ResponseCode
 
     with usage():
-        session = cometmq.admin.connect(namesrv=namesrv, broker=broker)
+        session = cometmq.admin.connect(namesrv=namesrv, broker=broker, rpc_hooks=hooks_of_environment())
     asked = broker if broker is not None else namesrv if namesrv is not None else namesrv_of_environment()
     try:
         with session as admin:
@@ -105,10 +106,10 @@ def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:
 
     try:
         if wanted_broker:
-            with cometmq.admin.connect(namesrv=address) as admin:
+            with cometmq.admin.connect(namesrv=address, rpc_hooks=hooks_of_environment()) as admin:
                 admin.cluster.brokers()
             return f"{address} is a name server, not a broker: pass it as --namesrv"
-        with cometmq.admin.connect(broker=address) as admin:
+        with cometmq.admin.connect(broker=address, rpc_hooks=hooks_of_environment()) as admin:
             admin.cluster.broker_config()
     except Error:  # of neither kind, or gone meanwhile: what was said first says more
         return None

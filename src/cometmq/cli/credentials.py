@@ -1,0 +1,71 @@
+"""Credentials of the commands on a cluster: from the environment, or a file that it names. They are never printed.
+
+Command lines are seen by every user of the machine, so no option takes a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from cometmq.remoting.network import RpcHook
+
+__all__ = ["hooks_of_environment"]
+
+_FILE = "COMETMQ_CREDENTIALS"
+_NAMES: Final = {
+    "accessKey": "COMETMQ_ACCESS_KEY",
+    "secretKey": "COMETMQ_SECRET_KEY",
+    "securityToken": "COMETMQ_SECURITY_TOKEN",
+}
+_BYTES_MAX = 65_536
+_OTHERS = stat.S_IRGRP | stat.S_IROTH
+
+
+def hooks_of_environment() -> list[RpcHook]:
+    """Return the hook that signs requests; none without credentials.
+
+    Raises:
+        InvalidArgument: some of them are missing or cannot be used, or the file has others, or others may read it.
+    """
+    path = os.environ.get(_FILE)
+    found = {} if not path else _read(Path(path))
+    found |= {name: os.environ[variable] for name, variable in _NAMES.items() if os.environ.get(variable)}
+    if not found:
+        return []
+    missing = [name for name in ("accessKey", "secretKey") if name not in found]
+    if missing:
+        raise InvalidArgument(
+            f"{missing[0]} is missing beside {', '.join(found)}: set {_NAMES[missing[0]]}, or add it to the file of "
+            f"{_FILE}"
+        )
+    from cometmq.client import RequestSigner
+
+    return [RequestSigner(found["accessKey"], found["secretKey"], security_token=found.get("securityToken"))]
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Return what a file says: lines ``accessKey: NAME`` or ``accessKey = NAME``, as upstream's ``tools.yml``."""
+    try:
+        with path.open("rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode, file.read(_BYTES_MAX)
+    except OSError as error:
+        raise InvalidArgument(f"{_FILE}: cannot read {path}: {error.strerror}") from error
+    if mode & _OTHERS:
+        raise InvalidArgument(f"{_FILE}: other users can read {path}: chmod 600 {path}")
+    found: dict[str, str] = {}
+    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        at = min((at for at in (text.find(":"), text.find("=")) if at >= 0), default=-1)
+        name, value = text[: max(at, 0)].strip(), text[at + 1 :].strip().strip("\"'")
+        if name not in _NAMES or not value:  # the line may hold a secret, so it is not quoted
+            raise InvalidArgument(f"{path}, line {number}: expected {', '.join(_NAMES)}, such as accessKey: NAME")
+        found[name] = value
+    return found
