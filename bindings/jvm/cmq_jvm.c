@@ -13,6 +13,7 @@
 #include "base/cmq_map_guard.h"
 #include "cmq_jvm_handles.h"
 #include "export/cmq_scan_request.h"
+#include "export/cmq_spark_rows.h"
 
 #define SAMPLES 8
 #define UNITS_PER_SAMPLE 16u
@@ -61,7 +62,7 @@ static jbyteArray bytes_of(JNIEnv *env, const void *data, size_t bytes)
 static void raise(JNIEnv *env, cmq_status status)
 {
     if ((*env)->ExceptionCheck(env)) return;
-    if (status == CMQ_AGAIN) status = cmq_fail(CMQ_ERR_ARGUMENT, "another thread is inside this scan");
+    if (status == CMQ_AGAIN) status = cmq_fail(CMQ_ERR_ARGUMENT, "another thread is inside this call's object");
     const cmq_error error = *cmq_last_error();
     jbyteArray text = bytes_of(env, error.text, strlen(error.text));
     if (text == NULL) return;
@@ -523,6 +524,98 @@ jlongArray NATIVE(skipped)(JNIEnv *env, jclass class, jlong number)
     jlongArray made = (*env)->NewLongArray(env, (jsize)(4 + count));
     if (made != NULL) (*env)->SetLongArrayRegion(env, made, 0, (jsize)(4 + count), (const jlong *)words);
     return made;
+}
+
+/* ---- rows to stage ---- */
+
+static void destroy_rows(void *rows) { cmq_spark_rows_close(rows); }
+
+/* `kinds`: a cmq_spark_kind for each column of the rows. */
+jlong NATIVE(openRows)(JNIEnv *env, jclass class, jbyteArray path, jbyteArray kinds, jint body_bytes_max,
+                       jboolean has_topic)
+{
+    (void)class;
+    size_t count = 0;
+    jlong number = 0;
+    cmq_spark_rows *rows = NULL;
+    char *name = text_of(env, path);
+    char *columns = name == NULL ? NULL : copy_of(env, kinds, &count);
+    if (columns != NULL) {
+        const cmq_spark_options options = {.fs = cmq_fs_posix(),
+                                           .path = name,
+                                           .kinds = (const uint8_t *)columns,
+                                           .count = count > UINT32_MAX ? UINT32_MAX : (uint32_t)count,
+                                           .body_bytes_max = body_bytes_max < 0 ? 0 : (uint32_t)body_bytes_max,
+                                           .has_topic = has_topic};
+        cmq_status status = cmq_spark_rows_create(&options, &rows);
+        if (status == CMQ_OK) {
+            number = cmq_handles_add(CMQ_HANDLE_ROWS, rows, destroy_rows, 0);
+            if (number == 0) {
+                status = CMQ_ERR_MEMORY;
+                destroy_rows(rows);
+            }
+        }
+        if (status != CMQ_OK) raise(env, status);
+    }
+    free(columns);
+    free(name);
+    return number;
+}
+
+/* Take what is left of the rows, or as many as fill a batch. No function of JNI may be called in between, and nothing
+ * that waits: the collector does. */
+static cmq_status take_rows(JNIEnv *env, cmq_spark_rows *rows, jbyteArray packed, size_t bytes, size_t *taken)
+{
+    size_t now = 0;
+    uint8_t *at = (*env)->GetPrimitiveArrayCritical(env, packed, NULL);
+    if (at == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for an array of rows");
+    const cmq_status status =
+        cmq_spark_rows_take(rows, (cmq_slice){.data = at + *taken, .bytes = bytes - *taken}, &now);
+    (*env)->ReleasePrimitiveArrayCritical(env, packed, at, JNI_ABORT);   /* nothing was changed */
+    *taken += now;
+    return status;
+}
+
+/* The first `bytes` of `packed`: rows, each behind its length. */
+void NATIVE(addRows)(JNIEnv *env, jclass class, jlong number, jbyteArray packed, jint bytes)
+{
+    (void)class;
+    cmq_spark_rows *rows = enter(env, number, CMQ_HANDLE_ROWS);
+    if (rows == NULL) return;
+    cmq_status status = CMQ_OK;
+    if (packed == NULL || bytes < 0 || bytes > (*env)->GetArrayLength(env, packed))
+        status = cmq_fail(CMQ_ERR_ARGUMENT, "there is no array with %d bytes of rows", bytes);
+    for (size_t taken = 0; status == CMQ_OK && taken < (size_t)bytes;) {
+        status = take_rows(env, rows, packed, (size_t)bytes, &taken);
+        if (status == CMQ_OK && taken < (size_t)bytes) status = cmq_spark_rows_flush(rows);   /* the batch is full */
+    }
+    cmq_handles_leave(number);
+    if (status != CMQ_OK) raise(env, status);
+}
+
+/* Rows, bytes and checksum of the file, which stays if it has rows. */
+jlongArray NATIVE(finishRows)(JNIEnv *env, jclass class, jlong number)
+{
+    (void)class;
+    cmq_spark_file file;
+    cmq_spark_rows *rows = enter(env, number, CMQ_HANDLE_ROWS);
+    if (rows == NULL) return NULL;
+    const cmq_status status = cmq_spark_rows_finish(rows, &file);
+    cmq_handles_leave(number);
+    if (status != CMQ_OK) {
+        raise(env, status);
+        return NULL;
+    }
+    const jlong words[3] = {file.rows, (jlong)file.bytes, file.crc32};
+    jlongArray made = (*env)->NewLongArray(env, 3);
+    if (made != NULL) (*env)->SetLongArrayRegion(env, made, 0, 3, words);
+    return made;
+}
+
+void NATIVE(closeRows)(JNIEnv *env, jclass class, jlong number)
+{
+    (void)env, (void)class;
+    cmq_handles_close(number, CMQ_HANDLE_ROWS);
 }
 
 jlong NATIVE(openHandles)(JNIEnv *env, jclass class)

@@ -78,12 +78,13 @@ int64_t cmq_handles_add(cmq_handle_kind kind, void *object, void (*destroy)(void
 
 cmq_status cmq_handles_enter(int64_t number, cmq_handle_kind kind, void **object_out)
 {
-    static const char *const names[] = {"handle", "store", "scan", "batch"};
+    static const char *const names[] = {"handle", "store", "scan", "batch", "staged file"};
     cmq_status status = CMQ_ERR_CLOSED;
     pthread_mutex_lock(&mutex);
     slot *found = slot_of(number);
     if (found != NULL && found->kind == kind && !found->closing) {
-        status = kind == CMQ_HANDLE_SCAN && found->users > 0 ? CMQ_AGAIN : CMQ_OK;
+        const bool takes_one = kind == CMQ_HANDLE_SCAN || kind == CMQ_HANDLE_ROWS;
+        status = takes_one && found->users > 0 ? CMQ_AGAIN : CMQ_OK;
         if (status == CMQ_OK) {
             found->users++;
             *object_out = found->object;

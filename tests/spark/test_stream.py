@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import cometmq
+from cometmq.spark import jars
 from support.small_store import open_small
 from support.spark_streams import kill_and_finish, run_to_files, written
 
@@ -73,16 +74,23 @@ def test_new_topics_while_it_runs(spark: SparkSession, path: Path, store: cometm
         query.stop()
 
 
-def test_a_stream_writes_into_a_store(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
+WITH_JAR = pytest.mark.skipif(not jars(), reason="the engine for the JVM is not built: Java 17's javac was not found")
+
+
+@pytest.mark.parametrize("engines", [["python"] * 3, pytest.param(["jvm", "python", "jvm"], marks=WITH_JAR)])
+def test_a_stream_writes_into_a_store(
+    spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path, engines: list[str]
+) -> None:
+    """Also where it is continued by the other engine, and where a micro-batch of one is run again by the other."""
     target = tmp_path / "target"
 
-    def copy() -> None:
+    def copy(engine: str) -> None:
         query = (
             load(spark, path, topic="t", maxOffsetsPerTrigger="300")
             .selectExpr("body", "concat('q', queueId) AS tags", "CAST(queueOffset AS STRING) AS keys")
             .writeStream.format("cometmq")
             .option("path", str(target))
-            .option("topic", "copy")
+            .options(topic="copy", engine=engine)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -90,16 +98,16 @@ def test_a_stream_writes_into_a_store(spark: SparkSession, path: Path, store: co
         query.awaitTermination(100)
         assert query.exception() is None
 
-    copy()
+    copy(engines[0])
     append(store, 900, 50)
-    copy()
+    copy(engines[1])
     with cometmq.open(target, mode="r") as copied:
         assert sorted(int(bytes(message)) for message in copied.read("copy")) == list(range(950))
     # The last micro-batch is run again, as after a crash between its commit here and its commit in Spark.
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
     commits[-1].unlink()
     (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
-    copy()
+    copy(engines[2])
     with cometmq.open(target, mode="r") as copied:
         assert sorted(int(bytes(message)) for message in copied.read("copy")) == list(range(950))
     staged = target / "cometmq" / "staged"
@@ -118,12 +126,15 @@ def test_a_topic_that_was_made_again(spark: SparkSession, path: Path, store: com
     assert written(spark, tmp_path) == list(range(930))
 
 
-def test_complete_mode_is_refused(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["python", pytest.param("jvm", marks=WITH_JAR)])
+def test_complete_mode_is_refused(
+    spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path, engine: str
+) -> None:
     frame = load(spark, path, topic="t").groupBy("topic").count().selectExpr("topic", "CAST(count AS STRING) AS body")
     query = (
         frame.writeStream.format("cometmq")
         .outputMode("complete")
-        .option("path", str(tmp_path / "target"))
+        .options(path=str(tmp_path / "target"), engine=engine)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
     )
@@ -141,3 +152,22 @@ def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, path: Path,
     options = {"path": str(path), "topic": "t", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500"}
     kill_and_finish(options, tmp_path / "out", kills, seed=7)
     assert written(spark, tmp_path / "out") == list(range(rows))
+
+
+@WITH_JAR
+@pytest.mark.timeout(7200)
+def test_each_row_is_stored_once_whenever_the_driver_dies(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """The JVM stages the rows; a driver that dies takes the process along that begins and commits jobs."""
+    kills = 50 if os.environ.get("CMQ_LONG") else 1
+    rows = 2500 * kills
+    with open_small(path) as store:
+        store.create_topic("t", queues=3)
+        append(store, 0, rows)
+    options = {"path": str(path), "topic": "t", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500"}
+    target = tmp_path / "target"
+    kill_and_finish(
+        options, tmp_path / "out", kills, seed=17, sink={"path": str(target), "topic": "copy", "engine": "jvm"}
+    )
+    with cometmq.open(target, mode="r") as copied:
+        assert sorted(int(bytes(message)) for message in copied.read("copy")) == list(range(rows))
+    assert [entry.name for entry in (target / "cometmq" / "staged").iterdir()] == ["done"]

@@ -1,4 +1,4 @@
-"""Checks: a data frame becomes messages, all or none of them, whoever holds the store; what cannot is told."""
+"""Checks: a data frame becomes messages, all or none of them, whoever holds the store, through either engine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import cometmq
+from cometmq.spark import jars
 from support.small_store import open_small
 
 if TYPE_CHECKING:
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
 def numbers(spark: SparkSession, count: int, tasks: int = 3) -> DataFrame:
     return spark.range(0, count, 1, tasks)
+
+
+@pytest.fixture(autouse=True, params=["python", "jvm"])
+def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    """Every test writes through both."""
+    name: str = request.param
+    if name == "jvm" and not jars():
+        pytest.skip("the engine for the JVM is not built: Java 17's javac was not found")
+    spark.conf.set("spark.datasource.cometmq.engine", name)
+    yield name
+    spark.conf.unset("spark.datasource.cometmq.engine")
 
 
 def write(frame: DataFrame, path: Path, **options: str) -> None:
@@ -95,10 +107,11 @@ def test_a_store_that_this_process_holds(spark: SparkSession, small: Path, held:
     assert bodies(small) == list(range(301))
 
 
-def test_a_job_id_writes_once(spark: SparkSession, small: Path) -> None:
+def test_a_job_id_writes_once(spark: SparkSession, small: Path, engine: str) -> None:
     frame = numbers(spark, 50).selectExpr("CAST(id AS STRING) AS body")
     for _ in range(2):
         write(frame, small, jobId="daily:21")
+    write(frame, small, jobId="daily:21", engine="auto" if engine == "python" else "python")  # the other one
     assert bodies(small) == list(range(50))
     write(frame, small)
     assert len(bodies(small)) == 100
@@ -154,7 +167,14 @@ def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
         (["CAST(id AS STRING) AS body"], {"topic": "a/b"}, "option topic: .*a/b"),
         (["CAST(NULL AS STRING) AS body"], {}, "the column body has a null"),
         (["CAST(id AS STRING) AS body", "7 AS queue"], {}, "has the queues 0 to 0, and no 7"),
-        (["CAST(id AS STRING) AS body"], {"nameServer": "x"}, "option nameServer"),
+        (["CAST(id AS STRING) AS body"], {"nameServer": "x"}, "option nameServer|brokers are reached through Python"),
+        (["CAST(id AS STRING) AS body", "' x' AS tags"], {}, "the column tags has ' x'"),
+        (["repeat('x', 5000000) AS body"], {}, "the column body has one of 5000000 bytes; at most 4194304"),
+        (
+            ["CAST(id AS STRING) AS body", "repeat('k', 33000) AS keys"],
+            {},
+            "the columns keys of a row together",
+        ),
         (["CAST(id AS STRING) AS body"], {"tags": "x"}, "option tags: is an option of reading"),
     ],
 )

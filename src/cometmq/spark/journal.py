@@ -10,6 +10,7 @@ A key says what may be written once only: a batch's ``jobId``, or a stream's que
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 import uuid
@@ -22,9 +23,44 @@ from cometmq.spark.catalog import open_store
 from cometmq.spark.options import WriteOptions
 from cometmq.store.handoff_files import StagedFile, StagedWork
 from cometmq.store.staged_client import body_bytes_max, check_writer, commit_staged, work_id_of
-from cometmq.store.staged_files import Owner, StagedFolder
+from cometmq.store.staged_files import Owner, StagedFolder, this_host
 
-__all__ = ["abandon", "abandon_all", "begin", "commit", "sorted_files"]
+__all__ = [
+    "BATCH_SCOPE",
+    "abandon",
+    "abandon_micro_batch",
+    "batch_key",
+    "begin",
+    "commit",
+    "sorted_files",
+    "stream_key",
+    "stream_scope",
+]
+
+BATCH_SCOPE = "batch"
+"""What the names of batches' jobs begin with."""
+
+
+def stream_scope(checkpoint: str | None) -> str:
+    """Return what the names of a stream's jobs begin with.
+
+    A checkpoint without a scheme may be a local folder: another host has another stream under the same path.
+    """
+    if checkpoint is None:
+        return "stream"
+    is_everywhere = "://" in checkpoint and not checkpoint.startswith("file:")
+    known_by = checkpoint if is_everywhere else f"{this_host()}\n{checkpoint}"
+    return f"stream-{hashlib.sha256(known_by.encode()).hexdigest()[:16]}"
+
+
+def batch_key(options: WriteOptions) -> str | None:
+    """Return the key under which a batch is written once, or None where every run writes."""
+    return None if options.job_id is None else f"job-{options.job_id}"
+
+
+def stream_key(query_id: str) -> str:
+    """Return the key under which a stream's micro-batches are written once, by their numbers."""
+    return f"query-{query_id}"
 
 
 def _root(options: WriteOptions) -> Path:
@@ -115,10 +151,12 @@ def abandon(options: WriteOptions, job: str) -> None:
     StagedFolder(_root(options)).abandon(job)
 
 
-def abandon_all(options: WriteOptions, scope: str) -> None:
-    """Remove every job of a scope, as :func:`abandon` does."""
+def abandon_micro_batch(options: WriteOptions, jobs: Iterable[str], checkpoint: str | None) -> None:
+    """Remove the jobs of a stream's micro-batch, as :func:`abandon` does: those known by name, and its others."""
     folder = StagedFolder(_root(options))
-    for job in folder.jobs(scope):
+    # A stream has one micro-batch at a time, and its checkpoint is nobody else's.
+    others = [] if checkpoint is None else folder.jobs(stream_scope(checkpoint))
+    for job in {*jobs, *others}:
         folder.abandon(job)
 
 

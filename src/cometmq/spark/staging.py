@@ -63,18 +63,26 @@ class WriteSchema:
         Raises:
             InvalidArgument: a column is missing, unknown or of another type.
         """
+        return cls.of_types([(field.name, field.dataType.simpleString()) for field in schema.fields], topic)
+
+    @classmethod
+    def of_types(cls, columns: Iterable[tuple[str, str]], topic: str | None) -> WriteSchema:
+        """Check columns by their names and Spark's names of their types.
+
+        Raises:
+            InvalidArgument: as :meth:`of`.
+        """
         ours = {name.lower(): name for name in _FORMS}
         names: dict[str, str] = {}
-        for field in schema.fields:
-            name = ours.get(field.name.lower())
+        for column, given in columns:
+            name = ours.get(column.lower())
             if name is None:
-                raise InvalidArgument(f"the column {field.name!r} cannot be written; columns are {', '.join(_FORMS)}")
-            given = field.dataType.simpleString()
+                raise InvalidArgument(f"the column {column!r} cannot be written; columns are {', '.join(_FORMS)}")
             if given not in _FORMS[name]:
                 raise InvalidArgument(f"the column {name} must be {' or '.join(_FORMS[name])}, not {given}")
             if name in names:
                 raise InvalidArgument(f"the column {name} is there twice")
-            names[name] = field.name
+            names[name] = column
         if "body" not in names:
             raise InvalidArgument(
                 "there is no column body, which is required (binary or string): "

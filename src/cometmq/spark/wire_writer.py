@@ -19,14 +19,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from cometmq.client.send.outgoing import BODY_BYTES_MAX
 from cometmq.errors import Error, InvalidArgument
 from cometmq.spark import wire_journal
-from cometmq.spark.journal import sorted_files
+from cometmq.spark.journal import sorted_files, stream_scope
 from cometmq.spark.options import WriteOptions
 from cometmq.spark.running import partition_number, refuse_complete, refuse_overwrite, running_query, task_prefix
 from cometmq.spark.sent_rows import RowIds, send_rows
 from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.wire import Wire
 from cometmq.spark.wire_journal import Door
-from cometmq.spark.writer import Staged, stream_scope
+from cometmq.spark.writer import Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa

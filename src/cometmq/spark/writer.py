@@ -6,7 +6,6 @@ it. So it holds plain values only. Names of staged files begin with the partitio
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +17,13 @@ from cometmq.spark.options import WriteOptions
 from cometmq.spark.running import refuse_complete, refuse_overwrite, running_query, task_prefix
 from cometmq.spark.staging import RowEncoder, WriteSchema, stage
 from cometmq.store.handoff_files import StagedFile
-from cometmq.store.staged_files import StagedFolder, this_host
+from cometmq.store.staged_files import StagedFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchWriter", "Staged", "StreamWriter", "stream_scope"]
+__all__ = ["BatchWriter", "Staged", "StreamWriter"]
 
 
 class Staged(WriterCommitMessage):
@@ -38,18 +37,6 @@ class Staged(WriterCommitMessage):
         self.files = tuple(files)
         self.query_id = query_id
         self.broker = broker
-
-
-def stream_scope(checkpoint: str | None) -> str:
-    """Return what the names of a stream's jobs begin with.
-
-    A checkpoint without a scheme may be a local folder: another host has another stream under the same path.
-    """
-    if checkpoint is None:
-        return "stream"
-    is_everywhere = "://" in checkpoint and not checkpoint.startswith("file:")
-    known_by = checkpoint if is_everywhere else f"{this_host()}\n{checkpoint}"
-    return f"stream-{hashlib.sha256(known_by.encode()).hexdigest()[:16]}"
 
 
 class _Job:
@@ -97,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
             StoreLocked: a RocketMQ broker holds the store.
         """
         refuse_overwrite(overwrite)
-        self._job = _Job(options, schema, "batch")
+        self._job = _Job(options, schema, journal.BATCH_SCOPE)
         self._job.begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -107,9 +94,8 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Have them appended, all or, where a done ``jobId`` is run again, none."""
         assert self._job.job is not None
-        job_id = self._job.options.job_id
-        key = None if job_id is None else f"job-{job_id}"
         files = journal.sorted_files(one.files for one in messages if isinstance(one, Staged))
+        key = journal.batch_key(self._job.options)
         journal.commit(self._job.options, self._job.job, files, done_key=key, done_number=0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -135,7 +121,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         refuse_complete(overwrite)
         self._checkpoint = checkpoint
-        self._job = _Job(options, schema, stream_scope(checkpoint))
+        self._job = _Job(options, schema, journal.stream_scope(checkpoint))
 
     def __getstate__(self) -> dict[str, object]:
         """Begin the job: this writer is being sent to tasks."""
@@ -151,13 +137,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
             files = journal.sorted_files(one.files for one in staged)
-            key = f"query-{staged[0].query_id}"
+            assert staged[0].query_id is not None
+            key = journal.stream_key(staged[0].query_id)
             journal.commit(self._job.options, staged[0].job, files, done_key=key, done_number=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave nothing."""
-        for job in {one.job for one in messages if isinstance(one, Staged)}:
-            journal.abandon(self._job.options, job)
-        if self._checkpoint is not None:
-            # A stream has one micro-batch at a time, and its checkpoint is nobody else's.
-            journal.abandon_all(self._job.options, self._job.scope)
+        jobs = {one.job for one in messages if isinstance(one, Staged)}
+        journal.abandon_micro_batch(self._job.options, jobs, self._checkpoint)

@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from cometmq.spark import journal
 from cometmq.spark import writer as writers
 from cometmq.spark.default_source import CometMQSource
 from cometmq.spark.running import RunningQuery
@@ -335,13 +336,13 @@ def test_an_aborted_micro_batch_that_was_committed(path: Path) -> None:
 def test_streams_of_other_hosts_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one host's stream would give up what another's has staged at the same broker."""
     places = ("/c", "file:///c", "hdfs://n/c")
-    here = [writers.stream_scope(place) for place in places]
-    assert here == [writers.stream_scope(place) for place in places]
+    here = [journal.stream_scope(place) for place in places]
+    assert here == [journal.stream_scope(place) for place in places]
     assert len(set(here)) == 3
-    monkeypatch.setattr(writers, "this_host", lambda: "elsewhere")
-    there = [writers.stream_scope(place) for place in places]
+    monkeypatch.setattr(journal, "this_host", lambda: "elsewhere")
+    there = [journal.stream_scope(place) for place in places]
     assert [one == other for one, other in zip(here, there, strict=True)] == [False, False, True]
-    assert writers.stream_scope(None) == "stream"
+    assert journal.stream_scope(None) == "stream"
 
 
 def test_a_broker_holds_the_store(path: Path) -> None:

@@ -8,7 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
 
-/** The functions of bindings/jvm/cmq_jvm.c. Numbers stand for stores, scans and batches; a closed one is refused. */
+/** The functions of bindings/jvm/cmq_jvm.c. Numbers stand for stores, scans, batches and rows to stage; a closed one is refused. */
 final class Native {
     static final String LIBRARY_PROPERTY = "cometmq.native.library";
 
@@ -52,6 +52,14 @@ final class Native {
     static native ByteBuffer lostPages();
 
     static native void checkRead(long address, long bytes);
+
+    static native long openRows(byte[] path, byte[] kinds, int bodyBytesMax, boolean hasTopic);
+
+    static native void addRows(long rows, byte[] packed, int bytes);
+
+    static native long[] finishRows(long rows);
+
+    static native void closeRows(long rows);
 
     static native long openHandles();
 

@@ -19,6 +19,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class CometMQProvider implements TableProvider, DataSourceRegister, SessionConfigSupport {
     static final String NAME = "cometmq";
 
+    private static final String PYTHON = "python";
+    private static final String JVM = "jvm";
+
     private PythonDataSourceV2 python;
 
     @Override
@@ -45,13 +48,17 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-        Options options = jvmOptions(new CaseInsensitiveStringMap(properties));
+        CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(properties);
+        // Whether the table is read or written is known by the later calls only.
+        String reason = given.containsKey("nameServer") ? null : ReadOptions.unsupported(new Options(properties));
+        Options options = reason == null || engine(given).equals(PYTHON) || Store.unavailable() != null ? jvmOptions(given)
+                : new Options(properties);
         if (options == null) {
             return python().getTable(schema, partitioning, properties);
         }
-        boolean onlyJvm = "jvm".equalsIgnoreCase(options.text("engine"));
-        // A stream or a write is known as such only by the later calls: Python answers these.
-        return new CometMQTable(schema, options, onlyJvm ? null : () -> python().getTable(schema, partitioning, properties));
+        boolean onlyJvm = engine(given).equals(JVM);
+        return new CometMQTable(schema, options, reason,
+                onlyJvm ? null : () -> python().getTable(schema, partitioning, properties));
     }
 
     /** The source in Python, one for all calls: it keeps what it learnt of the options. */
@@ -63,14 +70,19 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
         return python;
     }
 
-    /** Return the options where the JVM is to answer, or null. */
-    static Options jvmOptions(CaseInsensitiveStringMap given) {
-        String engine = given.getOrDefault("engine", "python").strip().toLowerCase(Locale.ROOT);
-        if (engine.equals("python")) {
-            return null;
-        }
-        if (!engine.equals("jvm") && !engine.equals("auto")) {
+    private static String engine(CaseInsensitiveStringMap given) {
+        String engine = given.getOrDefault("engine", PYTHON).strip().toLowerCase(Locale.ROOT);
+        if (!engine.equals(PYTHON) && !engine.equals(JVM) && !engine.equals("auto")) {
             throw new OptionException("engine", "'" + engine + "' is not one of auto, jvm, python");
+        }
+        return engine;
+    }
+
+    /** Return the options where the JVM is to read, or null. */
+    static Options jvmOptions(CaseInsensitiveStringMap given) {
+        String engine = engine(given);
+        if (engine.equals(PYTHON)) {
+            return null;
         }
         Options options = new Options(given.asCaseSensitiveMap());
         String reason = ReadOptions.unsupported(options);
@@ -81,7 +93,7 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
             }
             LossPolicy.LOG.warn("{}; Python reads", reason);
         }
-        if (engine.equals("jvm")) {
+        if (engine.equals(JVM)) {
             throw new OptionException("engine", reason + "; engine=auto lets Python do it");
         }
         return null;

@@ -14,17 +14,19 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A loaded frame. Batches and streams are read here; writes go to Python's table, where that may be asked. */
+/** A loaded frame, or the target of a write. What the JVM cannot answer goes to Python's table, where that may be asked. */
 final class CometMQTable implements SupportsRead, SupportsWrite {
     private final StructType schema;
     private final Options given;
+    private final String unreadable; // why Python must read, or null
     private final Supplier<Table> python; // null: only the JVM may answer
     private ReadOptions options;
     private Snapshot snapshot;
 
-    CometMQTable(StructType schema, Options given, Supplier<Table> python) {
+    CometMQTable(StructType schema, Options given, String unreadable, Supplier<Table> python) {
         this.schema = schema;
         this.given = given;
+        this.unreadable = unreadable;
         this.python = python;
     }
 
@@ -41,19 +43,28 @@ final class CometMQTable implements SupportsRead, SupportsWrite {
 
     @Override
     public Set<TableCapability> capabilities() {
-        return python == null ? EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ)
-                : EnumSet.of(TableCapability.BATCH_READ,
-                TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.STREAMING_WRITE,
-                TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA);
+        return EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_WRITE,
+                TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA);
     }
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap asGiven) {
-        return new CometMQScanBuilder(this);
+        if (unreadable == null) {
+            return new CometMQScanBuilder(this);
+        }
+        if (python == null) {
+            throw new OptionException("engine", unreadable + "; engine=auto lets Python do it");
+        }
+        return ((SupportsRead) python.get()).newScanBuilder(asGiven);
     }
 
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        String reason = python == null ? null : JobService.unavailable();
+        if (reason == null) {
+            return new JobWrite.Builder(info);
+        }
+        LossPolicy.LOG.warn("{}; Spark's Python source writes", reason);
         return ((SupportsWrite) python.get()).newWriteBuilder(info);
     }
 

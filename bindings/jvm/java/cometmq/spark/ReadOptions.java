@@ -61,7 +61,7 @@ final class ReadOptions {
     /** Return why the JVM cannot answer these options, or null. Nothing is checked that it can. */
     static String unsupported(Options options) {
         if (options.text("nameServer") != null) {
-            return "brokers are read through Python (nameServer)";
+            return "brokers are reached through Python (nameServer)";
         }
         if (options.text("config") != null) {
             return "a broker's settings file is read through Python (config)";

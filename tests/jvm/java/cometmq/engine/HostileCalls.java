@@ -28,6 +28,7 @@ public final class HostileCalls {
         malformedRequestsAreRefused(path);
         oneCallAtATime(path, messages);
         codecsThatAreMissingFailTheCall(path);
+        rowsToStageAreCheckedBytes(args[0] + ".rows");
         if (Native.openHandles() != 0) {
             throw new AssertionError(Native.openHandles() + " handles are left");
         }
@@ -174,6 +175,57 @@ public final class HostileCalls {
         }
         Native.closeScan(scan);
         Native.closeStore(store);
+    }
+
+    /** Rows are bytes that anybody may give: refused or taken, and the file is whole or removed. */
+    private static void rowsToStageAreCheckedBytes(String file) {
+        byte[] path = file.getBytes(StandardCharsets.UTF_8);
+        byte[] kinds = {0, 2};
+        refused(EngineException.InvalidArgument.class, () -> Native.openRows(null, kinds, 1, true));
+        refused(EngineException.InvalidArgument.class, () -> Native.openRows(path, null, 1, true));
+        refused(EngineException.InvalidArgument.class, () -> Native.openRows(path, new byte[] {0, -1}, 1, true));
+        refused(EngineException.NotFound.class, () -> Native.openRows("/nowhere/at/all".getBytes(StandardCharsets.UTF_8),
+                kinds, 1, true));
+        // Length, nulls (the tag is one), the body's word, the tag's.
+        byte[] whole = java.nio.ByteBuffer.allocate(40).order(java.nio.ByteOrder.LITTLE_ENDIAN).putLong(32).putLong(2)
+                .putLong(24L << 32 | 3).putLong(0).put(new byte[] {'a', 'b', 'c'}).array();
+        Random random = new Random(20);
+        for (int round = 0; round < 2000; round++) {
+            long rows = Native.openRows(path, kinds, 100, true);
+            byte[] changed = whole.clone();
+            changed[random.nextInt(changed.length)] = (byte) random.nextInt(256);
+            try {
+                Native.addRows(rows, changed, random.nextInt(4) == 0 ? random.nextInt(42) - 1 : changed.length);
+            } catch (EngineException error) {
+                Native.closeRows(rows);
+                continue; // many of them are refused
+            }
+            Native.finishRows(rows);
+            Native.closeRows(rows);
+            new java.io.File(file).delete();
+        }
+        expect(0, new java.io.File(file).exists() ? 1 : 0);
+        long rows = Native.openRows(path, kinds, 100, true);
+        refused(EngineException.StoreClosed.class, () -> Native.nextBatch(rows));
+        Native.addRows(rows, whole, whole.length);
+        expect(1, Native.finishRows(rows)[0]);
+        refused(EngineException.StoreClosed.class, () -> Native.finishRows(rows));
+        Native.closeRows(rows);
+        Native.closeRows(rows);
+        for (long number : new long[] {rows, 0, -1, Long.MIN_VALUE, Long.MAX_VALUE}) {
+            refused(EngineException.StoreClosed.class, () -> Native.finishRows(number));
+            refused(EngineException.StoreClosed.class, () -> {
+                Native.addRows(number, whole, whole.length);
+                return null;
+            });
+        }
+        long open = Native.openRows((file + "2").getBytes(StandardCharsets.UTF_8), kinds, 100, true);
+        refused(EngineException.InvalidArgument.class, () -> {
+            Native.addRows(open, null, 0);
+            return null;
+        });
+        Native.closeRows(open);
+        expect(0, new java.io.File(file + "2").exists() ? 1 : 0);
     }
 
     private static void expect(long wanted, long found) {
