@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq._engine import Selector, bloom_positions
+from cometmq.broker.registry import is_unreachable
 from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.store_config.consumer_filters import ConsumerFilter, ConsumerFilters
@@ -32,10 +33,6 @@ EXPRESSION_CHARS_MAX: Final = 4_194_304
 
 _TRUSTED_DEAD_MS = 30_000
 """Filters that were alive when the broker stopped count as dead since so long before its start, as upstream has it."""
-
-
-_AHEAD_MS = 86_400_000
-"""A version, the time at the client, that is further ahead keeps no other expression away: nobody would reach it."""
 
 
 def is_by_tag(subscription: SubscriptionData) -> bool:
@@ -101,8 +98,7 @@ class BrokerFilters:
         topic, now_ms = wanted.topic, self._now_ms()
         old = self._file.get(topic, group)
         is_same = old is not None and old.expression == wanted.sub_string
-        latest = now_ms + _AHEAD_MS
-        if old is not None and not is_same and wanted.sub_version <= latest < old.client_version:
+        if old is not None and not is_same and is_unreachable(old.client_version, wanted.sub_version, now_ms=now_ms):
             _log.warning(
                 "SQL92 expression replaced: its version was too far in the future",
                 extra={"group": group, "topic": topic},

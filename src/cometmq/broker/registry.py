@@ -21,11 +21,19 @@ from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, Mes
 from cometmq.remoting.command import Language
 from cometmq.store_config.names import RETRY_PREFIX
 
-__all__ = ["ClientConnection", "ConsumerGroup", "ConsumerListener", "ConsumerRegistry", "ProducerRegistry"]
+__all__ = [
+    "ClientConnection",
+    "ConsumerGroup",
+    "ConsumerListener",
+    "ConsumerRegistry",
+    "ProducerRegistry",
+    "is_unreachable",
+]
 
 _log = logging.getLogger("cometmq.broker.clients")
 
 _WARN_EVERY_MS = 600_000
+_AHEAD_MS = 86_400_000
 
 
 @dataclass(slots=True)
@@ -148,7 +156,9 @@ class ConsumerRegistry:
         known = (group.consume_type, group.message_model)
         before = dict(group.subscriptions)
         group.consume_type, group.message_model = consume_type, message_model
-        found = _Changes() if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
+        found = _Changes()
+        if subscriptions is not None:
+            found = _subscribe(group.subscriptions, subscriptions, now_ms=self._now_ms())
         # The loops' tables come first: a notified member pulls with the new subscriptions at once.
         if is_first or found.versions or found.topics or known != (consume_type, message_model):
             try:
@@ -229,8 +239,16 @@ class _Changes:
     differing: list[str] = field(default_factory=list)
 
 
-def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[SubscriptionData]) -> _Changes:
-    """Lay what a client subscribes to over a group's table."""
+def is_unreachable(version: int, wanted: int, *, now_ms: int) -> bool:
+    """Return whether a version is so far ahead that a client never reaches it, other than the wanted one.
+
+    Versions are the time at the client. Such a one keeps no other subscription away.
+    """
+    return wanted <= now_ms + _AHEAD_MS < version
+
+
+def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[SubscriptionData], *, now_ms: int) -> _Changes:
+    """Apply a client's subscriptions to a group's table."""
     found = _Changes()
     named = set()
     for subscription in wanted:
@@ -240,7 +258,9 @@ def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[Subscription
             found.differing.append(subscription.topic)
         if before is None:
             found.topics = True
-        elif subscription.sub_version > before.sub_version:
+        elif subscription.sub_version > before.sub_version or is_unreachable(
+            before.sub_version, subscription.sub_version, now_ms=now_ms
+        ):
             found.versions = True
             found.filters = found.filters or _filter_of(subscription) != _filter_of(before)
         else:

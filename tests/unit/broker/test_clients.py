@@ -25,7 +25,7 @@ from cometmq.remoting.bodies.heartbeat import (
 )
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
-from support.broker_twins import Caller, Rig, consumer, run
+from support.broker_twins import NOW_MS, Caller, Rig, consumer, run
 
 FIRST, SECOND = Caller(1, "127.0.0.1:1001"), Caller(2, "127.0.0.1:1002")
 
@@ -100,6 +100,19 @@ def test_a_newer_subscription_reaches_the_loops_but_is_no_change(rig: Rig) -> No
     assert rig.link.sent == []
     run(rig.heartbeat(FIRST, consumer("g", "t", version=5)))
     assert rig.plane.consumers["g"][2]["t"].sub_string == "a", "an older one is passed over"
+
+
+def test_a_version_far_in_the_future_keeps_no_other_subscription_away(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t", version=2**62)))
+    honest = consumer("g", "t", version=NOW_MS)
+    honest = replace(
+        honest, subscriptions=(replace(honest.subscriptions[0], sub_string="a", tags=("a",), codes=(97,)),)
+    )
+    run(rig.heartbeat(SECOND, honest))
+    assert members(rig, "g") == ["c1", "c2"]
+    assert rig.plane.consumers["g"][2]["t"].sub_string == "a"
+    run(rig.heartbeat(FIRST, consumer("g", "t", version=NOW_MS - 1)))
+    assert rig.plane.consumers["g"][2]["t"].sub_string == "a"
 
 
 @pytest.mark.parametrize(("topics", "kept"), [(("t", "u"), {"t", "u"}), ((), set())])
