@@ -311,10 +311,11 @@ class AsyncStore:
         tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         timeout_s: float | None = None,
+        where: str | None = None,
     ) -> AsyncReader:
         """Iterate over the messages that come from now on; the arguments are :meth:`Store.follow`'s."""
         timeout_ms(timeout_s)  # that it is one
-        reader = self.store.follow(topic, tags=tags, queues=queues)
+        reader = self.store.follow(topic, tags=tags, queues=queues, where=where)
         return AsyncReader(reader, self._more, follow=True, timeout_s=timeout_s)
 
     def scan(
@@ -487,6 +488,7 @@ class AsyncStore:
         start: StartFrom | Literal["earliest", "latest"] | Time = StartFrom.EARLIEST,
         follow: bool = False,
         timeout_s: float | None = None,
+        where: str | None = None,
     ) -> OpeningConsumer:
         """Open a consumer of a group; the arguments are :meth:`Store.consumer`'s.
 
@@ -494,7 +496,7 @@ class AsyncStore:
         yourself.
         """
         timeout_ms(timeout_s)  # that it is one
-        call = partial(self.store.consumer, group, topic, tags=tags, queues=queues, start=start)
+        call = partial(self.store.consumer, group, topic, tags=tags, queues=queues, start=start, where=where)
 
         async def opened() -> AsyncConsumer:
             consumer = await self._call(call)

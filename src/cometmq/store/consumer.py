@@ -11,6 +11,7 @@ from cometmq.errors import InvalidArgument, WrongType
 from cometmq.store.options import INT32_MAX, StartFrom, Time, in_range, time_ms, timeout_ms
 
 if TYPE_CHECKING:
+    from cometmq._engine import Selector
     from cometmq.store.store import Store
 
 __all__ = ["Consumer"]
@@ -35,6 +36,7 @@ class Consumer:
         topics: tuple[str, ...],
         *,
         tags: tuple[str, ...],
+        where: Selector | None,
         queue_ids: tuple[int, ...] | None,
         start: StartFrom | Literal["earliest", "latest"] | Time,
         follow: bool,
@@ -48,6 +50,7 @@ class Consumer:
         self._store = store
         self._queue_ids = queue_ids
         self._tags = tags
+        self._where = where
         self._follow = follow
         self._timeout_ms = timeout_ms(timeout_s)
         self._closed = False
@@ -93,6 +96,7 @@ class Consumer:
             topics=self.topics,
             queue_ids=self._queue_ids or (),
             tags=self._tags,
+            where=self._where,
             starts=begin,
             may_be_missing=True,
             follow=self._follow,

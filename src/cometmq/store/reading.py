@@ -128,6 +128,7 @@ class Reading(StoreCore):
         tags: str | Iterable[str] | None = None,
         queues: Iterable[int] | None = None,
         timeout_s: float | None = None,
+        where: str | None = None,
     ) -> Reader:
         """Iterate over the messages that come from now on: :meth:`read` with ``follow``, without what is there already.
 
@@ -136,9 +137,11 @@ class Reading(StoreCore):
             tags: as :meth:`read`.
             queues: as :meth:`read`.
             timeout_s: stop when nothing has come for so long; None: never.
+            where: as :meth:`read`.
 
         Raises:
             TopicNotFound: there is no such topic.
+            InvalidArgument, LimitReached: ``where`` cannot be used.
         """
         topics = self._checked_topics(topic)
         chosen = self._checked_queues(topics, queues)
@@ -153,6 +156,7 @@ class Reading(StoreCore):
             topics=topics,
             queue_ids=chosen or (),
             tags=parse_tags(tags),
+            where=optional_selector(where),
             starts=ends if topics else None,
             start_physical=None if topics else self._handle.confirmed_end,
             only_queued=not topics,

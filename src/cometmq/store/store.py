@@ -11,7 +11,7 @@ from cometmq.store.administration import Administration
 from cometmq.store.appending import Appending
 from cometmq.store.consumer import Consumer
 from cometmq.store.opening import plan_opening
-from cometmq.store.options import FlushMode, Retention, StartFrom, Time, parse_tags
+from cometmq.store.options import FlushMode, Retention, StartFrom, Time, optional_selector, parse_tags
 from cometmq.store.scanning import Scanning
 from cometmq.store_config.names import validate_group
 
@@ -95,6 +95,7 @@ class Store(Appending, Scanning, Administration):
         start: StartFrom | Literal["earliest", "latest"] | Time = StartFrom.EARLIEST,
         follow: bool = False,
         timeout_s: float | None = None,
+        where: str | None = None,
     ) -> Consumer:
         """Open a consumer of a group: it goes on where the group's last :meth:`Consumer.commit` left off.
 
@@ -106,8 +107,10 @@ class Store(Appending, Scanning, Administration):
             start: where a group without progress begins in a queue: "earliest", "latest", or a time.
             follow: as :meth:`read`.
             timeout_s: as :meth:`read`.
+            where: as :meth:`read`. Passed messages that do not match count as consumed, as with ``tags``.
 
         Raises:
+            InvalidArgument, LimitReached: ``where`` cannot be used.
             GroupBusy: another consumer of the group has one of the queues in this process. An embedded store does not
                 share queues out; two *processes* that consume the same queue for one group are not noticed, and both
                 see every message.
@@ -122,6 +125,7 @@ class Store(Appending, Scanning, Administration):
             group,
             topics,
             tags=parse_tags(tags),
+            where=optional_selector(where),
             queue_ids=self._checked_queues(topics, queues),
             start=start,
             follow=follow,

@@ -75,6 +75,37 @@ def scanned(scan: Scan) -> list[int]:
     return [int(body) for body in scan.to_table().column("body").to_pylist()]
 
 
+def test_follow_and_consumers_take_expressions(store: cometmq.Store) -> None:
+    properties = [{"price": str(n), "region": "eu"} for n in (5, 20, 7, 30)]
+    with store.follow("orders", where=WHERE, timeout_s=0) as following:
+        store.append_many("orders", [b"5", b"20", b"7", b"30"], properties=properties)
+        assert sorted(bodies(following)) == [20, 30]
+    with store.consumer("g", "orders", where=WHERE, tags="paid") as consumer:
+        assert sorted(bodies(consumer)) == [12, 18, 24]
+        consumer.commit()
+    with store.consumer("g", "orders", where=WHERE) as consumer:
+        assert bodies(consumer) == [], "passed messages that do not match count as consumed"
+        for queue in store.queues("orders"):
+            consumer.seek("orders", queue.queue_id, 0)
+        assert sorted(bodies(consumer)) == [12, 14, 16, 18, 20, 20, 22, 24, 26, 28, 30]
+    for call in (store.follow, lambda topic, where: store.consumer("g", topic, where=where)):
+        with pytest.raises(errors.InvalidArgument, match="byte 8: only numbers and properties"):
+            call("orders", where="price > 'x'")
+
+
+def test_asyncio_follows_and_consumes_by_expression(path: Path) -> None:
+    async def run_both() -> tuple[int, int]:
+        async with aio.open(path) as store:
+            async with store.consumer("g", "orders", where=WHERE) as consumer:
+                consumed = len([message async for message in consumer])
+            following = store.follow("orders", where=WHERE, timeout_s=0)
+            await store.append("orders", b"x", properties={"price": "1"})
+            await store.append("orders", b"y", properties={"price": "11", "region": "eu"})
+            return consumed, len([message async for message in following])
+
+    assert asyncio.run(run_both()) == (9, 1)
+
+
 def test_scan_returns_matching_messages_alone(store: cometmq.Store) -> None:
     scan = store.scan("orders", where=WHERE)
     assert sorted(scanned(scan)) == EXPECTED
