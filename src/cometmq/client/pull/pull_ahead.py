@@ -340,12 +340,13 @@ class PullAhead:
                 self._void(assigned)
                 assigned.consume_offset = assigned.handed_end = result.next_begin_offset
         is_stuck = result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset == assigned.pull_offset
+        has_moved = result.next_begin_offset > assigned.pull_offset
         assigned.pull_offset = result.next_begin_offset
         if result.messages:
             held.put(result.messages)
             self._ready.append((assigned, list(result.messages), result.next_begin_offset))
             self._arrived.set()
-        elif held.count == 0 and assigned.consume_offset != NONE:
+        elif held.count == 0 and (has_moved or assigned.consume_offset != NONE):
             # Messages that do not match are passed, too; else a tag that never occurs would hold the progress back.
             assigned.consume_offset = assigned.handed_end = assigned.pull_offset
         return settings.pull_time_delay_when_exception_ms if is_stuck else 0

@@ -662,6 +662,7 @@ class PullEngine(ConsumerFacts):
                 f"{first} to {end}",
                 offset=offset,
             )
+        self._running()  # a close may have begun meanwhile
         assigned = self._of(queue)
         self._ahead.stop(assigned)
         assigned.pull_offset = assigned.consume_offset = assigned.handed_end = offset

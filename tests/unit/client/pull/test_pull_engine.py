@@ -67,6 +67,49 @@ def _virtually(test: Callable[[_World], Awaitable[None]]) -> None:
     run_virtual(main)
 
 
+def test_seek_beside_a_close_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: _World) -> None:
+        world.fill(10)
+        engine = await world.started(0)
+        await world.bodies(engine)
+
+        async def slow(queues: object) -> None:
+            await asyncio.sleep(1)
+
+        assert engine._store is not None
+        monkeypatch.setattr(engine._store, "persist_all", slow)
+        seeking = asyncio.ensure_future(engine.seek(_queue(0), 0))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(engine.close())
+        with pytest.raises(ClientStateError, match="closed"):
+            await seeking
+        await closing
+
+    _virtually(test)
+
+
+def test_a_tag_that_never_matches_moves_the_offset() -> None:
+    """The progress of a group whose filter passes nothing is where it has looked, from its first pull on."""
+
+    async def test(world: _World) -> None:
+        for number in range(100):
+            world.broker.append("t", 0, b"%d" % number, {"TAGS": "other"})
+        engine = world.consumer(auto_commit=True, consume_from_where=FIRST)
+        await engine.subscribe("t", "wanted")
+        await engine.start()
+        for _ in range(3):
+            assert await world.bodies(engine) == []
+        assert engine.position(_queue(0)) == 100
+        assert engine.position(_queue(1)) is None
+        await asyncio.sleep(60)
+        assert await world.bodies(engine, timeout_ms=0) == []
+        assert await engine.committed(_queue(0)) == 100
+        await engine.close()
+        assert world.broker.offsets["g", "t", 0] == 100
+
+    _virtually(test)
+
+
 @pytest.mark.parametrize(
     ("where", "topic", "first"),
     [
