@@ -258,11 +258,15 @@ static void forbidden_pops_are_refused(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
+    const cmq_topic_entry batches = {.name = cmq_slice_of_text("batches"), .read_queues = 1, .write_queues = 1,
+                                     .perm = CMQ_PERM_READ | CMQ_PERM_WRITE, .kind = CMQ_TOPIC_BATCH};
+    CHECK_OK(cmq_tables_put_topic(kit.tables, &batches));
     kit_broker_topic(&kit, "write-only", 1, CMQ_PERM_WRITE);
     const struct {
         asked what;
         int32_t code;
     } cases[] = {
+        {{.queue_id = -1, .most = 1, .topic = "batches"}, 1},
         {{.queue_id = -1, .most = 33}, 29},
         {{.queue_id = -1, .most = 1, .topic = "unknown"}, 17},
         {{.queue_id = -1, .most = 1, .topic = "write-only"}, 16},
@@ -423,6 +427,71 @@ static void an_ordered_pop_waits_for_the_batch_before_it(void)
     CHECK(strstr(kit_text(answer, "orderCountInfo"), "0 qo0%2 1") != NULL);
     close(first);
     close(second);
+    kit_broker_stop(&kit);
+}
+
+/* Its messages are shown again at once, and the next pop is woken by the last of them. */
+static void a_changed_batch_frees_its_queue(void)
+{
+    start(NULL);
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    asked ordered = waiting(60000);
+    ordered.order = true;
+    ordered.most = 2;
+    send_some(first, 4);
+    pop(first, 1, ordered);
+    const batch b = batch_of(expect(first, 1, OK), 0);
+    pop(second, 2, ordered);
+    for (int64_t offset = 0; offset < 2; offset++) {
+        CHECK(kit_is_silent(&kit, second));
+        settle_to(first, 3, CHANGE, "T", 0, offset, handle_of(&b, offset), 0);
+        expect(first, 3, OK);
+    }
+    expect_text(expect(second, 2, OK), "msgOffsetInfo", "0 0 0,1");
+    close(first);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
+static void an_ack_of_a_message_outside_the_batch_is_refused(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    asked ordered = all;
+    ordered.order = true;
+    ordered.most = 2;
+    send_some(client, 4);
+    pop(client, 1, ordered);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    settle_to(client, 2, ACK, "T", 0, 3, handle_of(&b, 3), 0);
+    expect(client, 2, 13);
+    CHECK_INT(committed("T"), 0);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_reset_ends_an_ordered_batch(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    asked ordered = all;
+    ordered.order = true;
+    ordered.most = 2;
+    send_some(client, 4);
+    pop(client, 1, ordered);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 1, (cmq_offset_asker){0}));
+    kit_broker_pass_pops(&kit, 10);
+    pop(client, 2, ordered);
+    const kit_answer *answer = expect(client, 2, OK);
+    const batch anew = batch_of(answer, 1);
+    expect_text(answer, "msgOffsetInfo", "0 0 1,2");
+    ack(client, 3, &b, 0);
+    CHECK_INT(committed("T"), 1);
+    ack(client, 4, &anew, 1);
+    CHECK_INT(committed("T"), 2);
+    close(client);
     kit_broker_stop(&kit);
 }
 
@@ -714,4 +783,6 @@ CMQ_TEST_MAIN(CMQ_TEST(acknowledged_messages_are_not_redelivered), CMQ_TEST(it_c
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
               CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
               CMQ_TEST(waiting_for_the_disk_has_a_retriable_code), CMQ_TEST(no_message_is_younger_than_its_pop),
-              CMQ_TEST(a_stop_stores_all_though_the_clock_was_set_back), CMQ_TEST(a_reset_gives_messages_again))
+              CMQ_TEST(a_stop_stores_all_though_the_clock_was_set_back), CMQ_TEST(a_reset_gives_messages_again),
+              CMQ_TEST(a_changed_batch_frees_its_queue), CMQ_TEST(a_reset_ends_an_ordered_batch),
+              CMQ_TEST(an_ack_of_a_message_outside_the_batch_is_refused))
