@@ -15,7 +15,7 @@ from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.scans import AsyncScan
 from cometmq.aio.store_transaction import AsyncTransaction
-from cometmq.aio.waiting import DurableWaiter, MoreWaiter
+from cometmq.aio.waiting import CommitTurns, DurableWaiter, MoreWaiter
 from cometmq.errors import NotEntered, StoreClosed, WrongType
 from cometmq.store import (
     FlushMode,
@@ -87,6 +87,7 @@ class AsyncStore:
         self._store = store
         self._durable = DurableWaiter(store.handle)
         self._more = MoreWaiter(store)
+        self._turns = CommitTurns()
 
     @property
     def store(self) -> Store:
@@ -94,6 +95,12 @@ class AsyncStore:
         if self._store is None:
             raise NotEntered("enter the store first: async with cometmq.aio.open(...) as store")
         return self._store
+
+    async def _commit_together(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Commit a transaction in a thread. Under asynchronous flush it has the writer lock until the disk has it."""
+        if self.flush_mode is FlushMode.SYNC:
+            return await self._call(function, *arguments)
+        return await self._turns.commit(function, *arguments)
 
     async def _call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.to_thread(function, *arguments, **options)
@@ -178,7 +185,11 @@ class AsyncStore:
         if appender is None:
             return await self._call(message, self.store, wait=wait)
         try:
-            result = message(appender, wait=False)
+            if self._turns.is_free:
+                result = message(appender, wait=False)
+            else:
+                async with self._turns.turn():
+                    result = message(appender, wait=False)
         except StoreClosed:
             if self.closed:
                 raise

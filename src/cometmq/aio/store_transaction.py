@@ -67,7 +67,7 @@ class AsyncTransaction:
 
         A cancelled commit has stored all messages, or none.
         """
-        return await self._owner._call(self._transaction._store_messages, self._transaction._take())
+        return await self._owner._commit_together(self._transaction._store_messages, self._transaction._take())
 
     async def discard(self) -> None:
         """Drop all messages and end the transaction, as :meth:`Transaction.discard`."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cometmq._engine import StoreHandle
 from cometmq.errors import Error, StoreClosed
@@ -13,7 +14,9 @@ from cometmq.errors import Error, StoreClosed
 if TYPE_CHECKING:
     from cometmq.store import Store
 
-__all__ = ["DurableWaiter", "MoreWaiter"]
+__all__ = ["CommitTurns", "DurableWaiter", "MoreWaiter"]
+
+T = TypeVar("T")
 
 _SLICE_MS = 100
 
@@ -60,6 +63,51 @@ class DurableWaiter:
                 future.set_result(None)
             else:
                 future.set_exception(failure)
+
+
+class CommitTurns:
+    """Turns of commits that hold the store's writer lock while they wait for the disk, and of appends on the loop.
+
+    An append on the loop would wait for that lock with the loop. In its turn it does not; turns come in order.
+    """
+
+    def __init__(self) -> None:
+        """Nobody has a turn. For one event loop."""
+        self._lock = asyncio.Lock()
+        self._users = 0
+        self._commits: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody has a turn or waits for one."""
+        return self._users == 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, which the block is."""
+        self._users += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._users -= 1
+
+    async def commit(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in a thread, in a turn, which lasts until it returns, also where the caller is cancelled."""
+
+        async def called() -> T:
+            async with self.turn():
+                return await asyncio.to_thread(function, *arguments)
+
+        task = asyncio.create_task(called())
+        self._commits.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._commits.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that was cancelled does not fetch it
 
 
 class MoreWaiter:

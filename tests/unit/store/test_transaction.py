@@ -10,12 +10,13 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 import cometmq
 from cometmq import aio, errors
+from cometmq.store.transaction import Transaction
 from support.small_store import open_small
 
 
@@ -223,3 +224,55 @@ def test_a_failed_commit_says_whether_anything_was_stored(tmp_path: Path, error:
         assert text in repr(t)
         with pytest.raises(errors.InvalidArgument, match=text):
             t.commit()
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_appends_of_asyncio_wait_for_a_commit_that_has_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancels: bool
+) -> None:
+    committing, may_end = threading.Event(), threading.Event()
+    store_messages = Transaction._store_messages
+
+    def slow(self: Transaction, messages: list[Any]) -> list[cometmq.AppendResult]:
+        committing.set()
+        assert may_end.wait(30)
+        return store_messages(self, messages)
+
+    async def work() -> None:
+        async with aio.open(tmp_path, flush="async") as store:
+            await store.append("t", b"first")
+            transaction = store.transaction()
+            await transaction.append("t", b"together")
+            monkeypatch.setattr(Transaction, "_store_messages", slow)
+            commit = asyncio.create_task(transaction.commit())
+            await asyncio.to_thread(committing.wait, 30)
+            if cancels:
+                commit.cancel()
+                with suppress(asyncio.CancelledError):
+                    await commit
+            appends = [asyncio.create_task(store.append("t", b"%d" % n)) for n in range(3)]
+            for _ in range(10):
+                await asyncio.sleep(0)  # the loop turns
+            assert not any(append.done() for append in appends)
+            appends[1].cancel()
+            may_end.set()
+            late = asyncio.create_task(store.append("t", b"late"))
+            await asyncio.gather(appends[0], appends[2], late)
+            assert [bytes(m.body) async for m in store.read("t")] == [b"first", b"together", b"0", b"2", b"late"]
+            await store.append("t", b"at once")
+
+    asyncio.run(work())
+
+
+def test_failed_commit_of_asyncio_lets_appends_pass(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with aio.open(tmp_path, flush="async") as store:
+            transaction = store.transaction()
+            await transaction.append("t", b"x")
+            await store.append("t", b"first")
+            await store.close()
+            with pytest.raises(errors.StoreClosed):
+                await transaction.commit()
+            assert store._turns.is_free
+
+    asyncio.run(work())
