@@ -269,6 +269,9 @@ bool cmq_dispatch_next_key(cmq_slice *rest, cmq_slice *key_out);
 
 /* Is this a name that multi-dispatch may serve from this topic? */
 bool cmq_dispatch_may_multi(cmq_slice topic);
+/* Does our writer give messages of this topic to light queues? A message whose transaction is open is not to be
+ * consumed: its commit is given to them. Upstream gives both; where its records say so, they stay. */
+bool cmq_dispatch_gives_multi(cmq_slice topic);
 
 /* The next name of a comma list and, when `offsets` is not NULL, the number beside it; false at the end. */
 bool cmq_dispatch_next_name(cmq_slice *names, cmq_slice *name_out);

@@ -73,8 +73,10 @@ class AskedProducer:
         self._socket.close()
 
 
-def send_half(channel: Channel, body: bytes, *, group: str = "p", unique: str = "U1", topic: str = "orders") -> Command:
-    properties = f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02TAGS\x01t\x02UNIQ_KEY\x01{unique}\x02"
+def send_half(
+    channel: Channel, body: bytes, *, group: str = "p", unique: str = "U1", topic: str = "orders", more: str = ""
+) -> Command:
+    properties = f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02TAGS\x01t\x02UNIQ_KEY\x01{unique}\x02{more}"
     fields = dict.fromkeys("fhj", "0") | {"a": group, "b": topic, "c": "TBW102", "d": "4", "e": "1"}
     fields["g"] = str(time.time_ns() // 1_000_000)
     fields |= {"i": properties, "k": "false", "m": "false"}

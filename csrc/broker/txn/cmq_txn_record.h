@@ -19,10 +19,11 @@
 #include "base/cmq_status.h"
 #include "store/record/cmq_property.h"
 #include "store/record/cmq_record.h"
+#include "store/record/cmq_tags_code.h"
 
-#define CMQ_TXN_TOPIC_HALF "RMQ_SYS_TRANS_HALF_TOPIC"
+#define CMQ_TXN_TOPIC_HALF CMQ_TOPIC_HALF
 #define CMQ_TXN_TOPIC_OP "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-#define CMQ_TXN_TOPIC_DISCARDED "TRANS_CHECK_MAX_TIME_TOPIC"
+#define CMQ_TXN_TOPIC_DISCARDED CMQ_TOPIC_DISCARDED
 #define CMQ_TXN_GROUP "CID_RMQ_SYS_TRANS"   /* whose progress in half and op topic is how far checks are */
 
 /* The most that copies add to a half message's properties: TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET. */

@@ -514,7 +514,7 @@ void cmq_append_begin(append_context *c, cmq_store *store, const cmq_append *app
                       : append->one_segment        ? CMQ_RECORD_PROPERTY_CRC_BATCH
                                                    : CMQ_RECORD_PROPERTY_CRC_SINGLE;
     c->tags_vary = append->tags.kind > CMQ_COLUMN_ONE;
-    c->multi = store->options.lmq_enabled && cmq_dispatch_may_multi(c->fields.topic);
+    c->multi = store->options.lmq_enabled && cmq_dispatch_gives_multi(c->fields.topic);
     c->properties_vary = append->properties.kind > CMQ_COLUMN_ONE || append->properties_more.kind > CMQ_COLUMN_ONE ||
                          c->multi || (c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0;
     c->schedule = cmq_slice_equal(c->fields.topic, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE));

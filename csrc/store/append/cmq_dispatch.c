@@ -62,6 +62,12 @@ bool cmq_dispatch_may_multi(cmq_slice topic)
            !cmq_slice_equal(topic, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE));
 }
 
+bool cmq_dispatch_gives_multi(cmq_slice topic)
+{
+    return cmq_dispatch_may_multi(topic) && !cmq_slice_equal(topic, cmq_slice_of_text(CMQ_TOPIC_HALF)) &&
+           !cmq_slice_equal(topic, cmq_slice_of_text(CMQ_TOPIC_DISCARDED));
+}
+
 bool cmq_dispatch_next_name(cmq_slice *names, cmq_slice *name_out)
 {
     if (names->data == NULL) return false;

@@ -18,6 +18,9 @@
 #define CMQ_DELAY_LEVELS_MAX 128
 #define CMQ_DELAY_LEVELS_DEFAULT "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 #define CMQ_TOPIC_SCHEDULE "SCHEDULE_TOPIC_XXXX"
+/* Of messages whose transaction is open, and of those that nobody ended. */
+#define CMQ_TOPIC_HALF "RMQ_SYS_TRANS_HALF_TOPIC"
+#define CMQ_TOPIC_DISCARDED "TRANS_CHECK_MAX_TIME_TOPIC"
 
 typedef struct cmq_delay_levels {
     int32_t level_max;                             /* levels are 1 to level_max */

@@ -271,3 +271,18 @@ def test_half_messages_can_be_forbidden(served: Callable[..., Broker]) -> None:
         answer = send_half(channel, b"x")
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "the broker[127.0.0.1] sending transaction message is forbidden"
+
+
+def test_light_queues_get_committed_messages_alone(served: Callable[..., Broker]) -> None:
+    """Not the half message, its copies, or a discarded one: whoever reads a light queue does not see their topics."""
+    broker = served(enableLmq="true", transactionCheckMax=2)
+    light = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"
+    with Channel(broker.address) as channel:
+        halves = [send_half(channel, b"%d" % number, unique=f"U{number}", more=light) for number in range(3)]
+        producer = AskedProducer(broker.address, "p")
+        assert producer.question().fields["transactionId"] == "U0"  # all of them are copied
+        assert end(channel, halves[0], ROLLBACK) == ResponseCode.SUCCESS
+        assert end(channel, halves[1], COMMIT) == ResponseCode.SUCCESS
+        wait_for(channel, DISCARD_TOPIC)
+        producer.close()
+    assert [(message.topic, bytes(message.body)) for message in stored(broker, "%LMQ%a")] == [("orders", b"1")]
