@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_name_hash.h"
 #include "broker/loop/cmq_hold.h"
 
 #define NONE CMQ_HOLD_PROGRAM_NONE
@@ -17,6 +18,7 @@ void cmq_hold_programs_end(cmq_hold_programs *programs)
     free(programs->programs);
     free(programs->table);
     free(programs->conns);
+    free(programs->uses);
 }
 
 static uint32_t home_of(const cmq_filter *filter) { return (uint32_t)cmq_filter_text_hash(filter); }
@@ -80,6 +82,71 @@ static bool grow_conns(cmq_hold_programs *programs, uint32_t conn_slot)
     return true;
 }
 
+/* ---- uses ---- */
+
+static uint32_t home_of_use(const cmq_hold_programs *programs, uint32_t conn_slot, uint32_t program)
+{
+    const uint64_t both = (uint64_t)conn_slot << 32 | program;
+    return (uint32_t)cmq_name_hash_step(both ^ cmq_name_hash_seed[0], cmq_name_hash_seed[1]) &
+           (programs->use_slots - 1);
+}
+
+/* The connection's use of the program, or the free place where it would be. */
+static cmq_hold_program_use *find_use(const cmq_hold_programs *programs, uint32_t conn_slot, uint32_t program)
+{
+    uint32_t at = home_of_use(programs, conn_slot, program);
+    for (; programs->uses[at].holds > 0; at = (at + 1) & (programs->use_slots - 1))
+        if (programs->uses[at].conn_slot == conn_slot && programs->uses[at].program == program) break;
+    return &programs->uses[at];
+}
+
+static bool grow_uses(cmq_hold_programs *programs)
+{
+    if ((programs->uses_used + 1) * 2 <= programs->use_slots) return true;
+    const uint32_t before = programs->use_slots, slots = before == 0 ? 64 : before * 2;
+    cmq_hold_program_use *larger = calloc(slots, sizeof *larger), *old = programs->uses;
+    if (larger == NULL) return false;
+    programs->uses = larger;
+    programs->use_slots = slots;
+    for (uint32_t i = 0; i < before; i++)
+        if (old[i].holds > 0) *find_use(programs, old[i].conn_slot, old[i].program) = old[i];
+    free(old);
+    return true;
+}
+
+/* One more hold of the connection with the program. There is room. */
+static void add_use(cmq_hold_programs *programs, uint32_t conn_slot, uint32_t program)
+{
+    cmq_hold_program_use *use = find_use(programs, conn_slot, program);
+    if (use->holds == 0) {
+        *use = (cmq_hold_program_use){.conn_slot = conn_slot, .program = program};
+        programs->uses_used++;
+        programs->conns[conn_slot] += programs->programs[program].bytes;
+    }
+    use->holds++;
+}
+
+static void drop_use(cmq_hold_programs *programs, uint32_t conn_slot, uint32_t program)
+{
+    cmq_hold_program_use *use = find_use(programs, conn_slot, program);
+    CMQ_ASSERT(use->holds > 0 && programs->conns[conn_slot] >= programs->programs[program].bytes);
+    if (--use->holds > 0) return;
+    programs->uses_used--;
+    programs->conns[conn_slot] -= programs->programs[program].bytes;
+    /* Move back what would not be found over the hole. */
+    const uint32_t mask = programs->use_slots - 1;
+    uint32_t hole = (uint32_t)(use - programs->uses);
+    for (uint32_t at = (hole + 1) & mask; programs->uses[at].holds > 0; at = (at + 1) & mask) {
+        const uint32_t home = home_of_use(programs, programs->uses[at].conn_slot, programs->uses[at].program);
+        if (((at - home) & mask) < ((at - hole) & mask)) continue;
+        programs->uses[hole] = programs->uses[at];
+        programs->uses[at].holds = 0;
+        hole = at;
+    }
+}
+
+/* ---- limits ---- */
+
 /* Is there room for a program of so many bytes more, for a connection that keeps so many? */
 static cmq_status check_limits(const cmq_hold_programs *programs, size_t bytes, size_t of_conn)
 {
@@ -107,7 +174,8 @@ cmq_status cmq_hold_programs_keep(cmq_hold_programs *programs, const cmq_filter 
                                   uint32_t *number_out)
 {
     *number_out = NONE;
-    if (!grow_table(programs) || !grow_programs(programs) || !grow_conns(programs, conn_slot)) return no_memory();
+    if (!grow_table(programs) || !grow_programs(programs) || !grow_conns(programs, conn_slot) || !grow_uses(programs))
+        return no_memory();
     uint32_t *place = find_place(programs, filter);
     const size_t bytes =
         *place != 0 ? programs->programs[*place - 1].bytes : cmq_selector_bytes(cmq_filter_selector(filter));
@@ -116,7 +184,7 @@ cmq_status cmq_hold_programs_keep(cmq_hold_programs *programs, const cmq_filter 
     if (status != CMQ_OK) return status;
     *number_out = *place != 0 ? *place - 1 : enter(programs, place, filter, bytes);
     programs->programs[*number_out].users++;
-    programs->conns[conn_slot] += bytes;
+    add_use(programs, conn_slot, *number_out);
     return CMQ_OK;
 }
 
@@ -137,8 +205,8 @@ static void clear_place(cmq_hold_programs *programs, const cmq_filter *filter)
 void cmq_hold_programs_drop(cmq_hold_programs *programs, uint32_t number, uint32_t conn_slot)
 {
     cmq_hold_program *program = &programs->programs[number];
-    CMQ_ASSERT(program->filter != NULL && program->users > 0 && programs->conns[conn_slot] >= program->bytes);
-    programs->conns[conn_slot] -= program->bytes;
+    CMQ_ASSERT(program->filter != NULL && program->users > 0);
+    drop_use(programs, conn_slot, number);
     if (--program->users > 0) return;
     clear_place(programs, program->filter);
     cmq_filter_release(program->filter);
@@ -158,5 +226,6 @@ uint32_t cmq_hold_programs_find(const cmq_hold_programs *programs, const cmq_fil
 size_t cmq_hold_programs_bytes(const cmq_hold_programs *programs)
 {
     return programs->slots * sizeof *programs->programs + programs->table_slots * sizeof *programs->table +
-           programs->conn_slots * sizeof *programs->conns + programs->bytes;
+           programs->conn_slots * sizeof *programs->conns + programs->use_slots * sizeof *programs->uses +
+           programs->bytes;
 }

@@ -2,7 +2,8 @@
  * bring it. Part of cmq_hold; held pops keep theirs here, too.
  *
  * Limits: the bytes of all programs. When half of them are taken, a connection whose requests keep more than its share
- *         of them gets no more; one that is there already is kept for any.
+ *         of them gets no more; one that is there already is kept for any. A program counts once for each connection
+ *         that holds requests with it.
  *
  * Owns:    a reference on each filter.
  * Threads: one.
@@ -23,14 +24,21 @@ typedef struct cmq_hold_program {
     uint32_t users;            /* holds; not in use: the next free one */
 } cmq_hold_program;
 
+/* A connection's holds with one program. */
+typedef struct cmq_hold_program_use {
+    uint32_t conn_slot, program, holds;   /* holds 0: a free place */
+} cmq_hold_program_use;
+
 /* All zero, but the name of nothing: cmq_hold_programs_begin. */
 typedef struct cmq_hold_programs {
     cmq_hold_program *programs;
     uint32_t slots, count, used, free_program;   /* room for; ever used; in use */
     uint32_t *table;           /* program number + 1; 0: empty. Linear probing, a power of two, at most half full */
     uint32_t table_slots;
-    size_t *conns;             /* bytes of the programs of its holds, each as often as it is held: by connection slot */
+    size_t *conns;             /* bytes of the programs of its holds: by connection slot */
     uint32_t conn_slots;
+    cmq_hold_program_use *uses;   /* linear probing, a power of two, at most half full */
+    uint32_t use_slots, uses_used;
     size_t bytes;
 } cmq_hold_programs;
 

@@ -106,6 +106,27 @@ static void bytes_of_expressions_have_a_limit(void)
     cmq_holds_destroy(holds);
 }
 
+/* Many requests with one expression are no larger share than one. */
+static void a_share_counts_programs_and_not_holds(void)
+{
+    enum { EQUAL = 200, CONN = 9000 };   /* 100 MB, were each counted */
+    cmq_holds *holds;
+    cmq_hold hold[EQUAL], other;
+    uint32_t count = 1;
+    CHECK_OK(cmq_holds_create(&holds, 100000));
+    while (cmq_holds_programs(holds)->bytes < CMQ_HOLDS_PROGRAM_BYTES_MAX / 2) {
+        CHECK_OK(add(holds, long_expression(count), 7, count, &other));
+        count++;
+    }
+    for (uint32_t i = 0; i < EQUAL; i++) CHECK_OK(add(holds, long_expression(0), 7, CONN, &hold[i]));
+    uint32_t more = 0;
+    while (add(holds, long_expression(count + more), 7, CONN, &other) == CMQ_OK) more++;
+    CHECK(more >= 4 && more <= 16);   /* up to its share, 4 MiB */
+    for (uint32_t i = 0; i < EQUAL; i++) drop(holds, hold[i]);
+    CHECK_OK(add(holds, long_expression(count + more), 7, CONN, &other));
+    cmq_holds_destroy(holds);
+}
+
 /* ---- against a plain list ---- */
 
 enum { EXPRESSIONS = 12, MODEL_MAX = 60 };
@@ -175,6 +196,10 @@ static void behaves_like_a_list(void)
         }
         check_against_model(holds);
     }
+    while (model_count > 0) drop(holds, model[--model_count].hold);
+    const cmq_hold_programs *programs = cmq_holds_programs(holds);
+    CHECK_INT(programs->uses_used, 0);
+    for (uint32_t conn = 0; conn < programs->conn_slots; conn++) CHECK_INT(programs->conns[conn], 0);
     cmq_holds_destroy(holds);
 }
 
@@ -197,5 +222,6 @@ static void first_ones_remember_the_message_of_the_last_look(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(holds_of_one_expression_keep_it_once), CMQ_TEST(bytes_of_expressions_have_a_limit),
+              CMQ_TEST(a_share_counts_programs_and_not_holds),
               CMQ_TEST(messages_touch_one_hold_of_each_expression), CMQ_TEST(behaves_like_a_list),
               CMQ_TEST(first_ones_remember_the_message_of_the_last_look))
