@@ -138,6 +138,10 @@ define side_environment
 		> $$(echo $(1)/lib/python3*/site-packages)/dependencies.pth
 endef
 
+.PHONY: test-cluster
+test-cluster: $(BUILT) ## a standalone Spark master and two workers on loopback; a worker dies during a job (a minute; not part of `make test`)
+	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_cluster.py $(PYTEST_ARGS)
+
 .PHONY: test-hostile
 test-hostile: $(BUILT) ## attacks on the broker, the clients and the tools (their short form is in `make test`)
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/hostile $(PYTEST_ARGS)
