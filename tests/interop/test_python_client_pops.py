@@ -94,6 +94,30 @@ def test_messages_are_received_and_acknowledged_once(servers: Site) -> None:
         assert time.monotonic() - began > 1
 
 
+@on_servers_that_pop
+def test_ordered_messages_come_one_batch_of_a_queue_at_a_time(servers: Site) -> None:
+    topic, group = "PyPopOrdered", "py_pop_ordered"
+    create_topic(servers, topic, queues=1)
+    with producer(servers) as sender:
+        for number in range(6):
+            sender.send(topic, b"%d" % number)
+    with simple(servers, group, orderly=True) as one, simple(servers, group, orderly=True) as two:
+        one.subscribe(topic)
+        two.subscribe(topic)
+        first = receive(one, 2)
+        assert [message.queue_offset for message in first] == [0, 1]
+        assert two.receive(wait_s=0) == []
+        one.ack(first[0])
+        one.extend(first[1], invisible_s=0)
+        again = receive(two, 5)
+        assert [(message.queue_offset, message.reconsume_times > 0) for message in again] == [
+            (1, True),
+            *((offset, False) for offset in range(2, 6)),
+        ]
+        two.ack_many(again)
+        assert one.receive(wait_s=0) == []
+
+
 @slow_on_servers_that_pop
 def test_unacknowledged_messages_are_redelivered(servers: Site) -> None:
     topic, group = "PyPopAgain", "py_pop_again"

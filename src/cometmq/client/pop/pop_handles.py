@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -34,6 +34,7 @@ __all__ = [
     "read_message_offsets",
     "read_starts",
     "set_handles",
+    "set_order_counts",
 ]
 
 _log = logging.getLogger(__name__)
@@ -286,6 +287,27 @@ def set_handles(
         gone = set(map(id, lost))
         return [message for message in messages if id(message) not in gone]
     return list(messages)
+
+
+def set_order_counts(messages: Iterable[ReceivedMessage], text: str | None) -> None:
+    """Raise the numbers of redeliveries by an ordered pop's ``orderCountInfo``: of single messages, else of a queue.
+
+    Raises:
+        MalformedCommand: it is none.
+    """
+    from cometmq._engine import set_reconsume_times
+
+    counts: dict[tuple[str, str], int] = {}
+    for entry in text.split(";") if text else ():
+        kind, _, rest = entry.partition(" ")
+        place, _, count = rest.partition(" ")
+        counts[kind, place] = _info_number("orderCountInfo", count, INT32_MAX)
+    for message in messages if counts else ():
+        handle = PopHandle.parse(message.pop_handle or "")
+        kind, queue_id = f"{handle.kind:d}", handle.queue_id
+        times = counts.get((kind, f"qo{queue_id}%{handle.queue_offset}"), counts.get((kind, f"{queue_id}"), 0))
+        if times:
+            set_reconsume_times(message, times)
 
 
 class _Places:

@@ -13,12 +13,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from cometmq._engine import decode_pulled, set_popped
 from cometmq.client.group.retry_policy import GIVE_UP
 from cometmq.client.instance.hooks import MessageFilter
 from cometmq.client.instance.namespaces import with_namespace, without_namespace
-from cometmq.client.pop.pop_handles import PopHandle, set_handles
+from cometmq.client.pop.pop_handles import PopHandle, set_handles, set_order_counts
 from cometmq.client.pop.pop_policy import (
     PopStatus,
     ack_request,
@@ -87,6 +88,7 @@ class PopKernel:
         tries_max: int | None = None,
         dead_letters: SendBacks | None = None,
         message_filter: MessageFilter | None = None,
+        orderly: bool = False,
     ) -> None:
         """Ask nobody yet.
 
@@ -97,6 +99,7 @@ class PopKernel:
             tries_max: messages that came back more often are given up here; None for no limit.
             dead_letters: takes what is given up; None drops it.
             message_filter: leaves messages out, which are acknowledged.
+            orderly: pop each queue's messages in order.
         """
         self._instance = instance
         self._group = group
@@ -104,6 +107,9 @@ class PopKernel:
         self._tries_max = tries_max
         self._dead_letters = dead_letters
         self._filter = message_filter or MessageFilter()
+        self._orderly = orderly
+        self._unanswered: dict[MessageQueue, list[str]] = {}
+        """Attempts of ordered pops whose answers were lost, with messages perhaps."""
         self._without_batches: set[str] = set()
         """Brokers that know no batches of acknowledgements: they are older than 5.1."""
 
@@ -141,6 +147,7 @@ class PopKernel:
             BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: no answer came.
             CorruptRecord, MalformedCommand: the answer makes no sense; its messages are redelivered.
         """
+        attempt_id = self._next_attempt(queue) if self._orderly else None
         command = pop_request(
             queue,
             subscription,
@@ -149,8 +156,16 @@ class PopKernel:
             invisible_ms=invisible_ms,
             poll_ms=poll_ms,
             from_first=from_first,
+            attempt_id=attempt_id,
         )
-        answer, address = await self._ask(queue.broker_name, queue.topic, command, timeout_ms=poll_ms + _BEHIND_POLL_MS)
+        try:
+            answer, address = await self._ask(
+                queue.broker_name, queue.topic, command, timeout_ms=poll_ms + _BEHIND_POLL_MS
+            )
+        except Error:
+            if attempt_id is not None:
+                self._unanswered.setdefault(queue, []).append(attempt_id)
+            raise
         status = pop_status(answer.code)
         if status is None:
             raise _refused(answer, address)
@@ -173,12 +188,19 @@ class PopKernel:
             starts=members.text("startOffsetInfo"),
             message_offsets=members.text("msgOffsetInfo"),
         )
+        if self._orderly:
+            set_order_counts(messages, members.text("orderCountInfo"))
         return PopResult(
             status=status,
             messages=self._wanted(messages, subscription),
             pop_ms=times.pop_ms,
             rest=members.int64("restNum", 0),
         )
+
+    def _next_attempt(self, queue: MessageQueue) -> str:
+        """Return the id of a pop: of one whose answer was lost, where there is one. Each is in flight once."""
+        lost = self._unanswered.get(queue)
+        return lost.pop() if lost else str(uuid4())
 
     def _wanted(self, messages: list[ReceivedMessage], subscription: SubscriptionData) -> list[ReceivedMessage]:
         tags = frozenset(subscription.tags) if subscription.tags and not subscription.class_filter_mode else None
@@ -206,7 +228,7 @@ class PopKernel:
         Raises:
             BrokerError, BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: it is not known.
         """
-        command = notification_request(queue, group=self._group, poll_ms=poll_ms)
+        command = notification_request(queue, group=self._group, poll_ms=poll_ms, orderly=self._orderly)
         answer, address = await self._ask(queue.broker_name, queue.topic, command, timeout_ms=poll_ms + _BEHIND_POLL_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise _refused(answer, address)

@@ -89,6 +89,7 @@ def pop_request(
     invisible_ms: int,
     poll_ms: int,
     from_first: bool,
+    attempt_id: str | None = None,
 ) -> Command:
     """Return the request that takes messages (code 200050).
 
@@ -100,6 +101,7 @@ def pop_request(
         invisible_ms: how long others do not get them.
         poll_ms: how long the broker may hold the request; 0 for not at all.
         from_first: where a group without progress begins: at a queue's first message, or at its end.
+        attempt_id: asks for messages in order; the same again has the broker repeat a lost answer. None: in any order.
     """
     return request(
         RequestCode.POP_MESSAGE,
@@ -113,12 +115,13 @@ def pop_request(
         initMode=0 if from_first else 1,
         expType=subscription.expression_type,
         exp=subscription.sub_string,
-        order=False,
+        order=attempt_id is not None,
+        attemptId=attempt_id,
         bname=queue.broker_name,
     )
 
 
-def notification_request(queue: MessageQueue, *, group: str, poll_ms: int) -> Command:
+def notification_request(queue: MessageQueue, *, group: str, poll_ms: int, orderly: bool = False) -> Command:
     """Return the question whether there is something to pop (code 200054), which takes nothing."""
     return request(
         RequestCode.NOTIFICATION,
@@ -127,7 +130,7 @@ def notification_request(queue: MessageQueue, *, group: str, poll_ms: int) -> Co
         queueId=queue.queue_id,
         pollTime=poll_ms,
         bornTime=0,
-        order=False,
+        order=orderly,
         bname=queue.broker_name,
     )
 

@@ -217,7 +217,7 @@ class SimpleEngine(GroupFacts):
         settings.check()
         settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
         instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
-        self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace)
+        self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace, orderly=settings.orderly)
         self._extender = Extender(self._set_invisible, longest_s=settings.extend_for_ms / 1000)
         try:
             instance.register_consumer(self)

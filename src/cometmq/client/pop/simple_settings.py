@@ -41,6 +41,8 @@ class SimpleSettings(ClientSettings):
         receive_max_messages: how many it returns at most by default, and the most that a loop takes at a
             time: it takes as many as it handles in a quarter of a second, slow work one by one.
         extend_for_ms: how long a message being worked on is hidden again and again before it is redelivered.
+        orderly: receive each queue's messages in order: no member of the group gets further ones of a queue before
+            those received are acknowledged, or visible again. For groups whose members all do so.
     """
 
     group: str = ""
@@ -49,6 +51,7 @@ class SimpleSettings(ClientSettings):
     receive_wait_ms: int = number(15_000)
     receive_max_messages: int = number(32, minimum=1, maximum=RECEIVE_MAX)
     extend_for_ms: int = number(3_600_000, minimum=1)
+    orderly: bool = False
 
     def check(self) -> None:
         """Check every setting.
@@ -76,3 +79,4 @@ class SimpleOptions(ClientOptions, total=False):
     receive_wait_ms: int
     receive_max_messages: int
     extend_for_ms: int
+    orderly: bool

@@ -1,0 +1,165 @@
+"""Checks: simple consumers with ``orderly=True``: each queue's messages in order, one batch at a time in the group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cometmq._engine import ReceivedMessage
+from cometmq.client.group.subscriptions import make_subscription
+from cometmq.client.pop.pop_handles import set_order_counts
+from cometmq.client.pop.pop_kernel import PopKernel
+from cometmq.client.producer import Producer
+from cometmq.client.simple_consumer import SimpleConsumer
+from cometmq.errors import ConnectionLost, MalformedCommand
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.command import Command
+from cometmq.testing import Cluster, cluster
+
+QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=-1)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with cluster() as servers:
+        yield servers
+
+
+@contextmanager
+def members(running: Cluster, group: str, topic: str, count: int, *, queues: int = 2) -> Iterator[list[SimpleConsumer]]:
+    """Members of an ordered group, and a topic with so many messages in each queue."""
+    running.broker.store.create_topic(topic, queues=queues)
+    with Producer(f"p-{group}", name_servers=running.name_server_address) as producer:
+        for number in range(count):
+            for queue_id in range(queues):
+                queue = MessageQueue(topic=topic, broker_name="broker-a", queue_id=queue_id)
+                producer.send(topic, b"%d" % number, queue=queue)
+    with ExitStack() as stack:
+        made = []
+        for name in "ab":
+            member = SimpleConsumer(
+                group,
+                name_servers=running.name_server_address,
+                instance_name=f"{group}-{name}",
+                orderly=True,
+                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+            )
+            member.subscribe(topic)
+            made.append(stack.enter_context(member))
+        yield made
+
+
+def received(member: SimpleConsumer, count: int, *, wait_s: float = 30.0) -> list[ReceivedMessage]:
+    return member.receive(count, wait_s=wait_s)
+
+
+def places(messages: list[ReceivedMessage]) -> list[tuple[int, int]]:
+    return [(message.queue_id, message.queue_offset) for message in messages]
+
+
+def test_queue_with_unfinished_messages_gives_nothing_to_anybody(running: Cluster) -> None:
+    with members(running, "g_blocks", "t_blocks", 6) as (a, b):
+        first = received(a, 2)
+        queue = first[0].queue_id
+        assert places(first) == [(queue, 0), (queue, 1)]
+        others = received(b, 32)
+        assert places(others) == [(1 - queue, offset) for offset in range(6)]
+        assert received(b, 32, wait_s=0) == []
+        a.ack(first[0])
+        assert received(b, 32, wait_s=0) == [], "the second one is unfinished"
+        a.ack(first[1])
+        rest = received(b, 32)
+        assert places(rest) == [(queue, offset) for offset in range(2, 6)]
+        b.ack_many([*rest, *others])
+        assert received(a, 32, wait_s=0) == []
+
+
+def test_message_given_back_is_redelivered_in_its_place(running: Cluster) -> None:
+    with members(running, "g_back", "t_back", 3, queues=1) as (a, b):
+        first, second = received(a, 2)
+        a.ack(first)
+        a.extend(second, invisible_s=0)
+        again = received(b, 32)
+        assert places(again) == [(0, 1), (0, 2)]
+        assert [message.reconsume_times for message in again] == [1, 0]
+        b.ack_many(again)
+        assert received(a, 32, wait_s=0) == []
+
+
+def test_loop_keeps_the_order(running: Cluster) -> None:
+    with members(running, "g_loop", "t_loop", 20) as (a, _):
+        seen: dict[int, list[int]] = {0: [], 1: []}
+        for count, message in enumerate(a, 1):
+            seen[message.queue_id].append(message.queue_offset)
+            if count == 40:
+                a.ack(message)
+                break
+        assert seen == {0: list(range(20)), 1: list(range(20))}
+
+
+class Broker:
+    """Takes note of pops, and answers as the test says."""
+
+    def __init__(self) -> None:
+        self.fields: list[dict[str, str]] = []
+        self.answers: list[Any] = []
+        self.network = self
+
+    def master_address(self, name: str) -> str:
+        return "b:1"
+
+    async def invoke(self, address: str, command: Command, *, timeout_ms: int) -> Command:
+        self.fields.append(dict(command.fields))
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if self.answers else SimpleNamespace(code=19, fields={})
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+
+def test_lost_answer_is_asked_for_again_by_one_pop() -> None:
+    async def work() -> list[str]:
+        broker = Broker()
+        kernel = PopKernel(broker, group="g", orderly=True)  # type: ignore[arg-type]
+
+        async def pop() -> None:
+            subscription = make_subscription("T", "*", now_ms=1)
+            await kernel.pop(QUEUE, subscription, max_messages=1, invisible_ms=1, poll_ms=0, from_first=True)
+
+        broker.answers.append(ConnectionLost("gone"))
+        with pytest.raises(ConnectionLost):
+            await pop()
+        await asyncio.gather(pop(), pop())
+        await pop()
+        broker.answers.append(SimpleNamespace(code=0, fields={"hasMsg": "true"}))
+        assert await kernel.has_messages(QUEUE, poll_ms=1)
+        assert {fields["order"] for fields in broker.fields} == {"true"}
+        return [fields["attemptId"] for fields in broker.fields[:-1]]
+
+    lost, again, beside, later = asyncio.run(work())
+    assert lost == again
+    assert len({again, beside, later}) == 3
+
+
+def test_pops_in_any_order_have_no_attempt() -> None:
+    async def work() -> dict[str, str]:
+        broker = Broker()
+        kernel = PopKernel(broker, group="g")  # type: ignore[arg-type]
+        subscription = make_subscription("T", "*", now_ms=1)
+        await kernel.pop(QUEUE, subscription, max_messages=1, invisible_ms=1, poll_ms=0, from_first=True)
+        return broker.fields[0]
+
+    fields = asyncio.run(work())
+    assert fields["order"] == "false"
+    assert "attemptId" not in fields
+
+
+@pytest.mark.parametrize("text", ["x", "0 qo0%5", "0 qo0%5 x", "0 qo0%5 -1", "0 0 1;"])
+def test_counts_that_are_none_are_rejected(text: str) -> None:
+    with pytest.raises(MalformedCommand, match="orderCountInfo"):
+        set_order_counts([], text)
