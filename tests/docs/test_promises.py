@@ -11,12 +11,18 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "tests" / "PROMISES.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
 PROMISES = 130
-PAGES = re.findall(r"^\| ([ACPS]\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
-"""Promises of docs/arrow.md, client.md, pop.md and spark.md."""
+PAGES = re.findall(r"^\| ([ACPST]\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
+"""Promises of docs/arrow.md, client.md, pop.md and spark.md, and of transactions, filters, requests and traces."""
 
 
 def test_each_promise_has_one_row() -> None:
     assert [int(number) for number, _, _ in ROWS] == list(range(1, PROMISES + 1))
+
+
+def test_rows_of_transactions_and_filters_are_numbered() -> None:
+    rows = [number for number, _, _ in PAGES if number.startswith("T")]
+    assert rows == [f"T{number}" for number in range(1, len(rows) + 1)]
+    assert rows
 
 
 @pytest.mark.parametrize(("letter", "page"), [("C", "client"), ("P", "pop")])
