@@ -891,7 +891,22 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     (
         'Producer("g", interceptors=5, **network).start()',
         InvalidArgument,
-        "Producer() was given 5: it takes interceptors=[...]",
+        "Producer() was given 5: it takes interceptors=[Interceptor(...), ...]",
+    ),
+    (
+        'Producer("g", interceptors=[print], **network)',
+        InvalidArgument,
+        "Producer(interceptors=...) was given <built-in function print>: it takes interceptors=[",
+    ),
+    (
+        'PushConsumer("g", listener=print, interceptors=[print], **network)',
+        InvalidArgument,
+        "PushConsumer(interceptors=...) was given <built-in function print>: it takes interceptors=[",
+    ),
+    (
+        'PullConsumer("g", interceptors=[print], **network).start()',
+        InvalidArgument,
+        "PullConsumer(interceptors=...) was given <built-in function print>: it takes interceptors=[",
     ),
     (
         'Producer("g", rpc_hooks=5, **network).start()',

@@ -15,9 +15,9 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.arguments import close_timeout, elements, several
+from cometmq.client.arguments import close_timeout, several
 from cometmq.client.instance.awaited_replies import ReplyFuture
-from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.hooks import Interceptor, interceptors_of
 from cometmq.client.instance.own_loop import OwnLoop
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
@@ -55,7 +55,7 @@ class Producer:
     ) -> None:
         """Connect to nobody yet."""
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
-        self._interceptors = elements("AsyncProducer", interceptors, "interceptors=[...]")
+        self._interceptors = interceptors_of("AsyncProducer", interceptors)
         self._own_loop = OwnLoop("producer")
         self._engine: SendEngine | None = None
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["close_timeout", "elements", "milliseconds", "one", "several", "whole_number"]
+__all__ = ["close_timeout", "milliseconds", "one", "several", "whole_number"]
 
 _T = TypeVar("_T")
 
@@ -37,18 +37,6 @@ def several(call: str, values: object, kind: type[_T], takes: str) -> list[_T]:
     if not isinstance(values, Iterable):
         raise InvalidArgument(f"{call}() was given {values!r:.100}: it takes {takes}")
     return [one(call, value, kind, takes) for value in values]
-
-
-def elements(call: str, values: Iterable[_T], takes: str) -> tuple[_T, ...]:
-    """Return the elements of a list, of whatever kind.
-
-    Raises:
-        InvalidArgument: it is not a list or the like.
-    """
-    given: object = values
-    if not isinstance(given, Iterable):
-        raise InvalidArgument(f"{call}() was given {given!r:.100}: it takes {takes}")
-    return tuple(values)
 
 
 def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: int | None = None) -> int:

@@ -15,10 +15,10 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.arguments import close_timeout, elements, several
+from cometmq.client.arguments import close_timeout, several
 from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.instance.background import ClientLoop
-from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.hooks import Interceptor, interceptors_of
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.send.at_exit import flush_at_exit
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
@@ -67,7 +67,7 @@ class Producer:
             InvalidArgument: there is no such option, or a name server is not an address.
         """
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
-        self._interceptors = elements("Producer", interceptors, "interceptors=[...]")
+        self._interceptors = interceptors_of("Producer", interceptors)
         self._loop = ClientLoop()
         self._engine: SendEngine | None = None
 

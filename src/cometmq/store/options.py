@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cometmq._engine import Selector
+from cometmq._seconds import check_milliseconds
 from cometmq.errors import InvalidArgument, WrongType
 from cometmq.store_config.names import condition_sign, list_sign
 
@@ -50,8 +51,6 @@ Time: TypeAlias = int | datetime
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_SECONDS_MIN, _SECONDS_MAX = 1_000_000_000, 10_000_000_000
-"""Seconds since 1970 of the years 2001 to 2286, which as milliseconds are days of early 1970."""
 _MILLISECOND = timedelta(milliseconds=1)
 _HOUR_MS = 3_600_000
 
@@ -388,11 +387,7 @@ def time_ms(value: Time) -> int:
         return (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND
     if hasattr(value, "__index__") and not isinstance(value, bool):
         found = in_range(value, "a time in milliseconds", -INT64_MAX, INT64_MAX)
-        if _SECONDS_MIN <= found < _SECONDS_MAX:
-            raise InvalidArgument(
-                f"a time is in milliseconds since 1970, and {found} looks like seconds: {found} * 1000"
-            )
-        return found
+        return check_milliseconds("a time", found)
     raise WrongType(
         f"a time must be a datetime or milliseconds since 1970 as int, not {type(value).__name__} ({value!r:.60}); "
         "for text use datetime.fromisoformat(...), for seconds int(seconds * 1000)"

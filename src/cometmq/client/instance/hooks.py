@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from cometmq.client.send.sending import SendResult
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["ConsumeContext", "Interceptor", "MessageFilter", "ReturnType", "SendContext", "run_hooks"]
+__all__ = [
+    "ConsumeContext",
+    "Interceptor",
+    "MessageFilter",
+    "ReturnType",
+    "SendContext",
+    "interceptors_of",
+    "run_hooks",
+]
 
 _LOG = logging.getLogger("cometmq.client")
 
@@ -135,6 +143,22 @@ class Interceptor:
                 raise InvalidArgument(
                     f"Interceptor({each.name}=...) was given an `async def`: it takes a plain function"
                 )
+
+
+def interceptors_of(call: str, given: object) -> tuple[Interceptor, ...]:
+    """Return the interceptors that ``interceptors=`` was given.
+
+    Raises:
+        InvalidArgument: it is no list of them.
+    """
+    takes = "it takes interceptors=[Interceptor(...), ...]"
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(f"{call}() was given {given!r:.100}: {takes}")
+    found = tuple(given)
+    for each in found:
+        if not isinstance(each, Interceptor):
+            raise InvalidArgument(f"{call}(interceptors=...) was given {each!r:.100}: {takes}")
+    return found
 
 
 def run_hooks(hooks: Iterable[Callable[[C], object]], context: C) -> None:

@@ -36,7 +36,7 @@ from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
 from cometmq.client.group.subscriptions import ALL, TAG, make_subscription, next_version
 from cometmq.client.instance.closing import CloseSteps, Closing, to_the_end
-from cometmq.client.instance.hooks import ConsumeContext, Interceptor, MessageFilter, run_hooks
+from cometmq.client.instance.hooks import ConsumeContext, Interceptor, MessageFilter, interceptors_of, run_hooks
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.instance.namespaces import with_namespace, without_namespace
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
@@ -113,7 +113,7 @@ class PullEngine(ConsumerFacts):
         self._now_ms = now_ms
         self._made_ms = now_ms()
         self._own_store = offset_store
-        self._interceptors = tuple(interceptors)
+        self._interceptors = interceptors_of("PullConsumer", interceptors)
         self._network_factory = network_factory
         self._state = ServiceState.CREATE_JUST
         self._group = with_namespace(settings.namespace, settings.group)

@@ -10,10 +10,9 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from cometmq.client.arguments import elements
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import make_subscription
-from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.hooks import Interceptor, interceptors_of
 from cometmq.client.instance.service_state import ServiceState, not_startable
 from cometmq.client.pull.pull_policy import FlowCounters
 from cometmq.client.push.listener_workers import ListenerSpec
@@ -72,7 +71,7 @@ class PushSurface:
             executor=executor,
         )
         self._offset_store = offset_store
-        self._interceptors = elements("PushConsumer", interceptors, "interceptors=[...]")
+        self._interceptors = interceptors_of("PushConsumer", interceptors)
         self._queue_listener = queue_listener
         self._expressions: dict[str, tuple[str | None, str]] = {}
         self._network_factory: NetworkFactory | None = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cometmq._engine import OutgoingMessage, check_tag, encode_properties
+from cometmq._seconds import check_milliseconds
 from cometmq.client.arguments import whole_number
 from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
 from cometmq.remoting.codes import ResponseCode
@@ -197,7 +198,8 @@ def _delay_property(delay_level: Any, delay_ms: int | None, deliver_at_ms: int |
         return f"DELAY\x01{delay_level}\x02"
     if delay_ms is not None:
         return f"TIMER_DELAY_MS\x01{whole_number('delay_ms', delay_ms)}\x02"
-    return f"TIMER_DELIVER_MS\x01{whole_number('deliver_at_ms', deliver_at_ms, minimum=None)}\x02"
+    moment = check_milliseconds("deliver_at_ms", whole_number("deliver_at_ms", deliver_at_ms, minimum=None))
+    return f"TIMER_DELIVER_MS\x01{moment}\x02"
 
 
 def message_of(

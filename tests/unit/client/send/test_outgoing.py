@@ -41,6 +41,7 @@ from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
         OutgoingMessage(b"", properties={"TAGS": "t"}),
         OutgoingMessage(b"", delay_level=19),
         OutgoingMessage(b"", delay_level=1, delay_ms=5),
+        OutgoingMessage(b"", deliver_at_ms=1795260282),  # seconds
         OutgoingMessage(b"", delay_ms=5, deliver_at_ms=7),
         OutgoingMessage(b"", delay_ms=-1),
         OutgoingMessage(b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a/b"}),
