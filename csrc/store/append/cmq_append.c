@@ -11,15 +11,13 @@
  * Source:    upstream's CommitLog.asyncPutMessage(s), HookUtils; spec store 2.5 to 2.12. One writer: spec native 2.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
 #include "base/cmq_utf8.h"
 #include "store/append/cmq_append_internal.h"
-
-/* Keys are granted room in the index in lots, so that most messages ask nobody. */
-#define KEY_GRANT 4096u
 
 #define LIGHT_QUEUES_MAX 20000u
 
@@ -218,41 +216,6 @@ static cmq_status grant_unit(append_context *c, uint32_t left)
     return CMQ_OK;
 }
 
-cmq_status cmq_append_grant_keys(cmq_store *store, uint32_t keys)
-{
-    cmq_pending_keys *pending = &store->pending[store->filling_keys];
-    cmq_status status = cmq_pending_keys_reserve(pending, keys);
-    if (status != CMQ_OK || keys <= store->keys_granted) return status;
-    /* The index's room must cover what waits in both lists; the leader's list may be put meanwhile, which only
-     * frees. */
-    pthread_mutex_lock(&store->index_mutex);
-    const uint32_t waiting = store->pending[0].count + store->pending[1].count;
-    const uint32_t file_keys = (uint32_t)store->sizes.index_entries;
-    const uint32_t more = file_keys < KEY_GRANT ? file_keys : KEY_GRANT;   /* tiny files are not made by the dozen */
-    status = cmq_index_make_room(store->index, waiting + keys + more);
-    pthread_mutex_unlock(&store->index_mutex);
-    if (status == CMQ_OK) store->keys_granted = keys + more;
-    CMQ_ASSERT(status != CMQ_OK || store->keys_granted >= keys);
-    return status;
-}
-
-void cmq_append_add_keys(append_context *c, cmq_slice keys, cmq_slice tags, int64_t phy)
-{
-    cmq_store *store = c->store;
-    cmq_pending_keys *pending = &store->pending[store->filling_keys];
-    const uint32_t seed = cmq_queue_index_seed(c->queue), before = pending->count;
-    const int64_t store_ms = c->fields.store_timestamp_ms;
-    const cmq_slice unique = c->known.value[CMQ_PROPERTY_UNIQ_KEY];
-    cmq_slice rest = keys, key;
-    if (unique.bytes > 0) cmq_append_add_key(pending, seed, unique, phy, store_ms);
-    while (cmq_dispatch_next_key(&rest, &key)) cmq_append_add_key(pending, seed, key, phy, store_ms);
-    if (store->tags_indexed && tags.bytes > 0)
-        pending->keys[pending->count++] =
-            (cmq_index_key){.phy = phy, .store_ms = store_ms, .hash = cmq_index_tags_hash(seed, tags)};
-    CMQ_ASSERT(pending->count - before <= store->keys_granted);
-    store->keys_granted -= pending->count - before;
-}
-
 /* The properties again without `name`, into scratch; returns how many bytes. */
 static cmq_status copy_properties_without(append_context *c, uint8_t *into, cmq_slice name, size_t *used)
 {
@@ -414,7 +377,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     const bool indexed = store->index != NULL && transaction != CMQ_SYS_TRANSACTION_ROLLBACK &&
                          (keys.bytes > 0 || c->known.value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0 ||
                           (store->tags_indexed && tags.bytes > 0));
-    if (status == CMQ_OK && indexed) status = cmq_append_grant_keys(store, (uint32_t)keys.bytes / 2 + CMQ_KEYS_BESIDE);
+    if (status == CMQ_OK && indexed) status = cmq_append_grant_keys(store, cmq_append_key_demand(keys));
     uint8_t *into;
     if (status == CMQ_OK) status = cmq_log_claim(store->log, c->sizes.record_bytes, &into, &fields->physical_offset);
     if (status != CMQ_OK) return status;
@@ -443,6 +406,19 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     return CMQ_OK;
 }
 
+static cmq_status note_unit(cmq_foreseen_units *units, cmq_queue *queue)
+{
+    if (units->count == units->capacity) {
+        const uint32_t capacity = units->capacity * 2 + 64;
+        cmq_queue **grown = realloc(units->queues, capacity * sizeof(cmq_queue *));
+        if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a transaction of %u messages", capacity);
+        units->queues = grown;
+        units->capacity = capacity;
+    }
+    units->queues[units->count++] = queue;
+    return CMQ_OK;
+}
+
 /* Everything that message i of a batch will ask for; its size, at most, is added to *total. */
 static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32_t *keys)
 {
@@ -454,7 +430,8 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     const cmq_queue *before = c->queue;
     if (status == CMQ_OK)
         status = cmq_append_enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
-    if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, c->units_ahead, confirmed);
+    if (status == CMQ_OK && c->foreseen != NULL) status = note_unit(c->foreseen, c->queue);
+    else if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, c->units_ahead, confirmed);
     if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
     cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
     if (status == CMQ_OK && c->multi && names.bytes > 0) status = prepare_multi(c);
@@ -462,12 +439,13 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     if (status != CMQ_OK) return status;
     /* Offsets that are written into properties may grow by some digits until their turn. */
     *total += c->sizes.record_bytes + ((c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0 ? 20u : 0u);
-    *keys += (uint32_t)effective(c, CMQ_PROPERTY_KEYS, c->fields.keys).bytes / 2 + CMQ_KEYS_BESIDE;
+    *keys += cmq_append_key_demand(effective(c, CMQ_PROPERTY_KEYS, c->fields.keys));
     names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
     while (c->multi && status == CMQ_OK && cmq_dispatch_next_name(&names, &name)) {
         *total += 20;
         cmq_queue *queue = cmq_is_lmq(name) ? cmq_queues_find(c->store->queues, name, 0) : NULL;
-        if (queue != NULL) status = cmq_queue_make_room(queue, c->units_ahead, confirmed);
+        if (queue != NULL && c->foreseen != NULL) status = note_unit(c->foreseen, queue);
+        else if (queue != NULL) status = cmq_queue_make_room(queue, c->units_ahead, confirmed);
     }
     return status;
 }
@@ -521,6 +499,7 @@ void cmq_append_begin(append_context *c, cmq_store *store, const cmq_append *app
     c->tag_hash = c->fields.tags.bytes > 0 ? cmq_jhash(c->fields.tags) : 0;
     c->queue = NULL;
     c->queue_room = 0;
+    c->foreseen = NULL;
     c->claimed = false;
     c->first_queue_offset = c->first_phy = -1;
     c->scratch_used = 0;

@@ -8,6 +8,12 @@
 
 #define CMQ_APPEND_QUEUES 32
 
+/* The queues of a transaction's messages, one entry for each unit that one will get. */
+typedef struct cmq_foreseen_units {
+    cmq_queue **queues;
+    uint32_t count, capacity;
+} cmq_foreseen_units;
+
 /* State of one call, shared by its messages. */
 typedef struct append_context {
     cmq_store *store;
@@ -26,6 +32,7 @@ typedef struct append_context {
     uint32_t queue_room;            /* units granted in it */
     int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
     uint32_t units_ahead;           /* of a batch: room that each of its queues gets */
+    cmq_foreseen_units *foreseen;   /* of a transaction: where units are noted instead; else NULL */
     bool claimed;                   /* the log has room for all of it */
     bool alike;                     /* the chunk's messages differ in body, tags, keys and queue only: `mould` has the
                                      * rest */
@@ -69,7 +76,8 @@ void cmq_append_note_space(cmq_store *store, cmq_status status);
 
 /* ---- cmq_append.c; all with the writer lock ---- */
 
-/* Everything that the call's messages will ask for but the log's bytes and the index's room, whose most are added. */
+/* Everything that the call's messages will ask for but the log's bytes and the index's room, whose most are added, and
+ * with c->foreseen the queues' room, which is noted there. */
 cmq_status CMQ_MUST_CHECK cmq_append_foresee(append_context *c, uint64_t *total, uint32_t *keys);
 
 /* One hold of the writer lock. *done counts on; CMQ_AGAIN: the staged records must be committed first. */
@@ -80,6 +88,9 @@ cmq_status CMQ_MUST_CHECK cmq_append_settle(cmq_store *store);
 
 /* Make `queue_id` of the call's topic c->queue. */
 cmq_status CMQ_MUST_CHECK cmq_append_enter_queue(append_context *c, int32_t queue_id);
+
+/* How many keys a KEYS value has at most, and what else of a message the index takes. Long values are counted. */
+uint32_t cmq_append_key_demand(cmq_slice keys);
 
 /* Room for so many keys, at most, in the index and in the list of keys that wait for their confirmation. */
 cmq_status CMQ_MUST_CHECK cmq_append_grant_keys(cmq_store *store, uint32_t keys);

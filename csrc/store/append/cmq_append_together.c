@@ -9,12 +9,33 @@
  * Way:       caller -> [cmq_append_together] -> cmq_append, cmq_log -> cmq_commit
  * Source:    docs/decisions/0036.
  */
+#include <stdlib.h>
+
 #include "store/append/cmq_append_internal.h"
 
-/* All that messages of several calls ask for; then the log's room. */
-static cmq_status claim_parts(append_context *c, cmq_store *store, const cmq_append *parts, uint32_t count,
-                              uint32_t messages)
+static int by_address(const void *a, const void *b)
 {
+    const uintptr_t left = (uintptr_t) * (cmq_queue *const *)a, right = (uintptr_t) * (cmq_queue *const *)b;
+    return (left > right) - (left < right);
+}
+
+/* Room for the units of each queue, not of the whole transaction: it may have as many queues as messages. */
+static cmq_status make_room(cmq_store *store, cmq_foreseen_units *units)
+{
+    const int64_t confirmed = cmq_log_confirmed(store->log);
+    cmq_status status = CMQ_OK;
+    if (units->count > 1) qsort(units->queues, units->count, sizeof(cmq_queue *), by_address);
+    for (uint32_t from = 0, end; from < units->count && status == CMQ_OK; from = end) {
+        for (end = from + 1; end < units->count && units->queues[end] == units->queues[from];) end++;
+        status = cmq_queue_make_room(units->queues[from], end - from, confirmed);
+    }
+    return status;
+}
+
+/* All that messages of several calls ask for; then the log's room. */
+static cmq_status claim_parts(append_context *c, cmq_store *store, const cmq_append *parts, uint32_t count)
+{
+    cmq_foreseen_units units = {0};
     uint64_t total = 0;
     uint32_t keys = 0;
     cmq_status status = cmq_append_check_writable(store);
@@ -22,9 +43,12 @@ static cmq_status claim_parts(append_context *c, cmq_store *store, const cmq_app
         if (parts[i].count == 0) continue;
         cmq_append_begin(c, store, &parts[i]);
         c->watched = cmq_watches_any(store->watches);
-        c->units_ahead = messages;
+        c->foreseen = &units;
         status = cmq_append_foresee(c, &total, &keys);
+        c->foreseen = NULL;
     }
+    if (status == CMQ_OK) status = make_room(store, &units);
+    free(units.queues);
     if (status != CMQ_OK) return status;
     if (total > CMQ_TOGETHER_BYTES_MAX)
         return cmq_fail(CMQ_ERR_TOO_LARGE, "the messages of the transaction have %llu bytes; at most %u are allowed",
@@ -38,7 +62,7 @@ static cmq_status append_parts(append_context *c, cmq_store *store, const cmq_ap
                                uint32_t messages, cmq_appended *appended)
 {
     bool watched = false;
-    cmq_status status = claim_parts(c, store, parts, count, messages);
+    cmq_status status = claim_parts(c, store, parts, count);
     if (status != CMQ_OK) return status;
     const int64_t first = cmq_log_end(store->log);
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {

@@ -125,6 +125,7 @@ class Transaction:
             InvalidArgument: the transaction has ended, or is another thread's.
             MessageTooLarge: its records have more than 64 MiB, or more than a segment of the log has room for.
             DiskFull: no space; nothing was stored.
+            InvalidTopic, InvalidArgument: a topic was deleted, and cannot be made anew or has fewer queues now.
             StoreClosed, StoreFenced: as :meth:`cometmq.Store.append`.
         """
         return self._store_messages(self._take())
@@ -138,6 +139,7 @@ class Transaction:
 
     def _store_messages(self, messages: list[_Row]) -> list[AppendResult]:
         try:
+            self._check_targets(messages)
             self.results = self._store.handle.append_together(messages)
         except StoreFenced:
             raise
@@ -146,6 +148,15 @@ class Transaction:
             raise
         self._state = _State.COMMITTED
         return self.results
+
+    def _check_targets(self, messages: list[_Row]) -> None:
+        """Make topics anew that were deleted since :meth:`append`, as an append would."""
+        last_queues: dict[str, int] = {}
+        for message in messages:
+            topic, queue = message[0], message[5]
+            last_queues[topic] = max(last_queues.get(topic, 0), queue)
+        for topic, queue in last_queues.items():
+            self._store._checked_queue(topic, queue, self._store._target_of(topic).queues)
 
     def discard(self) -> None:
         """Drop all messages and end the transaction; a ``with`` block that raises does so. Twice is fine.

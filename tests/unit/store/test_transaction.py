@@ -198,9 +198,11 @@ def test_bytes_of_a_transaction_are_limited_where_it_is_filled(tmp_path: Path) -
 class _Failing:
     """A store whose commit fails."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, store: cometmq.Store, error: BaseException) -> None:
         self.error = error
         self.handle = self
+        self._target_of = store._target_of
+        self._checked_queue = store._checked_queue
 
     def append_together(self, messages: object) -> object:
         raise self.error
@@ -218,7 +220,7 @@ def test_a_failed_commit_says_whether_anything_was_stored(tmp_path: Path, error:
     with cometmq.open(tmp_path) as store:
         t = store.transaction()
         t.append("t", b"x")
-        t._store = cast("cometmq.Store", _Failing(error))
+        t._store = cast("cometmq.Store", _Failing(store, error))
         with pytest.raises(type(error)):
             t.commit()
         assert text in repr(t)
@@ -276,3 +278,30 @@ def test_failed_commit_of_asyncio_lets_appends_pass(tmp_path: Path) -> None:
             assert store._turns.is_free
 
     asyncio.run(work())
+
+
+def test_a_topic_deleted_before_the_commit_is_made_anew(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store, store.transaction() as t:
+        t.append("orders", b"one")
+        t.append("stock", b"two")
+        store.delete_topic("orders")
+        t.commit()
+        assert sorted(store.topics()) == ["orders", "stock"]
+        store.append("orders", b"three")
+    with open_small(tmp_path, mode="r") as view:
+        assert sorted(bodies(view, "orders")) == [b"one", b"three"]
+
+
+def test_a_topic_made_anew_with_fewer_queues_refuses_the_commit(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.create_topic("orders", queues=4)
+        t = store.transaction()
+        t.append("stock", b"one")
+        t.append("orders", b"two", queue=3)
+        store.delete_topic("orders")
+        store.create_topic("orders", queues=2)
+        with pytest.raises(errors.InvalidArgument, match="orders"):
+            t.commit()
+        assert bodies(store) == []
+        with pytest.raises(errors.InvalidArgument, match="discarded"):
+            t.commit()

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "store/cmq_store_internal.h"
+#include "store/queue/cmq_queue_internal.h"
+#include "store/queue/cmq_tail_pool.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
@@ -21,15 +23,18 @@ static int64_t meddle_and_say(void *context)
     return atomic_load(&kit_now_ms);
 }
 
-static cmq_store *open_with(cmq_flush_mode flush)
+static cmq_store *open_with_segments(cmq_flush_mode flush, int64_t segment_bytes)
 {
     cmq_store_options options = kit_options(kit_path(kit_directory(), "store"));
     kit_set_clock();
     meddler.store = NULL;
     options.clock = (cmq_clock){.now_ms = meddle_and_say};
     options.flush = flush;
+    options.segment_bytes = segment_bytes;
     return kit_open(&options);
 }
+
+static cmq_store *open_with(cmq_flush_mode flush) { return open_with_segments(flush, KIT_SEGMENT_BYTES); }
 
 static void make_parts(cmq_append parts[PARTS])
 {
@@ -102,5 +107,49 @@ static void more_than_the_staging_takes(void)
     kit_close(store);
 }
 
+/* … though its messages are many: each queue gets room for its own. */
+static void queues_get_room_for_their_own_messages(void)
+{
+    enum { QUEUES = 250, EACH = 4, MESSAGES = QUEUES * EACH };
+    static cmq_append parts[MESSAGES];
+    static cmq_appended appended[MESSAGES];
+    for (int mode = 0; mode < 2; mode++) {
+        cmq_store *store = open_with_segments(mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC, 4 << 20);
+        for (int i = 0; i < MESSAGES; i++)
+            parts[i] = (cmq_append){.common = {.topic = kit_slice("T"), .queue_id = i % QUEUES},
+                                    .count = 1,
+                                    .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("b")}};
+        CHECK_OK(cmq_store_append_together(store, parts, MESSAGES, appended));
+        for (int i = 0; i < QUEUES; i++) CHECK_INT(kit_max(store, "T", i), EACH);
+        CHECK(cmq_tail_pool_used_bytes(cmq_store_queues(store)->pool) < UINT64_C(2) << 20);
+        kit_close(store);
+    }
+}
+
+static void long_keys_count_as_what_they_are(void)
+{
+    enum { MESSAGES = 100, KEY_BYTES = 10000 };
+    static char key[KEY_BYTES];
+    static cmq_append parts[MESSAGES];
+    static cmq_appended appended[MESSAGES];
+    cmq_store *store = open_with_segments(CMQ_FLUSH_SYNC, 4 << 20);
+    memset(key, 'k', sizeof key);
+    for (int i = 0; i < MESSAGES; i++)
+        parts[i] = (cmq_append){.common = {.topic = kit_slice("T")},
+                                .count = 1,
+                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("b")},
+                                .keys = {.kind = CMQ_COLUMN_ONE, .one = {.data = (uint8_t *)key, .bytes = KEY_BYTES}}};
+    key[KEY_BYTES / 2] = ' ';
+    CHECK_OK(cmq_store_append_together(store, parts, MESSAGES, appended));
+    for (int i = 0; i < 2; i++) CHECK(store->pending[i].capacity < 50 * MESSAGES);
+    kit_found *found = kit_found_make(2 * MESSAGES);
+    CHECK_OK(cmq_store_find_key(store, kit_slice("T"), (cmq_slice){.data = (uint8_t *)key, .bytes = KEY_BYTES / 2}, 0,
+                                INT64_MAX, &found->batch));
+    CHECK_INT(found->batch.count, MESSAGES);
+    kit_found_free(found);
+    kit_close(store);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(disk_that_fills_meanwhile_sync), CMQ_TEST(disk_that_fills_meanwhile_async),
-              CMQ_TEST(empty_parts_and_batches), CMQ_TEST(more_than_the_staging_takes))
+              CMQ_TEST(empty_parts_and_batches), CMQ_TEST(more_than_the_staging_takes),
+              CMQ_TEST(queues_get_room_for_their_own_messages), CMQ_TEST(long_keys_count_as_what_they_are))
