@@ -64,10 +64,16 @@ void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic,
 
 void kit_broker_select(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version)
 {
+    kit_broker_select_older(kit, group, topic, expression, version, version);
+}
+
+void kit_broker_select_older(kit_broker *kit, const char *group, const char *topic, const char *expression,
+                             int64_t version, int64_t filter_version)
+{
     cmq_subscription subscription = {.topic = cmq_slice_of_text(topic),
                                      .type = CMQ_EXPRESSION_OTHER,
                                      .sub_version = version,
-                                     .filter_version = version};
+                                     .filter_version = filter_version};
     if (expression == NULL)
         subscription.filter_version = CMQ_FILTER_NO_DATA;
     else

@@ -68,6 +68,9 @@ void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic,
 
 /* The same by an SQL92 expression, whose filter data have this version; NULL: there are none. */
 void kit_broker_select(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version);
+/* The same with a filter that is older than the subscription. */
+void kit_broker_select_older(kit_broker *kit, const char *group, const char *topic, const char *expression,
+                             int64_t version, int64_t filter_version);
 
 /* A client's connection. */
 int kit_client(kit_broker *kit);

@@ -118,6 +118,8 @@ static void filter_data_are_missing_or_old(void)
     CHECK_INT(pull(client, 0)->command.code, NO_FILTER_DATA);
     kit_broker_select(&kit, "G", "T", "n = 0", 0);
     CHECK(pull(client, 0)->command.code != FOUND);   /* an older subscription, so also an older filter */
+    kit_broker_select_older(&kit, "G", "T", "n = 0", 1, 0);
+    CHECK_INT(pull(client, 0)->command.code, OLD_FILTER_DATA);
     close(client);
     kit_broker_stop(&kit);
 }
