@@ -23,13 +23,14 @@ from cometmq.broker import (
     queries,
     replies,
     staged_writes,
+    stats,
     topics,
 )
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.cli import logs
 from cometmq.namesrv.kv_config import KVLimits
-from cometmq.namesrv.routes import LOST_BROKERS_MAX
+from cometmq.namesrv.routes import LOST_BROKERS_MAX, RouteLimits
 from cometmq.remoting import lanes
 from cometmq.remoting.bodies import registration
 from cometmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -75,6 +76,7 @@ VALUES: dict[str, object] = {
     "messages of other keys with the same hash, of a query by key": queries.MISSES_MAX,
     "groups of a connection, of each kind": clients.GROUPS_OF_CONNECTION_MAX,
     "topics that a group subscribes to": clients.SUBSCRIPTIONS_MAX,
+    "characters of a clientID": clients.CLIENT_ID_CHARS_MAX,
     "characters of a group's expressions": clients.EXPRESSION_CHARS_MAX,
     "characters of the SQL92 expressions of all groups": filters.EXPRESSION_CHARS_MAX,
     "queues locked by a request": locks.LOCKS_OF_REQUEST_MAX,
@@ -85,6 +87,9 @@ VALUES: dict[str, object] = {
     "requests forwarded for all": client_forwarding.FORWARDED_MAX,
     "replies that wait for one requester": replies.PUSHED_TO_CLIENT_MAX,
     "replies that wait for all requesters": replies.PUSHED_MAX,
+    "keys of each statistic": stats.KEYS_MAX,
+    "brokers of a name server": RouteLimits().brokers,
+    "topics of all brokers, at a name server": RouteLimits().topics,
     "topics of a registration, at a name server": registration.REGISTERED_TOPICS_MAX,
     "keys and namespaces of a name server": KVLimits().entries,
     "characters of all of them": KVLimits().total_chars,
@@ -98,6 +103,48 @@ VALUES: dict[str, object] = {
     "characters of a value in a log line": logs.VALUE_CHARS_MAX,
 }
 """The numbers that Python has of its own."""
+
+CONSTANTS: dict[str, tuple[str, str]] = {
+    "bytes of a frame": ("wire/cmq_frame.h", "CMQ_FRAME_BYTES_MAX"),
+    "fields of a header": ("wire/cmq_command.h", "CMQ_COMMAND_FIELDS_MAX"),
+    "tags of an expression": ("broker/tables/cmq_filter.h", "CMQ_FILTER_TAGS_MAX"),
+    "parentheses and prefix operators within one another, in an SQL92 expression": (
+        "filter/cmq_selector.h",
+        "CMQ_SELECTOR_DEPTH_MAX",
+    ),
+    "bytes that CONTAINS and comparisons of properties look at in one message": (
+        "filter/cmq_selector.h",
+        "CMQ_SELECTOR_LOOKS_MAX",
+    ),
+    "copies of half messages for nobody, in a round of checks": ("broker/txn/cmq_txn.h", "CMQ_TXN_FREE_COPIES_MAX"),
+    "ends of transactions whose op record cannot be written": ("broker/txn/cmq_txn.h", "CMQ_TXN_TEXTS_MAX"),
+    "open half messages that were copied": ("broker/txn/cmq_txn_copies.h", "CMQ_TXN_COPIES_MAX"),
+    "entries of a list of acks": ("broker/pop/cmq_pop_internal.h", "CMQ_POP_LIST_ENTRIES_MAX"),
+    "lists of over 32 acks that one connection has waiting": (
+        "broker/pop/cmq_pop_internal.h",
+        "CMQ_POP_LISTS_CONN_MAX",
+    ),
+    "tags that they wait for": ("broker/loop/cmq_hold.h", "CMQ_HOLDS_TAGS_MAX"),
+    "bytes of compiled SQL92 expressions that held requests keep, for each thread of connections": (
+        "broker/loop/cmq_hold_programs.h",
+        "CMQ_HOLDS_PROGRAM_BYTES_MAX",
+    ),
+    "queues with messages that pops look at in a turn of a thread of connections": (
+        "broker/pop/cmq_pop_internal.h",
+        "CMQ_POP_LOOKS_PER_TURN",
+    ),
+    "steps of SQL92 expressions that a request takes": (
+        "broker/loop/cmq_broker_internal.h",
+        "CMQ_STEPS_PER_REQUEST",
+    ),
+    "messages of a pop": ("broker/pop/record/cmq_pop_record.h", "CMQ_POP_MESSAGES_MAX"),
+    "progress (group, topic, queue)": ("broker/tables/cmq_offsets.h", "CMQ_OFFSETS_ENTRIES_MAX"),
+    "resets of offsets that are guarded against commits from before": (
+        "broker/tables/cmq_offsets.h",
+        "CMQ_OFFSETS_FENCES_MAX",
+    ),
+}
+"""The numbers of the engine."""
 
 
 # --- Trying -----------------------------------------------------------------------------------------------------------
@@ -349,6 +396,26 @@ TRIED_ELSEWHERE = {
         "tests/hostile/test_key_collisions.py",
         "test_a_query_reads_a_bounded_number_of_other_keys",
     ),
+    "characters of a clientID": (f"{UNIT}/test_clients.py", "a clientID has 1 to 4096 characters"),
+    "tags of an expression": ("tests/c/broker/tables/test_cmq_filter.c", "many_tags_up_to_the_limit"),
+    "parentheses and prefix operators within one another, in an SQL92 expression": (
+        "tests/c/filter/test_cmq_selector.c",
+        "deep_expressions_run",
+    ),
+    "copies of half messages for nobody, in a round of checks": (
+        f"{TXN}/test_cmq_txn.c",
+        "copies_for_nobody_are_not_counted",
+    ),
+    "resets of offsets that are guarded against commits from before": (
+        "tests/c/broker/tables/test_cmq_offsets.c",
+        "resets_beyond_the_fences_end_with_the_first_pull_that_gets_one",
+    ),
+    "keys of each statistic": (f"{UNIT}/test_stats.py", "test_keys_have_a_limit"),
+    "brokers of a name server": ("tests/unit/namesrv/test_routes.py", "test_limits_refuse_and_change_nothing"),
+    "topics of all brokers, at a name server": (
+        "tests/unit/namesrv/test_routes.py",
+        "test_limits_refuse_and_change_nothing",
+    ),
     "light queues": ("tests/hostile/test_properties.py", "test_senders_make_a_bounded_number_of_light_queues"),
     "locks of all groups": (f"{UNIT}/test_locks.py", "test_locks_of_all_groups_are_bounded"),
     "topics that a group must not read": (f"{UNIT}/test_groups.py", "test_a_group_must_not_read_so_many_topics"),
@@ -444,6 +511,22 @@ def test_defaults_are_those_of_the_code() -> None:
     inflated = re.fullmatch(r"(\d+) MiB", table["bytes of a registration once inflated"][0])
     assert inflated is not None
     assert int(inflated[1]) << 20 == registration.INFLATED_BYTES_MAX
+
+
+def constant(file: str, name: str) -> int:
+    """Return the value of a ``#define`` of numbers, sums left out."""
+    found = re.search(rf"^#define {name} (.+?)(?:  .*)?$", (ROOT / "csrc" / file).read_text(), re.MULTILINE)
+    assert found, (file, name)
+    parts = re.fullmatch(r"\(?(\d+)u?(?: << (\d+)\))?", found[1].strip())
+    assert parts, found[1]
+    return int(parts[1]) << int(parts[2] or 0)
+
+
+@pytest.mark.parametrize("limit", CONSTANTS)
+def test_defaults_are_those_of_the_engine(limit: str) -> None:
+    shown, value = rows()[limit][0], constant(*CONSTANTS[limit])
+    mebibytes = re.fullmatch(r"(\d+) MiB", shown)
+    assert value == (int(mebibytes[1]) << 20 if mebibytes else int(shown.replace(",", "")))
 
 
 @pytest.mark.parametrize("limit", TRIED)

@@ -37,13 +37,19 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, flag_text
 from cometmq.store_config.names import retry_topic, validate_used_group
 
-__all__ = ["EXPRESSION_CHARS_MAX", "GROUPS_OF_CONNECTION_MAX", "SUBSCRIPTIONS_MAX", "ClientRules", "Clients"]
+__all__ = [
+    "CLIENT_ID_CHARS_MAX",
+    "EXPRESSION_CHARS_MAX",
+    "GROUPS_OF_CONNECTION_MAX",
+    "SUBSCRIPTIONS_MAX",
+    "ClientRules",
+    "Clients",
+]
 
 _log = logging.getLogger("cometmq.broker.clients")
 
 _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGED = "IS_SUB_CHANGE"
-_CLIENT_ID_CHARS_MAX = 4_096
 _TOPIC_BYTES_MAX = 255
 _MEMBERS_INLINE = 500
 """Members whose list is written, or who are notified, on the event loop."""
@@ -57,6 +63,8 @@ _EXPRESSION_CHARS_INLINE = 4_096
 _SUBSCRIPTIONS_INLINE = 100
 """Subscriptions of a group behind which a heartbeat lets others go first."""
 
+CLIENT_ID_CHARS_MAX = 4_096
+"""Length of what a client calls itself."""
 GROUPS_OF_CONNECTION_MAX = 1_000
 """Consumer groups that one connection is in, and as many producer groups."""
 SUBSCRIPTIONS_MAX = 2_000
@@ -265,10 +273,10 @@ class Clients:
 
     def _check_heartbeat(self, data: HeartbeatData, conn: int) -> None:
         """Refuse what is more than a connection may have, before anything of the heartbeat is noted."""
-        if not 0 < len(data.client_id) <= _CLIENT_ID_CHARS_MAX:
+        if not 0 < len(data.client_id) <= CLIENT_ID_CHARS_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"a clientID has 1 to {_CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
+                f"a clientID has 1 to {CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
             )
         consumers = {consumer.group_name for consumer in data.consumers} | self.consumers.groups_of_conn(conn)
         producers = {producer.group_name for producer in data.producers} | self.producers.groups_of_conn(conn)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from cometmq.remoting.bodies.stats import BrokerStatsData, BrokerStatsItem
 
-__all__ = ["Rate", "Statistics"]
+__all__ = ["KEYS_MAX", "Rate", "Statistics"]
 
 _MINUTE_STEP_MS, _MINUTE_STATES = 10_000, 7
 _HOUR_STEP_MS, _HOUR_STATES = 600_000, 7
 _DAY_STEP_MS, _DAY_STATES = 3_600_000, 25
-_KEYS_MAX = 100_000
+KEYS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Statistics:
     def _item(self, name: str, key: str) -> _Item | None:
         table = self._items.setdefault(name, {})
         item = table.get(key)
-        if item is None and len(table) < _KEYS_MAX:
+        if item is None and len(table) < KEYS_MAX:
             item = table[key] = _Item(self._now_ms())
         return item
 

@@ -70,7 +70,7 @@ def test_totals_that_others_keep() -> None:
 
 
 def test_keys_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEYS_MAX", 2)
+    monkeypatch.setattr(module, "KEYS_MAX", 2)
     statistics = Statistics(now_ms=Clock())
     for key in ("a", "b", "c", "a"):
         statistics.add("TOPIC_PUT_NUMS", key, 1)
