@@ -182,15 +182,31 @@ sdist: $(SETUP) ## a source distribution in dist/, then built, installed and use
 	@cd build && venv-sdist/bin/python -W error ../tools/check_installed.py
 	@ls dist/*.tar.gz
 
-.PHONY: test-py-asan
-test-py-asan: $(BUILT) ## pytest with the extension built under AddressSanitizer (slow; not part of `make test`)
+# Another environment, whose package, jar included, is built under the sanitizers.
+define asan_environment
 	@rm -rf build/wheel-asan
 	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel-asan -C build-dir=build/py-asan \
 		-C cmake.define.CMQ_SANITIZE=address,undefined -C cmake.build-type=Debug .
 	$(call side_environment,build/venv-asan)
 	@$(BIN)/python -m pip --python build/venv-asan/bin/python install -q --no-deps --no-index build/wheel-asan/*.whl
-	@LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" \
-		PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 build/venv-asan/bin/python -m pytest $(PYTEST_ARGS)
+endef
+ASAN_PRELOAD := LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" PYTHONMALLOC=malloc
+
+.PHONY: test-py-asan
+test-py-asan: $(BUILT) ## pytest with the extension built under AddressSanitizer (slow; not part of `make test`)
+	$(call asan_environment)
+	@$(ASAN_PRELOAD) ASAN_OPTIONS=detect_leaks=0 build/venv-asan/bin/python -m pytest $(PYTEST_ARGS)
+
+# The JVM has SIGSEGV for itself, the engine SIGBUS. Of what -Xcheck:jni says, only that about our classes counts.
+.PHONY: test-jvm-asan
+test-jvm-asan: $(BUILT) ## Spark's tests with the engine in the JVM built under AddressSanitizer, and -Xcheck:jni (minutes; not part of `make test`)
+	$(call asan_environment)
+	@$(ASAN_PRELOAD) ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0 \
+		JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xcheck:jni" build/venv-asan/bin/python -m pytest --capture=no --timeout 1800 \
+		$(or $(PYTEST_ARGS),tests/jvm tests/spark/test_engines.py tests/spark/test_write.py) > build/test-jvm-asan.log 2>&1 \
+		|| { tail -n 60 build/test-jvm-asan.log; exit 1; }
+	@! grep -A 4 'in native method' build/test-jvm-asan.log | grep 'cometmq\.'
+	@tail -n 1 build/test-jvm-asan.log
 
 .PHONY: test-py-asan-corpora
 test-py-asan-corpora: ## the fuzzers' corpora through the package's decoders, with the extension under AddressSanitizer

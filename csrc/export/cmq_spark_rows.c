@@ -432,8 +432,8 @@ cmq_status cmq_spark_rows_take(cmq_spark_rows *rows, cmq_slice packed, size_t *t
     *taken_out = 0;
     while (*taken_out < packed.bytes && !is_full(rows)) {
         const region left = {packed.data + *taken_out, packed.bytes - *taken_out};
-        const uint64_t bytes = left.bytes < WORD ? UINT64_MAX : word_at(left, 0);
-        if (bytes > left.bytes - WORD) return not_a_row();
+        const uint64_t bytes = left.bytes < WORD ? 0 : word_at(left, 0);
+        if (left.bytes < WORD || bytes > left.bytes - WORD) return not_a_row();
         const cmq_status status = add_row(rows, (region){left.at + WORD, (size_t)bytes});
         if (status != CMQ_OK) return status;
         *taken_out += WORD + (size_t)bytes;

@@ -316,6 +316,18 @@ static void columns_that_are_none_are_refused(void)
     }
 }
 
+static void cut_lengths_of_rows_are_refused(void)
+{
+    cmq_spark_rows *rows = create(list_kinds, 3, true);
+    for (size_t bytes = 1; bytes < 8; bytes++) {
+        size_t taken;
+        uint8_t *packed = calloc(1, bytes);
+        CHECK_STATUS(cmq_spark_rows_take(rows, (cmq_slice){.data = packed, .bytes = bytes}, &taken), CMQ_ERR_ARGUMENT);
+        free(packed);
+    }
+    cmq_spark_rows_close(rows);
+}
+
 static void cut_and_changed_rows_are_harmless(void)
 {
     static const char *const names[] = {"region", "n"}, *const values[] = {"eu", NULL};
@@ -351,4 +363,5 @@ static void cut_and_changed_rows_are_harmless(void)
 CMQ_TEST_MAIN(CMQ_TEST(rows_become_a_whole_file), CMQ_TEST(a_file_without_rows_or_an_end_is_removed),
               CMQ_TEST(texts_that_cannot_be_written_are_refused), CMQ_TEST(queues_are_read_by_their_width),
               CMQ_TEST(lists_and_maps_are_checked), CMQ_TEST(columns_that_are_none_are_refused),
+              CMQ_TEST(cut_lengths_of_rows_are_refused),
               CMQ_TEST(cut_and_changed_rows_are_harmless))
