@@ -328,7 +328,7 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     (
         's.read("t",tags="a = 5")',
         InvalidArgument,
-        "tags is 'a = 5': '=' has no meaning there, only || divides tags (tags=\"a || b\");",
+        "tags is 'a = 5': '=' has no meaning there, only || divides tags (tags=\"a || b\"); for a condition over",
     ),
     ('s.read("t",tags="||")', InvalidArgument, "tags is '||': it names no tag; write tags=\"a || b\""),
     (

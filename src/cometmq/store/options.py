@@ -444,8 +444,8 @@ def parse_tags(expression: str | Iterable[str] | None) -> tuple[str, ...]:
         if sign := condition_sign(part) or list_sign(part):
             raise InvalidArgument(
                 f"tags is {expression!r}: {sign!r} has no meaning there, only || divides tags "
-                '(tags="a || b"); for conditions use SQL (cometmq sql, DuckDB over scan(), or expression_type="SQL92" '
-                f"at a broker); for a tag of this name pass a list: tags=[{part!r}]"
+                '(tags="a || b"); for a condition over properties use where="price > 10", or cometmq sql; '
+                f"for a tag of this name pass a list: tags=[{part!r}]"
             )
     return () if "*" in parts else tuple(dict.fromkeys(parts))
 
