@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -89,7 +90,8 @@ class BrokerTransactions:
         self._link = link
         self._broker_name = broker_name
         self._now_ms = now_ms
-        self._turn = 0
+        self._round = 0
+        self._has_asked = False
         self._stored: dict[str, tuple[int, int]] = {}
         self._writing = threading.Lock()
         self._metrics = Document(folder, "transactionMetrics", file_ops=file_ops)
@@ -129,19 +131,24 @@ class BrokerTransactions:
                 if number % _QUESTIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
                 self._ask(question)
+            self._has_asked = self._has_asked or bool(questions)
+        if self._has_asked and not more:
+            self._round += 1
+            self._has_asked = False
         if self._topics.get(_DISCARD_TOPIC) is None and self._plane.counters().get("txn_discarded", 0):
             # Only now can anybody read what lies there.
             await self._topics.make_for_group(_DISCARD_TOPIC, queues=1)
             _log.warning("half messages were discarded after too many checks", extra={"topic": _DISCARD_TOPIC})
 
     def _ask(self, question: HalfQuestion) -> None:
-        """Send the question to the next connection of the group; its producer answers with a request (37)."""
+        """Send the question to a connection of the group, in the next round to the next one: its producer answers with a
+        request (37), or never does."""
         members = self._producers.get(question.group)
         if not members:
             # It left since the check counted; the next round asks again.
             return
         connections = list(members)
-        self._turn += 1
+        turn = zlib.crc32(question.unique_id.encode("utf-8", "surrogatepass")) + self._round
         fields = {
             "topic": _HALF_TOPIC,
             "commitLogOffset": str(question.physical_offset),
@@ -152,7 +159,7 @@ class BrokerTransactions:
         if question.unique_id:
             fields |= {"msgId": question.unique_id, "transactionId": question.unique_id}
         request = Command(code=RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=question.body).as_oneway()
-        self._link.offer(connections[self._turn % len(connections)], request)
+        self._link.offer(connections[turn % len(connections)], request)
 
     # --- Requests
 

@@ -61,12 +61,20 @@ def test_question_goes_to_a_producer_of_the_group(rig: Rig) -> None:
     assert rig.plane.producers_seen == [{"p", "q"}]
 
 
-def test_questions_go_round_the_producers_of_a_group(rig: Rig) -> None:
+@pytest.mark.parametrize("per_step", [1, 2, 6])
+def test_questions_go_round_the_producers_of_a_group(rig: Rig, per_step: int) -> None:
+    """Each transaction's questions do, however many others are asked about: one producer may never answer."""
     for conn in (1, 2, 3):
         run(rig.heartbeat(Caller(conn), producers=("p",), client_id=f"client-{conn}"))
-    rig.plane.questions = [QUESTION] * 6
-    run(rig.control.transactions.step())
-    assert sorted(conn for conn, _ in asked(rig)) == [1, 1, 2, 2, 3, 3]
+    questions = [QUESTION._replace(unique_id=f"u{number}") for number in range(20)]
+    for _ in range(3):
+        rig.plane.questions, rig.plane.questions_per_step = list(questions), per_step
+        run(rig.control.transactions.step())
+        run(rig.control.transactions.step())  # between rounds
+    for question in questions:
+        conns = [conn for conn, request in asked(rig) if request.fields["msgId"] == question.unique_id]
+        assert sorted(conns) == [1, 2, 3]
+    assert {conn for conn, _ in asked(rig)[:20]} == {1, 2, 3}
 
 
 def test_question_about_a_group_that_left_is_dropped(rig: Rig) -> None:
