@@ -141,8 +141,10 @@ class BrokerTransactions:
             _log.warning("half messages were discarded after too many checks", extra={"topic": _DISCARD_TOPIC})
 
     def _ask(self, question: HalfQuestion) -> None:
-        """Send the question to a connection of the group, in the next round to the next one: its producer answers with a
-        request (37), or never does."""
+        """Send the question to a connection of the group, in the next round to the next one.
+
+        Its producer answers with a request (37), or never does.
+        """
         members = self._producers.get(question.group)
         if not members:
             # It left since the check counted; the next round asks again.
