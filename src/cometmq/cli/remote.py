@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer.core import TyperGroup
 
 from cometmq.cli.credentials import hooks_of_environment
 from cometmq.cli.failures import ExitCode, fail, usage
@@ -119,9 +120,24 @@ def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:
     )
 
 
+_UsageError: Any = typer.BadParameter.__bases__[0]  # click's, which typer brings under names of its own
+
+
+class _Group(TyperGroup):
+    """A group of commands; the error of an unknown one without a near name lists them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            if "Did you mean" not in error.message:
+                error.message = f"{error.message} Commands: {', '.join(self.list_commands(ctx))}."
+            raise
+
+
 def group_of(name: str, text: str) -> typer.Typer:
     """Return an empty group of commands."""
-    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(name=name, cls=_Group, help=text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def confirmed(question: str, *, yes: bool, json: bool) -> None:

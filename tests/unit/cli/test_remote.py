@@ -489,6 +489,15 @@ def test_a_group_from_birth_to_death() -> None:
 # --- Clusters
 
 
+def test_unknown_command_of_a_group_is_answered_with_its_commands() -> None:
+    unknown = run("topic", "show", "t")
+    assert unknown.code == ExitCode.USAGE
+    assert "No such command 'show'. Commands: list, create, update, describe, delete." in " ".join(unknown.err.split())
+    near = run("topic", "descibe", "t")
+    assert "Did you mean 'describe'?" in near.err
+    assert "Commands:" not in near.err
+
+
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
