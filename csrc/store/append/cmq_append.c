@@ -599,6 +599,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         c->queue = NULL;
         c->queue_room = 0;
         c->watched = false;
+        cmq_queues_begin_turn(store->queues);
         status = cmq_append_chunk(c, &appended->count);
         if (c->watched) cmq_watches_list(store->watches);
         const cmq_status settled = cmq_append_settle(store);

@@ -114,6 +114,7 @@ cmq_status cmq_store_append_together(cmq_store *store, const cmq_append *parts, 
     if (status != CMQ_OK || messages == 0) return status;
     do {
         pthread_mutex_lock(&store->writer_mutex);
+        cmq_queues_begin_turn(store->queues);
         status = append_parts(&c, store, parts, count, messages, appended_out);
         const int64_t end = cmq_log_end(store->log);
         pthread_mutex_unlock(&store->writer_mutex);

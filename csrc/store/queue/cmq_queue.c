@@ -190,7 +190,7 @@ static cmq_status CMQ_MUST_CHECK make_room_slowly(cmq_queue *queue, uint32_t uni
 
 cmq_status cmq_queue_make_room(cmq_queue *queue, uint32_t units, int64_t confirmed_end)
 {
-    queue->tail.heat |= CMQ_HEAT_TOUCHED;
+    queue->tail.heat = (uint8_t)((queue->tail.heat & ~CMQ_HEAT_TURN) | queue->set->turn | CMQ_HEAT_TOUCHED);
     if (__builtin_expect(next_position(queue) + units <= queue->room_until, 1)) return CMQ_OK;
     return make_room_slowly(queue, units, confirmed_end);
 }

@@ -124,6 +124,9 @@ bool cmq_queue_expired(const cmq_queue *queue, int64_t min_phy);
 /* The ordinal that the next message gets. */
 int64_t cmq_queue_next(const cmq_queue *queue);
 
+/* A turn begins: room made from here on stays until the next turn, also while room is made in other queues. */
+void cmq_queues_begin_turn(cmq_queues *queues);
+
 /* Make sure that `units` more units can be put without failing: grows the tail, or writes its confirmed part to the
  * file. CMQ_AGAIN when the tail's limit (4 million units) is reached with units that are not confirmed: confirm first;
  * in a read-only set: follow_files first. CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO otherwise, nothing

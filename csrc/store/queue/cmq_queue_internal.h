@@ -147,6 +147,7 @@ struct cmq_queues {
     cmq_queues_log_min log_min;
     _Atomic int64_t corrected_to;     /* the first byte of the log to which all mins were last corrected; -1: not yet */
     uint32_t trim_hand;               /* writer: where the search for cold rings goes on */
+    uint8_t turn;                     /* writer: the bits CMQ_HEAT_TURN of queues whose rings this turn needs */
     int64_t gaps;                     /* writer */
     cmq_queuegap *load_gaps;          /* between load and recover */
     cmq_reputwindows *windows;        /* writer, during recovery */
@@ -348,7 +349,8 @@ void cmq_queue_reset_tail(cmq_queue *queue, int64_t position);
  * written. */
 cmq_status CMQ_MUST_CHECK cmq_queue_write_tail(cmq_queue *queue, int64_t end);
 
-/* writer: free cold rings until the pool's use is low enough or `look_at` queues were looked at. */
+/* writer: free cold rings until the pool's use is low enough or `look_at` queues were looked at. Those in which this
+ * turn has made room stay. */
 void cmq_queues_cool(cmq_queues *queues, uint32_t look_at);
 
 /* ---- batch queues ---- */

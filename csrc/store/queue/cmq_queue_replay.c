@@ -110,6 +110,7 @@ static bool is_same(const cmq_queue *queue, const cmq_unit *there, const cmq_uni
 
 static cmq_status CMQ_MUST_CHECK put_one(cmq_queue *queue, const cmq_unit *unit)
 {
+    cmq_queues_begin_turn(queue->set);
     const cmq_status status = cmq_queue_make_room(queue, 1, INT64_MAX);
     if (status == CMQ_OK) cmq_queue_put(queue, unit->phy, unit->bytes, unit->tags_code, unit->store_ms, unit->count);
     return status;

@@ -32,6 +32,8 @@
 #define CMQ_HEAT_LATE_CUT 4u      /* among the late cuts of recovery (cmq_queue_cut_later) … */
 #define CMQ_HEAT_LATE_EXT_CUT 8u  /* … and its extension */
 #define CMQ_HEAT_LOST_BEGIN 16u   /* recovery: its first files are missing, and the log makes it again */
+#define CMQ_HEAT_TURN 224u        /* the turn in which room was made last, counted in these bits */
+#define CMQ_HEAT_NEXT_TURN 32u
 #define CMQ_MARK_DELETED 1u
 #define CMQ_MARK_WATCHED 2u   /* some watcher waits for it */
 

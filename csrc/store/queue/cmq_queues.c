@@ -318,13 +318,16 @@ static void cool(cmq_queue *queue)
     queue->room_until = next;
 }
 
+void cmq_queues_begin_turn(cmq_queues *queues) { queues->turn = (uint8_t)(queues->turn + CMQ_HEAT_NEXT_TURN); }
+
 void cmq_queues_cool(cmq_queues *queues, uint32_t look_at)
 {
     const uint32_t count = cmq_queues_count(queues);
     for (uint32_t i = 0; i < look_at && i < count && cmq_tail_pool_used_bytes(queues->pool) > CMQ_TAIL_BYTES_SOFT / 2;
          i++) {
         if (queues->trim_hand >= count) queues->trim_hand = 0;
-        cool(cmq_queues_at(queues, queues->trim_hand++));
+        cmq_queue *queue = cmq_queues_at(queues, queues->trim_hand++);
+        if ((queue->tail.heat & CMQ_HEAT_TURN) != queues->turn) cool(queue);
     }
 }
 
