@@ -18,7 +18,7 @@ import cometmq
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.sync_channel import Channel
-from hostile.test_worst_requests import BODIES, SHORT, Servers, running, served
+from hostile.test_worst_requests import BODIES, SHORT, Servers, make_wide, running, served
 from support.transactions import COMMIT, end, send_half
 
 LONG = bool(os.environ.get("CMQ_LONG"))
@@ -61,6 +61,35 @@ TEXTS = (
     "RMQ_SYS_TRANS_HALF_TOPIC",
     "0 0 0 0 0 b 0 0",
 )
+_POP = ("consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime", "bornTime", "initMode")
+_PULL = ("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "subVersion")
+NEEDED: dict[int, list[str]] = {
+    RequestCode.POP_MESSAGE: [*_POP, "expType", "exp", "order", "attemptId"],
+    RequestCode.NOTIFICATION: [*_POP, "order"],
+    RequestCode.PEEK_MESSAGE: [*_POP],
+    RequestCode.PULL_MESSAGE: [*_PULL, "suspendTimeoutMillis", "subscription", "expressionType"],
+    RequestCode.LITE_PULL_MESSAGE: [*_PULL, "suspendTimeoutMillis", "subscription", "expressionType"],
+    RequestCode.SEND_MESSAGE_V2: list("abcdefghijklm"),
+}
+"""What the requests that are held, and what they wait for, must have."""
+LIKELY: dict[str, tuple[str, ...]] = {
+    "topic": ("wide", "orders", "gone"),
+    "consumerGroup": ("g", "other"),
+    "queueId": ("-1", "-1", "0", "7"),
+    "maxMsgNums": ("1", "32"),
+    "pollTime": ("0", "300", "9999"),
+    "suspendTimeoutMillis": ("0", "300", "9999"),
+    "sysFlag": ("0", "2", "6"),
+    "expType": ("TAG", "SQL92"),
+    "expressionType": ("TAG", "SQL92"),
+    "exp": ("*", "a", "n > 1 OR n IS NULL", "TAGS CONTAINS 'x'"),
+    "subscription": ("*", "a", "n > 1 OR n IS NULL", "TAGS CONTAINS 'x'"),
+    "order": ("false", "false", "true"),
+    "bornTime": ("0",),
+    "b": ("orders", "gone", "wide"),
+    "e": ("0", "1"),
+    "i": ("TAGS\x01a\x02n\x012\x02",),
+}
 SMALL_BODIES = tuple(body for body in BODIES if len(body) < 300_000)
 
 
@@ -68,8 +97,11 @@ def value(dice: random.Random) -> str:
     return dice.choice(dice.choice((NUMBERS, WORDS, WORDS, TEXTS)))
 
 
-def fields(dice: random.Random) -> dict[str, str]:
-    """What most codes want, some of it changed; or few names with any value."""
+def fields(dice: random.Random, code: int) -> dict[str, str]:
+    """What the code or most codes want, some of it changed; or few names with any value."""
+    if code in NEEDED and dice.random() < 0.8:
+        chosen = {name: dice.choice(LIKELY.get(name, (SHORT.get(name, "0"),))) for name in NEEDED[code]}
+        return chosen | {name: value(dice) for name in dice.sample(NEEDED[code], dice.choice((0, 0, 1, 3)))}
     if dice.random() < 0.7:
         chosen = {name: SHORT.get(name, "0") for name in dice.sample(NAMES, 50)}
         chosen |= {"topic": dice.choice(WORDS), "b": dice.choice(WORDS)}
@@ -92,7 +124,7 @@ def body(dice: random.Random, corpus: list[bytes]) -> bytes:
 def frame(dice: random.Random, code: int, corpus: list[bytes]) -> bytes:
     request = Command(
         code=code,
-        fields=fields(dice),
+        fields=fields(dice, code),
         body=body(dice, corpus),
         format=dice.choice((HeaderFormat.JSON, HeaderFormat.ROCKETMQ)),
         opaque=dice.choice((0, -1, dice.randrange(1 << 31))),
@@ -115,7 +147,7 @@ def attack(address: str, seed: int, codes: list[int], corpus: list[bytes]) -> No
         for first in range(0, len(codes), 20):
             with socket.create_connection((host, int(port)), timeout=TIMEOUT_MS / 1000) as connection:
                 try:
-                    for code in codes[first : first + 20]:
+                    for code in (*codes[first : first + 20], *dice.choices(list(NEEDED), k=6)):
                         connection.sendall(frame(dice, code, corpus))
                     connection.sendall(ANSWERED)
                     reads = dice.randrange(3)  # ends at once, behind the first answer, behind all
@@ -154,6 +186,7 @@ def try_all(servers: Servers) -> int:
         for address in (servers.broker, servers.namesrv)
         for number in range(ATTACKERS)
     ]
+    make_wide(servers)
     stop, sent = threading.Event(), 0
     changing = threading.Thread(target=make_and_delete, args=(servers.broker, stop))
     with Channel(servers.broker) as channel:

@@ -190,7 +190,10 @@ class Queries:
     def _listed(self, topic: str, queue_id: int, index: int, count: int) -> list[ConsumeQueueData]:
         if count <= 0:
             return []
-        units, _ = self._store.handle.queue_units(topic, queue_id, index, count)
+        try:
+            units, _ = self._store.handle.queue_units(topic, queue_id, index, count)
+        except NotFound:  # deleted since the look at its bounds
+            return []
         return [
             ConsumeQueueData(physic_offset=physical, physic_size=size, tags_code=code)
             for _, physical, size, code, _ in units

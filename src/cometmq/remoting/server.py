@@ -31,7 +31,7 @@ from cometmq import _engine
 from cometmq._types import Host
 from cometmq.errors import ConnectionLost, Error, MalformedCommand, RequestTimeout, StorageError, StoreClosed
 from cometmq.remoting.codes import ResponseCode
-from cometmq.remoting.command import FLAG_RESPONSE, Command
+from cometmq.remoting.command import FLAG_RESPONSE, FRAME_BYTES_MAX, Command
 from cometmq.remoting.connection_room import RefusalLog, check_descriptors
 from cometmq.remoting.lanes import LANE_THREADS, STORE_AT_ONCE, STORE_THREADS, STORE_WAITING_MAX, Lanes
 from cometmq.remoting.not_supported import not_supported_answer
@@ -45,6 +45,8 @@ _OPAQUE_MASK = 0x7FFFFFFF
 _IDLE_POLL_S = 0.002
 _REFUSALS_S = 10.0
 _REMARK_CHARS_MAX = 4_000
+_HEADER_BYTES_MAX = 1 << 16
+"""Room for the header beside the largest body of an answer."""
 
 T = TypeVar("T")
 
@@ -501,6 +503,12 @@ def _encoded(request: Command, answer: Command, peer: str) -> bytes:
     """The answer's frame. A response that is passed on from another connection gets the number it has on this one."""
     if answer.opaque != request.opaque or answer.flag != FLAG_RESPONSE or answer.format != request.format:
         answer = replace(answer, opaque=request.opaque, flag=FLAG_RESPONSE, format=request.format)
+    if len(answer.body) > FRAME_BYTES_MAX - _HEADER_BYTES_MAX:
+        _log.warning("an answer is too large", extra={"code": request.code, "peer": peer, "bytes": len(answer.body)})
+        text = f"a frame holds {FRAME_BYTES_MAX:,} with its header: ask for less"
+        return request.response(
+            ResponseCode.SYSTEM_ERROR, remark=f"the answer has {len(answer.body):,} bytes; {text}"
+        ).encode()
     try:
         return answer.encode()
     except Exception as error:  # noqa: BLE001 - a field that is not text, say: a handler's mistake like any other

@@ -145,3 +145,13 @@ def test_units_that_are_not_there(rig: Rig) -> None:
     answer = units(rig, queueId="9")
     assert (answer.code, answer.remark) == (1, "9@orders is not exist!")
     assert QueryConsumeQueueResponseBody.from_json(units(rig, count="-1").body).queue_data == ()
+
+
+def test_units_of_a_topic_that_is_deleted_meanwhile(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cometmq.broker.queues.Queues._found", lambda *_: (False, 0, 6))
+    answer = units(rig, topic="deleted")
+    assert answer.code == 0
+    assert QueryConsumeQueueResponseBody.from_json(answer.body).queue_data == ()
+    assert caplog.records == []

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 import pytest
 
 from cometmq.errors import CannotListen, ConnectionLost, InvalidArgument, RequestTimeout
-from cometmq.remoting.command import FLAG_RESPONSE, Command, HeaderFormat
+from cometmq.remoting.command import FLAG_RESPONSE, FRAME_BYTES_MAX, Command, HeaderFormat
 from cometmq.remoting.server import AGAIN, Caller, Handler, RemotingServer, ServerLimits
 
 PATIENCE_S = 60
@@ -193,7 +193,7 @@ def test_answers_that_no_frame_can_hold(served: list[Served], caplog: pytest.Log
     client = served[0].client()
     client.send(*(Command(code=code, opaque=code) for code in handlers))
     for code, kind in [
-        (1, "InvalidArgument"),
+        (1, "the answer has 17,825,792 bytes"),
         (2, "TypeError"),
         (3, "InvalidArgument"),
         (4, "ValueError: half of a"),
@@ -460,3 +460,16 @@ def test_garbage_ends_its_connection_alone(served: list[Served]) -> None:
     assert bad.receive() is None
     assert good.ask(Command(code=1)).code == 0
     assert served[0].server.counters()["closed_corrupt"] == 1
+
+
+def test_an_answer_that_no_frame_holds_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    served = Served({1: lambda request, caller: request.response(0, body=bytes(FRAME_BYTES_MAX))})
+    try:
+        answer = served.client().ask(Command(code=1))
+    finally:
+        served.close()
+    assert answer.code == 1
+    assert answer.remark == (
+        f"the answer has {FRAME_BYTES_MAX:,} bytes; a frame holds {FRAME_BYTES_MAX:,} with its header: ask for less"
+    )
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
