@@ -70,9 +70,9 @@ def print_queries(console: Console, figures: list[Figure], title: str) -> None:
     by_name = {figure["name"]: figure for figure in figures}
     for figure in figures:
         name, _, source = figure["name"].rpartition("/")
-        if not name.startswith("query/") or source != "cometmq":
+        if not name.startswith("query/") or source not in ("cometmq", "cometmq jvm"):
             continue
-        ours, none, zstd = (by_name[f"{name}/{one}"]["value"] for one in SOURCES)
+        ours, none, zstd = (by_name[f"{name}/{one}"]["value"] for one in (source, *SOURCES[1:]))
         goal = goal_of(figure)
         reached = None if goal is None else goal.judge(figure, by_name)
         judged = "" if goal is None else f"{goal.text}: {'yes' if reached else 'no'}"
@@ -83,7 +83,7 @@ def print_queries(console: Console, figures: list[Figure], title: str) -> None:
             f"{figure['cpu_ratio']:.2f}x",
             judged,
         ]
-        table.add_row(name.removeprefix("query/"), *row)
+        table.add_row(f"{name.removeprefix('query/')}{source.removeprefix('cometmq')}", *row)
     console.print(table)
 
 

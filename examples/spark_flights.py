@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cometmq
+import cometmq.spark
 from cometmq.spark.requirements import missing
 
 if TYPE_CHECKING:
@@ -108,15 +109,14 @@ def delays_of(flights: Iterable[Flight]) -> dict[str, Delays]:
 
 
 def session(folder: str) -> SparkSession:
-    """Start Spark in this process, small, and quiet."""
+    """Start Spark in this process, small, and quiet, with the engine in its JVM where it is built."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.python.unix.domain.socket.enabled", "true").config("spark.local.dir", folder)
-    found: SparkSession = builder.getOrCreate()
+    found = cometmq.spark.session(builder.config("spark.local.dir", folder))
     found.sparkContext.setLogLevel("ERROR")
     return found
 
@@ -297,7 +297,8 @@ def aggregate(path: Path, text: str, report: Report, *, name_server: str | None 
     with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as folder, cometmq.open(path, mode=mode) as store:
         begin = time.perf_counter()
         spark = session(folder)
-        report.add("Spark starts", 0, f"Spark {spark.version}, local[2]", time.perf_counter() - begin)
+        engine = "engine in its JVM" if cometmq.spark.jars() else "engine in Python"
+        report.add("Spark starts", 0, f"Spark {spark.version}, {engine}", time.perf_counter() - begin)
         in_a_batch(spark, {"path": str(path)}, expected, len(flights), report, "batch, from the log")
         if name_server is not None:
             in_a_batch(spark, {"nameServer": name_server}, expected, len(flights), report, "batch, over the wire")

@@ -14,17 +14,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import cometmq
+import cometmq.spark
 
 
 def session() -> SparkSession:
-    # Spark's workers are to have the same Python as this program.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    # A faster way between Python and the JVM than TCP.
-    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
-    found: SparkSession = builder.getOrCreate()
-    return found
+    # The engine in Spark's JVM, where it is built; else Python reads and writes.
+    return cometmq.spark.session(builder)
 
 
 def write(spark: SparkSession, folder: str) -> None:

@@ -20,8 +20,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from bench_support import Figure, figure, new_directory
+from cometmq.spark import jars
 from query.data import QUEUES, QUICK, DataSet, Sources, make
-from query.spark_reads import FILTERED, FIVE, NARROW, WHOLE, Answer, Ask, all_asks, from_parquet, tuple_asks
+from query.spark_reads import FILTERED, FIVE, JVM, NARROW, WHOLE, Answer, Ask, all_asks, from_parquet, tuple_asks
 from query.spark_session import CONF, cpu_s, spark_session
 from query.spark_streams import TRIGGER_ROWS, catch_up, micro_batch_ms, write
 from query.spark_wire import LIMITS, served, wire_asks
@@ -196,15 +197,19 @@ def writes(session: Session) -> list[Figure]:
     rates: dict[str, list[float]] = defaultdict(list)
     for number in session.numbers():
         session.say(f"writes, round {number} of {session.rounds}")
-        for sink in ("cometmq", "parquet"):
+        for sink in ("cometmq", *([JVM] if jars() else []), "parquet"):
             seconds, answer = write(session.spark, bodies, sink, session.folder)
             if answer != session.whole:
                 raise SystemExit(f"{sink} written: {answer} instead of {session.whole}")
             if number > 0:
                 rates[sink].append(session.sources.data.messages / seconds)
     floor = median(rates["parquet"])
-    one = figure(f"{session.prefix}/write", "msg/s", rates["cometmq"], **session.shape)
-    return [against(one, "Parquet, msg/s", floor, one["value"] / floor)]
+    found = []
+    for sink, name in (("cometmq", "write"), (JVM, "write by the JVM")):
+        if sink in rates:
+            one = figure(f"{session.prefix}/{name}", "msg/s", rates[sink], **session.shape)
+            found.append(against(one, "Parquet, msg/s", floor, one["value"] / floor))
+    return found
 
 
 # --- Through a broker -------------------------------------------------------------------------------------------------

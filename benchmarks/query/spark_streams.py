@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from query.data import QUEUES, TOPIC, Sources
-from query.spark_reads import FIVE, Answer
+from query.spark_reads import FIVE, JVM, Answer
 
 TRIGGER_ROWS = 500_000
 FLOOR_ROWS = 10
@@ -83,8 +83,9 @@ def write(spark: SparkSession, bodies: DataFrame, sink: str, folder: Path) -> tu
     """Write bodies into a new store or new Parquet files: seconds, and (rows, hash) of what is there afterwards."""
     path = str(folder / "written")
     begin = time.perf_counter()
-    if sink == "cometmq":
-        options: dict[str, Any] = {"path": path, "topic": "written", "topicQueues": QUEUES}
+    if sink in ("cometmq", JVM):
+        engine = "jvm" if sink == JVM else "python"
+        options: dict[str, Any] = {"path": path, "topic": "written", "topicQueues": QUEUES, "engine": engine}
         bodies.write.format("cometmq").options(**options).mode("append").save()
         taken = time.perf_counter() - begin
         found = spark.read.format("cometmq").options(path=path, topic="written", columns="body").load()

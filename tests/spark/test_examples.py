@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.spark import jars
 from docs.test_examples import COLUMNS, flights
 from support.spark import missing
 
@@ -25,13 +26,22 @@ def test_all_of_them_are_here() -> None:
     assert {*EXPECTED, "spark_flights.py"} == {path.name for path in EXAMPLES.glob("spark_*.py")}
 
 
+BY_PYTHON = (
+    "import runpy, sys, cometmq.spark.jvm as jvm; jvm.jars = list; runpy.run_path(sys.argv.pop(1), None, '__main__')"
+)
+"""A program whose sessions have no jar."""
+
+
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("start", [[], ["-c", BY_PYTHON]], ids=["jvm", "python"])
 @pytest.mark.parametrize("name", EXPECTED)
-def test_example_runs(name: str, tmp_path: Path) -> None:
+def test_example_runs(name: str, start: list[str], tmp_path: Path) -> None:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
-    command = [sys.executable, str(EXAMPLES / name)]
+    if start and not os.environ.get("CMQ_LONG"):
+        pytest.skip("takes minutes: only with CMQ_LONG=1")
+    command = [sys.executable, *start, str(EXAMPLES / name)]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.startswith(EXPECTED[name]), ended.stdout
@@ -48,6 +58,8 @@ def test_the_demo_goes_on_over_the_wire_and_in_spark(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "All equal: 56 comparisons with the CSV." in ended.stdout
+    # A narrow table divides the words over lines.
+    assert ("engine in its JVM" if jars() else "engine in Python") in " ".join(ended.stdout.split())
     assert max(map(len, ended.stdout.splitlines())) <= 80
 
 
