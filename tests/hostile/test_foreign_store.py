@@ -227,6 +227,16 @@ def test_the_text_of_a_refusal_names_the_link(honest: Path, tmp_path: Path) -> N
         open_small(store)
 
 
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json"])
+def test_a_link_to_itself_is_refused_by_name(honest: Path, tmp_path: Path, name: str) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(honest, store)
+    (store / "config" / name).unlink(missing_ok=True)
+    (store / "config" / name).symlink_to(name)
+    with pytest.raises(errors.Error, match=name):
+        open_small(store, mode="r")
+
+
 def test_the_operators_own_links_are_followed(honest: Path, tmp_path: Path) -> None:
     """The root, and the folders that ``storePathCommitLog`` names."""
     shutil.copytree(honest, tmp_path / "real")

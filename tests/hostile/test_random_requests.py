@@ -14,6 +14,8 @@ import threading
 import zlib
 from pathlib import Path
 
+import pytest
+
 import cometmq
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
@@ -23,7 +25,7 @@ from support.transactions import COMMIT, end, send_half
 
 LONG = bool(os.environ.get("CMQ_LONG"))
 SEED = int(os.environ.get("CMQ_SEED", "20261128"), 0)
-ROUNDS = 60 if LONG else 2
+ROUNDS = 40 if LONG else 2
 """Of one request of every code."""
 ATTACKERS = 3
 TIMEOUT_MS = 60_000
@@ -203,11 +205,14 @@ def try_all(servers: Servers) -> int:
     return sent
 
 
+@pytest.mark.timeout(0 if LONG else 120)
 def test_random_requests_of_every_code_harm_nobody(tmp_path: Path) -> None:
     with running(tmp_path / "store", {"autoCreateTopicEnable": "true", "enablePropertyFilter": "true"}) as servers:
         sent = try_all(servers)
         assert servers.stop() == 0, servers.log.read_text()[-4000:]
-        failures = [line for line in servers.log.read_text().splitlines() if "Traceback" in line or " ERROR " in line]
+        # A machine that stands still for a second is no failure.
+        lines = [line for line in servers.log.read_text().splitlines() if "held the control thread" not in line]
+        failures = [line for line in lines if "Traceback" in line or " ERROR " in line]
         assert not failures, (SEED, failures[:5], servers.log)
     with cometmq.open(tmp_path / "store", mode="r") as store, store.read("mine") as reader:
         assert {bytes(message.body) for message in reader} >= {b"%d" % number for number in range(sent)}

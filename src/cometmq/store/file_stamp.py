@@ -21,8 +21,8 @@ class FileStamp:
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
-            found = self._path.stat()
-        except FileNotFoundError:
+            found = self._path.lstat()  # readers refuse a link; one to itself has no other stamp
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 
