@@ -459,6 +459,39 @@ static void a_power_loss_after_the_kill_loses_nothing(void)
     }
 }
 
+/* Openings that fail on a full disk do not fill it further, one after the other. */
+static void a_full_disk_keeps_one_attempt(void)
+{
+    const char *directory = kit_directory(), *root = kit_path(directory, "store"),
+               *aside = kit_path(root, "cometmq/deleted");
+    int failed = 0;
+    kit_close(make_store(root));
+    lose_files(root, 0, 2);
+    cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(twin);
+    options.create = false;
+    for (uint64_t write = 1; write < 12; write++) {
+        char **names;
+        size_t count;
+        cmq_store *store;
+        cmq_file_twin_fail(
+            twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = write, .times = 0, .sys_errno = ENOSPC});
+        const cmq_status status = cmq_store_open(&store, &options);
+        if (status == CMQ_OK) cmq_store_abandon(store);
+        cmq_file_twin_clear_faults(twin);
+        if (cmq_fs_list(options.fs, aside, &names, &count) != CMQ_OK) continue;
+        failed += status != CMQ_OK && count > 0;
+        CHECK(count <= 1);
+        cmq_fs_free_names(names, count);
+    }
+    CHECK(failed > 1);
+    cmq_store *store = kit_open(&options);
+    check_has(store, 0, MESSAGES);
+    kit_close(store);
+    cmq_file_twin_close(twin);
+}
+
 /* ---- views ---- */
 
 /* A view holds such a queue in memory, up to two million units; a longer one it refuses, and names the queue. */
@@ -536,5 +569,5 @@ CMQ_TEST_MAIN(CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file
               CMQ_TEST(expired_files_are_not_lost_ones), CMQ_TEST(files_behind_expired_ones_are_made_again),
               CMQ_TEST(an_old_table_is_of_no_harm), CMQ_TEST(a_table_of_a_deleted_topic_is_of_no_harm),
               CMQ_TEST(a_view_beside_retention_loses_nothing), CMQ_TEST(a_crash_while_it_is_made_again_loses_nothing),
-              CMQ_TEST(a_power_loss_after_the_kill_loses_nothing), CMQ_TEST(a_long_queue_is_refused_by_a_view),
-              CMQ_TEST(fewer_units_than_a_queue_lacks_are_refused))
+              CMQ_TEST(a_power_loss_after_the_kill_loses_nothing), CMQ_TEST(a_full_disk_keeps_one_attempt),
+              CMQ_TEST(a_long_queue_is_refused_by_a_view), CMQ_TEST(fewer_units_than_a_queue_lacks_are_refused))
