@@ -12,7 +12,7 @@ from typing import Protocol
 
 import cometmq
 from cometmq._engine import java_hash
-from cometmq.errors import Error, NotFound
+from cometmq.errors import Error, NotFound, StoreClosed
 from cometmq.spark.errors import OptionError, PathMissing
 from cometmq.spark.offsets import QueueKey, parse_assigned
 from cometmq.spark.options import ReadOptions, Subscription
@@ -155,11 +155,20 @@ class StoreCatalog:
 
     def __init__(self, path: str, config: str | None = None) -> None:
         """Open the store. Raises as :func:`open_store`."""
+        self._path, self._config = path, config
         self._store = open_store(path, config)
 
     def refresh(self) -> None:
-        """Look at what was written since."""
-        self._store.handle.refresh()
+        """Look at what was written since.
+
+        A view cannot go on where retention passed it, or where a new writer cut what it had seen. The store is opened
+        again then; the caller notices what its queues lack.
+        """
+        try:
+            self._store.handle.refresh()
+        except StoreClosed:
+            self._store.close()
+            self._store = open_store(self._path, self._config)
 
     def check_end(self) -> None:
         """See :class:`OpenCatalog`."""

@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CorruptRecord: the stream has read all up to damage.
         """
         begin, marks = decode_stream_offset(start), decode_marks(start)
-        end, resumed = self._ends(begin, marks)
+        end, resumed, lows = self._ends(begin, marks)
         whole = dict(end)
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end, limit)
@@ -122,14 +122,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._end.check(self._opened())
             return start
         self._advanced_at = time.monotonic()
-        return encode_stream_offset(end, self._marks(begin, marks, end, anew))
+        return encode_stream_offset(end, self._marks(begin, marks, end, anew, lows))
 
-    def _marks(self, begin: Position, known: Marks, end: Position, anew: Collection[QueueKey]) -> Marks:
+    def _marks(self, begin: Position, known: Marks, end: Position, anew: Collection[QueueKey], lows: Position) -> Marks:
         """Return the marks of an end; queues that did not move keep theirs, but for those that are read anew."""
         marks: Marks = {}
         for key, high in end.items():
             unmoved = high == begin.get(key) and key in known and key not in anew
             mark = known[key] if unmoved else self._opened().stored_ms(key, high - 1) if high > 0 else None
+            if mark is None and 0 < high <= lows.get(key, 0):
+                # That message has expired. Any time before those of a topic that is made again shows the other life.
+                mark = known.get(key, 0)
             if mark is not None:
                 marks[key] = mark
         return marks
@@ -157,9 +160,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "checkpointLocation and startingOffsets",
             )
 
-    def _ends(self, begin: Position, marks: Marks) -> tuple[Position, Position]:
-        """Return the end of every queue, those of ``begin`` that are gone included; and of queues that are not the same
-        any more where reading goes on.
+    def _ends(self, begin: Position, marks: Marks) -> tuple[Position, Position, Position]:
+        """Return the end of every queue, those of ``begin`` that are gone included; of queues that are not the same any
+        more where reading goes on; and where the queues begin.
         """
         self._check_form(begin)
         queues = self._queues(begin)
@@ -179,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone:
             where = "the brokers" if self._options.name_servers else "the store"
             self._loss.lost(f"the stream has read {queue_names(gone)}, which {where} or the options have no more")
-        return end | {key: begin[key] for key in gone}, resumed
+        return end | {key: begin[key] for key in gone}, resumed, {key: ends.low for key, ends in queues.items()}
 
     def _limited(self, begin: Position, end: Position, limit: ReadLimit) -> Position:
         options = self._options

@@ -358,6 +358,52 @@ def test_expired_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         assert stream(path).initialOffset() == {"t/0": low}
 
 
+def test_retention_passes_an_idle_stream(tmp_path: Path) -> None:
+    """Its driver has seen less than what was deleted meanwhile: what is left is read, or the loss is reported."""
+    path = tmp_path / "expiring"
+    with open_small(path) as store:
+        append(store, 10)
+        strict, lenient = stream(path), stream(path, failOnDataLoss="false")
+        begin = latest(lenient, strict.initialOffset())
+        assert begin == latest(strict, strict.initialOffset())
+        append(store, 12_000)
+    for segment in (path / "commitlog").iterdir():
+        os.utime(segment, (1000, 1000))
+    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+        assert store.expire() > 0
+        low = store.min_offset("t")
+        assert low > 10
+        end = latest(lenient, begin)
+        assert len(read(lenient, begin, end)) == 12_010 - low
+        with pytest.raises(DataLoss, match="are not all there any more"):
+            strict.partitions(begin, latest(strict, begin))
+
+
+def test_topic_is_made_again_after_its_read_messages_expired(tmp_path: Path) -> None:
+    """No message is left that the stream has read; the new topic's first ones are not taken for it."""
+    path = tmp_path / "expiring"
+    with open_small(path) as store:
+        append(store, 12_000)
+        reader = stream(path, failOnDataLoss="false", maxOffsetsPerTrigger="2")
+        position = latest(reader, reader.initialOffset())
+        append(store, 10, topic="other")
+    for segment in (path / "commitlog").iterdir():
+        os.utime(segment, (1000, 1000))
+    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+        assert store.expire() > 0
+        position = latest(reader, position)
+        assert positions(position) == {"t/0": 4}
+        assert store.min_offset("t") > 4
+        let_time_pass(store)
+        store.delete_topic("t")
+        append(store, 20)
+        found: list[tuple[str, int]] = []
+        while (end := latest(reader, position)) != position:
+            found += read(reader, position, end)
+            position = end
+    assert sorted(found) == [("t", offset) for offset in range(20)]
+
+
 def test_group_offsets(path: Path, store: cometmq.Store) -> None:
     reader = stream(path, groupId="spark", commitOffsets="true")
     reader.commit(through_json({"t/0": 3, "t/1": 2}))

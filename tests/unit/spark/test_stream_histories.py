@@ -1,8 +1,8 @@
 """Checks: a stream gives each message once, whatever happens to topics and to the driver meanwhile.
 
-A history appends, deletes topics and makes them again, plans micro-batches, reads them with a reader of their own and
-starts the driver anew. Messages of deleted topics may be missing; no message comes twice, and none of those left is
-missing. ``CMQ_LONG=1`` runs 2,000 histories.
+A history appends, lets segments expire, deletes topics and makes them again, plans micro-batches, reads them with a reader
+of their own and starts the driver anew. Messages that were deleted may be missing; no message comes twice, and none of
+those left is missing. ``CMQ_LONG=1`` runs 2,000 histories.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import cometmq
-from support.small_store import open_small
+from support.small_store import SMALL, open_small
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -27,7 +27,9 @@ from cometmq.spark.default_source import CometMQSource
 from cometmq.spark.stream import StreamReader
 from unit.spark.test_stream import latest, let_time_pass, through_json
 
-SEEDS = range(2_000 if os.environ.get("CMQ_LONG") else 10)
+SEEDS = range(2_000) if os.environ.get("CMQ_LONG") else (*range(10), 101)  # 101 once met files of a deleted topic
+SEGMENTS = {**SMALL, "mappedFileSizeCommitLog": 1 << 16, "maxMessageSize": 20_000}
+RETENTION = cometmq.Retention(reserved_hours=72)
 BODY = StructType([StructField("body", BinaryType())])
 
 
@@ -52,7 +54,8 @@ class History:
 
     def append(self, topic: str, count: int) -> None:
         for _ in range(count):
-            self.store.append(topic, b"%d" % self._next, queue=self.dice.randrange(self.queues[topic]))
+            # Zeros before the number: a history has several segments.
+            self.store.append(topic, b"%02000d" % self._next, queue=self.dice.randrange(self.queues[topic]))
             self.topic_of[self._next] = topic
             self._next += 1
 
@@ -62,10 +65,19 @@ class History:
         del self.queues[topic]
         self.topic_of = {number: other for number, other in self.topic_of.items() if other != topic}
 
+    def expire(self) -> None:
+        for segment in (Path(self.store.path) / "commitlog").iterdir():
+            os.utime(segment, (1000, 1000))
+        if self.store.expire():
+            left = {int(bytes(message)) for topic in self.queues for message in self.store.read(topic)}
+            self.topic_of = {number: topic for number, topic in self.topic_of.items() if number in left}
+
     def step(self) -> None:
         missing = [topic for topic in ("a", "b", "c") if topic not in self.queues]
         topic = self.dice.choice(sorted(self.queues)) if self.queues else None
-        match self.dice.randrange(10):
+        match self.dice.randrange(12):
+            case 10:
+                self.expire()
             case 0 | 1 if topic is not None:
                 self.delete(topic)
                 if self.dice.random() < 0.8:
@@ -117,7 +129,7 @@ LIMITS: tuple[dict[str, str], ...] = (
 def test_any_history_of_topics_gives_each_message_once(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     seen: Counter[int] = Counter()
-    with open_small(tmp_path / "store") as store:
+    with open_small(tmp_path / "store", settings=SEGMENTS, retention=RETENTION, background=False) as store:
         history = History(store, dice)
         driver = Driver(tmp_path / "store", {"subscribePattern": "[abc]", **dice.choice(LIMITS)})
 

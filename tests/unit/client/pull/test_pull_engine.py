@@ -398,6 +398,43 @@ def test_returned_message_is_redelivered_after_its_delay() -> None:
     _virtually(test)
 
 
+def test_message_given_back_often_enough_is_a_dead_letter() -> None:
+    async def test(world: _World) -> None:
+        world.broker.create("%RETRY%g", 1)
+        world.fill(1)
+        engine = world.consumer(consume_from_where=FIRST, max_reconsume_times=2)
+        await engine.subscribe("t")
+        await engine.subscribe("%RETRY%g")
+        await engine.start()
+        for times in range(3):
+            (found,) = await engine.poll(60_000)
+            assert found.reconsume_times == times
+            await engine.send_back(found, delay_level=1)
+        assert await engine.poll(60_000) == []
+        assert [record.body for record in world.broker.topics["%DLQ%g"][0]] == [b"0"]
+        await engine.close()
+
+    _virtually(test)
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_single_pull_waits_for_a_message_only_if_asked(block: bool) -> None:
+    async def test(world: _World) -> None:
+        world.fill(1)
+        engine = await world.started(1)
+        world.loop.call_later(5, world.fill, 1)
+        began_s = world.loop.time()
+        found = await engine.pull(
+            _queue(0), 1, expression="*", expression_type="TAG", max_messages=32, block=block, timeout_ms=None
+        )
+        assert len(found.messages) == block
+        assert (world.loop.time() - began_s >= 5) == block
+        assert await engine.committed(_queue(0)) is None
+        await engine.close()
+
+    _virtually(test)
+
+
 def test_a_message_that_no_broker_takes_back_is_an_error() -> None:
     async def test(world: _World) -> None:
         world.fill(1)

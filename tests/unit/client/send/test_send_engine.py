@@ -180,6 +180,23 @@ def test_a_queue_that_was_asked_for_is_the_only_one() -> None:
     played(use)
 
 
+def test_selector_chooses_for_accumulating_producers() -> None:
+    wanted = MessageQueue(topic="t", broker_name="b", queue_id=1)
+    asked: list[object] = []
+
+    def select(queues: object, arg: object) -> MessageQueue:
+        asked.append(arg)
+        return wanted
+
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        for number in range(5):
+            await engine.send(message(), selector=select, arg=number)
+        assert [(request.broker_name, request.queue_id) for _, request, _ in network.sent] == [("b", 1)] * 5
+        assert asked == list(range(5))
+
+    played(use, accumulate=True)
+
+
 @pytest.mark.parametrize("choice", ["queue", "selector", "sharding key"])
 def test_chosen_queue_is_kept_over_all_attempts(choice: str) -> None:
     """Also where the topic's other queues are known, from an earlier message."""
