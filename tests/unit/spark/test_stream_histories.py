@@ -1,8 +1,8 @@
 """Checks: a stream gives each message once, whatever happens to topics and to the driver meanwhile.
 
-A history appends, lets segments expire, deletes topics and makes them again, plans micro-batches, reads them with a reader
-of their own and starts the driver anew. Messages that were deleted may be missing; no message comes twice, and none of
-those left is missing. ``CMQ_LONG=1`` runs 2,000 histories.
+A history appends, lets segments expire, deletes topics and makes them again, plans micro-batches, reads them with a
+reader of their own and starts the driver anew. Messages that were deleted may be missing; no message comes twice, and
+none of those left is missing. ``CMQ_LONG=1`` runs 2,000 histories.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cometmq.spark.default_source import CometMQSource
 from cometmq.spark.stream import StreamReader
 from unit.spark.test_stream import latest, let_time_pass, through_json
 
-SEEDS = range(2_000) if os.environ.get("CMQ_LONG") else (*range(10), 101)  # 101 once met files of a deleted topic
+SEEDS = range(2_000 if os.environ.get("CMQ_LONG") else 10)
 SEGMENTS = {**SMALL, "mappedFileSizeCommitLog": 1 << 16, "maxMessageSize": 20_000}
 RETENTION = cometmq.Retention(reserved_hours=72)
 BODY = StructType([StructField("body", BinaryType())])
