@@ -214,7 +214,7 @@ def test_pushed_filters_give_equal_rows(spark: SparkSession, orders: Path) -> No
         table = spark.createDataFrame(plain.collect(), schema=plain.schema).cache()
         for condition in FILTERS:
             # A frame for each: Spark keeps what it pushed into one (docs/spark.md).
-            frame = load(spark, orders, topic="orders,refunds", pushdown="true")
+            frame = load(spark, orders, topic="orders,refunds", pushdown="true", engine="python")
             assert rows(frame.where(condition)) == rows(table.where(condition)), condition
         assert rows(load(spark, orders, topic="orders,refunds", pushdown="true")) == rows(plain)
         table.unpersist()
@@ -226,7 +226,7 @@ def test_spark_keeps_the_filters_of_a_loaded_frame(spark: SparkSession, orders: 
     """It is Spark's doing, for every Python source: docs/spark.md warns of it, and may stop where this fails."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = load(spark, orders, topic="orders", pushdown="true")
+        frame = load(spark, orders, topic="orders", pushdown="true", engine="python")
         assert frame.where("queueOffset < 10").count() == 40
         assert frame.count() == 40
         assert load(spark, orders, topic="orders", pushdown="true").count() == 4000
@@ -236,7 +236,7 @@ def test_spark_keeps_the_filters_of_a_loaded_frame(spark: SparkSession, orders: 
 
 def test_pushing_needs_sparks_permission(spark: SparkSession, orders: Path) -> None:
     with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
-        load(spark, orders, topic="orders", pushdown="true").where("queueId = 1").count()
+        load(spark, orders, topic="orders", pushdown="true", engine="python").where("queueId = 1").count()
 
 
 def test_beside_its_writer(spark: SparkSession, path: Path) -> None:

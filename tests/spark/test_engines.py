@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import cometmq
 from cometmq.spark import jars
 from support.golden import broker_properties, golden_names
-from support.small_store import open_small, spoil
+from support.small_store import SMALL, open_small, pretend_newer, spoil
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,7 @@ TOPICS = "orders,batches,empty"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """4,000 messages with everything in four queues, batches of 1 to 5 messages, and a topic without a message."""
+    """4,000 messages with everything in four queues, batches of 1 to 5 messages, tags of one hash, an empty topic."""
     path = tmp_path_factory.mktemp("engines") / "store"
     with open_small(path) as opened:
         opened.create_topic("orders", queues=4)
@@ -45,6 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 keys=[f"k{number} c{number % 10}" if number % 2 else f"k{number}" for number in numbers],
                 properties=[{"region": "eu" if number % 2 else "\u00fcs"} for number in numbers],
             )
+        opened.append_many("clashes", [b"%d" % number for number in range(40)], tags=["AaAa", "BBBB", "AaBB", "C"] * 10)
         for number in range(20):
             opened.append_many("batches", [b"%d.%d" % (number, part) for part in range(number % 5 + 1)], tags="t")
     return path
@@ -70,6 +72,9 @@ CASES: tuple[dict[str, str], ...] = (
     {"topic": TOPICS, "columns": ALL, "brokerName": "b", "minPartitions": "3"},
     {"topic": "empty"},
     {"subscribePattern": "o.*|b.*", "includeProperties": "true"},
+    {"topic": "clashes", "tags": "AaAa||BBBB"},
+    {"topic": TOPICS, "schema": "kafka", "includeHeaders": "true"},
+    {"topic": "orders", "schema": "kafka", "keys": "k17,c3", "batchRows": "17"},
     {"assign": '{"orders": [1, 3]}', "columns": "queueId,queueOffset", "batchRows": "17"},
     {"topic": "orders", "tags": "red || green", "startingOffsets": '{"orders": {"0": 5, "2": -2}}'},
     {"topic": "orders", "keys": "k17,c3", "columns": "keys,body"},
@@ -133,6 +138,54 @@ def test_errors_say_the_same(spark: SparkSession, store: Path) -> None:
                 load(spark, Path(options.get("path", store)), engine, **_but_path(options)).collect()
 
 
+def test_newer_stores_and_expired_ranges(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    newer = shutil.copytree(store, tmp_path / "newer")
+    expired = tmp_path / "expired"
+    with open_small(expired) as opened:
+        opened.append_many("t", [b"x" * 1000] * 3000)
+    os.utime(expired / "commitlog" / f"{0:020d}", (1000, 1000))
+    with open_small(expired, retention=cometmq.Retention(reserved_hours=72), background=False) as opened:
+        assert opened.expire() > 0
+        low = opened.min_offset("t")
+    start = {"topic": "t", "startingOffsets": '{"t": {"0": 1}}'}
+    for engine in ("python", "jvm"):
+        pretend_newer(newer, older_may_use=True)
+        assert load(spark, newer, engine, topic="empty").count() == 0
+        pretend_newer(newer, older_may_use=False)
+        with pytest.raises(Exception, match=r"option path: .*a newer CometMQ.*pip install --upgrade cometmq"):
+            load(spark, newer, engine, topic="orders").collect()
+        with pytest.raises(Exception, match=rf"1 in queue 0 of 't' has expired; its first message is {low}"):
+            load(spark, expired, engine, **start).collect()
+        assert len(load(spark, expired, engine, failOnDataLoss="false", **start).select("queueOffset").collect()) == 3000 - low
+
+
+def test_wide_stores_while_they_are_written(spark: SparkSession, path: Path) -> None:
+    """10,000 queues in the long form."""
+    queues = 10_000 if os.environ.get("CMQ_LONG") else 500
+    with open_small(path) as opened:
+        opened.create_topic("wide", queues=queues)
+        opened.append_many("wide", [b"%d" % number for number in range(2 * queues)])
+        ended = threading.Event()
+
+        def write() -> None:
+            while not ended.is_set():
+                opened.append_many("wide", [b"later"] * 100)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for engine in ("python", "jvm"):
+                frame = load(spark, path, engine, topic="wide")
+                count = frame.count()
+                ends = frame.groupBy("queueId").agg({"queueOffset": "max", "*": "count"}).collect()
+                assert count == sum(row["count(1)"] for row in ends) == len(frame.select("body").collect())
+                assert all(row["max(queueOffset)"] == row["count(1)"] - 1 for row in ends)
+                assert len(ends) == queues
+        finally:
+            ended.set()
+            writer.join()
+
+
 def test_damage_fails_or_is_skipped(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     path = shutil.copytree(store, tmp_path / "damaged")
     spoil(path, "orders", 1, 400)
@@ -145,22 +198,33 @@ def test_damage_fails_or_is_skipped(spark: SparkSession, store: Path, tmp_path: 
 # --- Who answers
 
 
-def test_python_answers_unless_asked_otherwise(spark: SparkSession, store: Path) -> None:
+def test_the_jvm_answers_unless_asked_otherwise(spark: SparkSession, store: Path) -> None:
     frame = spark.read.format("cometmq").options(path=str(store), topic="orders").load()
-    assert "engine=jvm" not in plan_of(frame)
-    assert "engine=jvm" in plan_of(load(spark, store, "auto", topic="orders"))
-    spark.conf.set("spark.datasource.cometmq.engine", "auto")
+    assert "engine=jvm" in plan_of(frame)
+    assert "engine=jvm" not in plan_of(load(spark, store, "python", topic="orders"))
+    spark.conf.set("spark.datasource.cometmq.engine", "python")
     try:
-        assert "engine=jvm" in plan_of(spark.read.format("cometmq").options(path=str(store), topic="orders").load())
+        assert "engine=jvm" not in plan_of(spark.read.format("cometmq").options(path=str(store), topic="orders").load())
     finally:
         spark.conf.unset("spark.datasource.cometmq.engine")
 
 
 def test_python_does_what_the_jvm_cannot(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    kafka = load(spark, store, "auto", topic="orders", schema="kafka")
-    assert "engine=jvm" not in plan_of(kafka)
-    with pytest.raises(Exception, match="option engine: schema=kafka is made by Python; engine=auto lets Python do it"):
-        load(spark, store, "jvm", topic="orders", schema="kafka")
+    settings = tmp_path / "broker.properties"
+    settings.write_text("".join(f"{name}={value}\n" for name, value in SMALL.items()))
+    needed = {
+        "config": (str(settings), "a broker's settings file is read through Python"),
+        "subscribePattern": ("(?i)ORDERS", "such regular expressions are Python's"),
+        "tags": ("red || 'a b'", "Python checks such tags"),
+    }
+    for option, (value, reason) in needed.items():
+        options = {option: value} if option == "subscribePattern" else {"topic": "orders", option: value}
+        with pytest.raises(Exception, match=rf"option engine: {reason}.*; engine=auto lets Python do it"):
+            load(spark, store, "jvm", **options)
+        if option != "tags":
+            frame = load(spark, store, "auto", **options)
+            assert f"cometmq read by engine=python ({reason} ({option}))" in plan_of(frame)
+            assert frame.count() == 4000
     with pytest.raises(Exception, match="option engine: 'java' is not one of auto, jvm, python"):
         load(spark, store, "java", topic="orders")
     new = tmp_path / "new"
@@ -269,6 +333,11 @@ def test_limits_and_statistics(spark: SparkSession, store: Path) -> None:
     assert "limit of a task: 7" in plan_of(frame.limit(7))
     assert len(frame.where("tags = 'red'").limit(5).collect()) == 5
     assert frame.limit(0).count() == 0
+    skipped = frame.select("queueId", "queueOffset").offset(1990)
+    assert "offset: 1990" in plan_of(skipped)
+    assert (len(skipped.collect()), frame.offset(5).limit(9).count(), frame.offset(9999).count()) == (2010, 9, 0)
+    assert len(frame.where("tags = 'red'").offset(4).collect()) == 1330
+    assert frame.where("queueOffset < 10").offset(15).count() == 25
     # By samples; Spark's own guess is 8 EiB, which no join would broadcast.
     assert 100_000 < int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < 4_000_000
 

@@ -29,7 +29,7 @@ def jars() -> list[str]:
 
 
 def session(builder: SparkSession.Builder | None = None) -> SparkSession:
-    """Return a Spark session with the engine in its JVM, where this installation has it, for ``engine=auto``.
+    """Return a Spark session with the engine in its JVM, where this installation has it.
 
     Also sets what reading through Python needs: ``PYSPARK_PYTHON`` to this interpreter, unless it is set, and Unix
     sockets to the JVM. A session that is there already keeps its jars.
@@ -44,5 +44,5 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     made = SparkSession.builder if builder is None else builder
     found = jars()
     if found:
-        made = made.config("spark.jars", ",".join(found)).config("spark.datasource.cometmq.engine", "auto")
+        made = made.config("spark.jars", ",".join(found))
     return made.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()

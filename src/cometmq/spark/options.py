@@ -109,7 +109,7 @@ class OptionMap:
 
     def _check_engine(self) -> None:
         """Refuse the engine in the JVM: where it is there, its own source has taken the query before."""
-        if self.choice("engine", "python", ("python", "auto", "jvm")) == "jvm":
+        if self.choice("engine", "auto", ("auto", "jvm", "python")) == "jvm":
             raise OptionError(
                 "engine",
                 "the engine for the JVM is not in this Spark session: make the session with cometmq.spark.session(), "

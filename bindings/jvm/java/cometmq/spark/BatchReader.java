@@ -32,8 +32,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         this.plan = plan;
         this.ranges = ranges;
         loss = new LossPolicy(plan.failOnDataLoss());
-        vectors = plan.columns().stream().map(column -> Vectors.of(column.type()))
-                .toArray(Vectors.EngineVector[]::new);
+        vectors = plan.columns().stream().map(Vectors::of).toArray(Vectors.EngineVector[]::new);
         shown = new ColumnarBatch(java.util.Arrays.copyOf(vectors, vectors.length, ColumnVector[].class));
         Catalog.requireFolder(plan.path(), "executor");
         try (Store store = Catalog.open(plan.path(), plan.batchTopics())) {
@@ -59,8 +58,10 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
             account();
             return false;
         }
+        int scanned = 0;
         for (int i = 0; i < vectors.length; i++) {
-            vectors[i].show(batch, batch.column(i), batch.rows());
+            boolean isScanned = plan.columns().get(i).isScanned();
+            vectors[i].show(batch, isScanned ? batch.column(scanned++) : Vectors.NO_ARRAY, batch.rows());
         }
         shown.setNumRows(batch.rows());
         missing -= batch.rows();

@@ -20,8 +20,10 @@ final class Columns {
     static final int KEYS = 6;
     static final int STORE_TIMESTAMP = 9;
     private static final int UNIQUE_ID = 7;
+    private static final int PROPERTIES = 10;
     private static final int PROPERTY = 11;
     private static final int CONSTANT = 21;
+    private static final int LOG_APPEND_TIME = -1; // not the engine's: a number that is the same in every row
     private static final int DEFAULT = 0;
     private static final int VIEW = 1;
     private static final int PLAIN = 2;
@@ -29,7 +31,11 @@ final class Columns {
     private static final String PROPERTY_PREFIX = "prop:";
 
     private static final DataType MAP = DataTypes.createMapType(DataTypes.StringType, DataTypes.StringType, true);
+    private static final DataType HEADERS = DataTypes.createArrayType(new StructType()
+            .add("key", DataTypes.StringType).add("value", DataTypes.BinaryType));
     private static final Map<String, Column> NATIVE = new LinkedHashMap<>();
+    /** The columns of Spark's Kafka source. None has the name of another column above. */
+    private static final Map<String, Column> KAFKA = new LinkedHashMap<>();
     private static final List<String> DEFAULTS = List.of("topic", "queueId", "queueOffset", "body", "tags", "keys",
             "bornTimestamp", "storeTimestamp");
 
@@ -42,7 +48,7 @@ final class Columns {
         add("keys", DataTypes.StringType, KEYS);
         add("bornTimestamp", DataTypes.TimestampType, 8);
         add("storeTimestamp", DataTypes.TimestampType, STORE_TIMESTAMP);
-        add("properties", MAP, 10);
+        add("properties", MAP, PROPERTIES);
         add("bodyBytes", DataTypes.LongType, 4);
         add("flag", DataTypes.IntegerType, 12);
         add("sysFlag", DataTypes.IntegerType, 13);
@@ -54,6 +60,14 @@ final class Columns {
         add("storeHost", DataTypes.StringType, 18);
         add("bodyCrc", DataTypes.IntegerType, 19);
         add("preparedTransactionOffset", DataTypes.LongType, 20);
+        addKafka("key", DataTypes.BinaryType, KEYS);
+        addKafka("value", DataTypes.BinaryType, BODY);
+        addKafka("topic", DataTypes.StringType, TOPIC);
+        addKafka("partition", DataTypes.IntegerType, QUEUE_ID);
+        addKafka("offset", DataTypes.LongType, QUEUE_OFFSET);
+        addKafka("timestamp", DataTypes.TimestampType, STORE_TIMESTAMP);
+        addKafka("timestampType", DataTypes.IntegerType, LOG_APPEND_TIME);
+        addKafka("headers", HEADERS, PROPERTIES);
     }
 
     /** A column; {@code kind} is a number of cmq_scan_kind. */
@@ -61,8 +75,17 @@ final class Columns {
         ScanRequest.Column scanned() {
             int form = kind == BODY ? VIEW
                     : type.equals(DataTypes.TimestampType) ? MICROS
-                            : type.equals(DataTypes.StringType) ? PLAIN : DEFAULT;
+                            : kind == KEYS || type.equals(DataTypes.StringType) ? PLAIN : DEFAULT;
             return new ScanRequest.Column(kind, form, property);
+        }
+
+        /** Return whether the engine has the column; else every row has the same number there. */
+        boolean isScanned() {
+            return kind != LOG_APPEND_TIME;
+        }
+
+        boolean isBody() {
+            return kind == BODY;
         }
 
         boolean mayBeNull() {
@@ -76,8 +99,20 @@ final class Columns {
         NATIVE.put(name, new Column(name, type, kind, ""));
     }
 
+    private static void addKafka(String name, DataType type, int kind) {
+        KAFKA.put(name, new Column(name, type, kind, ""));
+    }
+
     /** Return the schema that the options choose. */
     static StructType chosen(ReadOptions options) {
+        if (options.isKafka) {
+            StructType schema = new StructType();
+            for (Column column : KAFKA.values()) {
+                schema = column.kind() != PROPERTIES || options.includeProperties
+                        ? schema.add(column.name(), column.type(), true) : schema;
+            }
+            return schema;
+        }
         List<String> names = new ArrayList<>(options.columns.isEmpty() ? DEFAULTS : options.columns);
         if (options.includeProperties && !names.contains("properties")) {
             names.add("properties");
@@ -94,7 +129,7 @@ final class Columns {
         List<Column> columns = new ArrayList<>();
         for (StructField field : schema.fields()) {
             Column column = named(field.name(), "schema", options);
-            if (!field.dataType().equals(column.type())) {
+            if (!field.dataType().simpleString().equals(column.type().simpleString())) {
                 throw new OptionException("schema", "the column " + field.name() + " is " + column.type().simpleString()
                         + ", not " + field.dataType().simpleString());
             }
@@ -107,19 +142,26 @@ final class Columns {
         return columns;
     }
 
-    /** Return the kind of a column by its name, or -1. */
+    /** Return the kind of a column by its name, or -1 where filters and aggregates cannot use it. */
     static int kindOf(String name) {
-        Column column = NATIVE.get(name);
-        return column == null ? -1 : column.kind();
+        Column column = byName(name);
+        return column == null || column.type().equals(DataTypes.BinaryType) || !column.isScanned() ? -1 : column.kind();
     }
 
     /** Return whether every message has a value there. */
     static boolean isNeverNull(String name) {
-        Column column = NATIVE.get(name);
+        Column column = byName(name);
         return column != null && !column.mayBeNull();
     }
 
+    private static Column byName(String name) {
+        return NATIVE.getOrDefault(name, KAFKA.get(name));
+    }
+
     private static Column named(String name, String option, ReadOptions options) {
+        if (options.isKafka) {
+            return known(name, option, KAFKA, "");
+        }
         if (name.startsWith(PROPERTY_PREFIX) && name.length() > PROPERTY_PREFIX.length()) {
             return new Column(name, DataTypes.StringType, PROPERTY, name.substring(PROPERTY_PREFIX.length()));
         }
@@ -130,12 +172,16 @@ final class Columns {
             }
             return new Column(name, DataTypes.StringType, CONSTANT, options.brokerName);
         }
-        Column found = NATIVE.get(name);
+        return known(name, option, NATIVE, ", and prop:NAME for a property");
+    }
+
+    private static Column known(String name, String option, Map<String, Column> columns, String more) {
+        Column found = columns.get(name);
         if (found == null) {
-            String close = Options.closest(name, NATIVE.keySet());
+            String close = Options.closest(name, columns.keySet());
             throw new OptionException(option, "there is no column '" + name + "'; "
                     + (close != null ? "did you mean " + close + "?"
-                            : "there are " + String.join(", ", NATIVE.keySet()) + ", and prop:NAME for a property"));
+                            : "there are " + String.join(", ", columns.keySet()) + more));
         }
         return found;
     }

@@ -21,6 +21,7 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
 
     private static final String PYTHON = "python";
     private static final String JVM = "jvm";
+    private static final String AUTO = "auto";
 
     private PythonDataSourceV2 python;
 
@@ -42,23 +43,25 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap given) {
-        Options options = jvmOptions(given);
-        return options == null ? python().inferSchema(given) : Columns.chosen(new ReadOptions(options));
+        Choice choice = choose(given);
+        return choice.options == null ? python().inferSchema(given) : Columns.chosen(new ReadOptions(choice.options));
     }
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
         CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(properties);
-        // Whether the table is read or written is known by the later calls only.
-        String reason = given.containsKey("nameServer") ? null : ReadOptions.unsupported(new Options(properties));
-        Options options = reason == null || engine(given).equals(PYTHON) || Store.unavailable() != null ? jvmOptions(given)
-                : new Options(properties);
-        if (options == null) {
-            return python().getTable(schema, partitioning, properties);
+        String engine = engine(given);
+        // Whether the table is read or written is known by the later calls only: options that Python must read may be
+        // written with.
+        boolean decidesLater = !engine.equals(PYTHON) && !given.containsKey("nameServer") && Store.unavailable() == null;
+        if (!decidesLater) {
+            Choice choice = choose(given);
+            Table table = python().getTable(schema, partitioning, properties);
+            return choice.reason == null ? table : new PythonsTable(table, choice.reason);
         }
-        boolean onlyJvm = engine(given).equals(JVM);
-        return new CometMQTable(schema, options, reason,
-                onlyJvm ? null : () -> python().getTable(schema, partitioning, properties));
+        Options options = new Options(properties);
+        return new CometMQTable(schema, options, ReadOptions.unsupported(options),
+                engine.equals(JVM) ? null : () -> python().getTable(schema, partitioning, properties));
     }
 
     /** The source in Python, one for all calls: it keeps what it learnt of the options. */
@@ -71,31 +74,39 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
     }
 
     private static String engine(CaseInsensitiveStringMap given) {
-        String engine = given.getOrDefault("engine", PYTHON).strip().toLowerCase(Locale.ROOT);
-        if (!engine.equals(PYTHON) && !engine.equals(JVM) && !engine.equals("auto")) {
+        String engine = given.getOrDefault("engine", AUTO).strip().toLowerCase(Locale.ROOT);
+        if (!engine.equals(PYTHON) && !engine.equals(JVM) && !engine.equals(AUTO)) {
             throw new OptionException("engine", "'" + engine + "' is not one of auto, jvm, python");
         }
         return engine;
     }
 
-    /** Return the options where the JVM is to read, or null. */
-    static Options jvmOptions(CaseInsensitiveStringMap given) {
+    /**
+     * Who reads.
+     *
+     * @param options the options where the JVM does, or null
+     * @param reason why Python does although the JVM might, or null
+     */
+    record Choice(Options options, String reason) {}
+
+    static Choice choose(CaseInsensitiveStringMap given) {
         String engine = engine(given);
         if (engine.equals(PYTHON)) {
-            return null;
+            return new Choice(null, null);
         }
         Options options = new Options(given.asCaseSensitiveMap());
         String reason = ReadOptions.unsupported(options);
         if (reason == null) {
             reason = Store.unavailable();
             if (reason == null) {
-                return options;
+                return new Choice(options, null);
             }
             LossPolicy.LOG.warn("{}; Python reads", reason);
         }
         if (engine.equals(JVM)) {
             throw new OptionException("engine", reason + "; engine=auto lets Python do it");
         }
-        return null;
+        LossPolicy.LOG.info("engine=python: {}", reason);
+        return new Choice(null, reason);
     }
 }

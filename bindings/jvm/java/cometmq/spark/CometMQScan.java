@@ -44,7 +44,6 @@ final class CometMQScan implements SupportsReportStatistics, Batch {
 
     @Override
     public Batch toBatch() {
-        table.options().requireBatch();
         return this;
     }
 

@@ -23,6 +23,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownOffset;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataTypes;
@@ -31,13 +32,14 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** One query's columns, filters, limit and aggregates. Each query gets its own; the frame keeps none of it. */
 final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns,
-        SupportsPushDownLimit, SupportsPushDownAggregates {
+        SupportsPushDownLimit, SupportsPushDownOffset, SupportsPushDownAggregates {
     private final CometMQTable table;
     private StructType read;
     private Filter[] pushed = {};
     private Bounds bounds = Bounds.NONE;
     private boolean isExact = true;
     private int limit;
+    private int skipped;
     private Aggregation aggregation;
 
     CometMQScanBuilder(CometMQTable table) {
@@ -88,14 +90,28 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
         return true;
     }
 
+    /** Leave the first rows out, where each offset that is left is a row of the answer. */
+    @Override
+    public boolean pushOffset(int rows) {
+        if (limit > 0 || aggregation != null || !countsOffsets()) {
+            return false;
+        }
+        skipped = rows;
+        return true;
+    }
+
+    private boolean countsOffsets() {
+        ReadOptions options = table.options();
+        return isExact && limit == 0 && options.failOnDataLoss && !options.skipCorrupt && options.tags.isEmpty()
+                && options.keys.isEmpty() && options.where == null
+                && table.snapshot().sized.ranges().stream().noneMatch(range -> Topics.isLight(range.topic()));
+    }
+
     // --- Aggregates
 
     @Override
     public boolean supportCompletePushDown(Aggregation asked) {
-        ReadOptions options = table.options();
-        return isExact && limit == 0 && options.failOnDataLoss && !options.skipCorrupt && options.tags.isEmpty()
-                && options.keys.isEmpty() && options.where == null && isKnown(asked)
-                && table.snapshot().sized.ranges().stream().noneMatch(range -> Topics.isLight(range.topic()));
+        return countsOffsets() && isKnown(asked);
     }
 
     @Override
@@ -191,9 +207,8 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
         List<String> keys = options.keys.isEmpty() ? sorted(bounds.keys(), List.of()) : options.keys;
         boolean hasNone = bounds.tags() != null && tags.isEmpty() || bounds.keys() != null && keys.isEmpty();
         ReadPlan plan = new ReadPlan(options.path, List.of(), table.columns(read), tags, keys, options.where,
-                bounds.timeLowMs(),
-                bounds.timeHighMs(), options.batchRows, options.batchBytes, limit, options.skipCorrupt,
-                options.failOnDataLoss);
+                bounds.timeLowMs(), bounds.timeHighMs(), options.batchRows, options.batchBytes, limit,
+                options.skipCorrupt, options.failOnDataLoss);
         if (aggregation != null) {
             List<Range> ranges = narrowed(hasNone).ranges();
             table.snapshot().requireAll(ranges); // an older frame counts no messages that it could not read
@@ -206,8 +221,12 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
     private Tasks.Sized narrowed(boolean hasNone) {
         Tasks.Sized all = table.snapshot().sized;
         Tasks.Sized found = new Tasks.Sized(new ArrayList<>(), new ArrayList<>());
+        long toSkip = skipped;
         for (int i = 0; i < all.ranges().size() && !hasNone; i++) {
             Range range = bounds.narrowed(all.ranges().get(i));
+            long fewer = Math.min(toSkip, range.rows());
+            range = new Range(range.topic(), range.queueId(), range.start() + fewer, range.end());
+            toSkip -= fewer;
             if (range.rows() > 0) {
                 found.ranges().add(range);
                 found.rowBytes().add(all.rowBytes().get(i));
@@ -230,6 +249,6 @@ final class CometMQScanBuilder implements SupportsPushDownFilters, SupportsPushD
     private String description(int answered, int rows) {
         return "cometmq engine=jvm, pushed filters: " + Arrays.toString(pushed)
                 + (answered < 0 ? "" : ", answered from the ends of " + answered + " queues")
-                + (rows == 0 ? "" : ", limit of a task: " + rows);
+                + (rows == 0 ? "" : ", limit of a task: " + rows) + (skipped == 0 ? "" : ", offset: " + skipped);
     }
 }

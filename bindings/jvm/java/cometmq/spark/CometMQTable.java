@@ -32,7 +32,7 @@ final class CometMQTable implements SupportsRead, SupportsWrite {
 
     @Override
     public String name() {
-        return CometMQProvider.NAME;
+        return CometMQProvider.NAME + (unreadable == null ? "" : " read by engine=python (" + unreadable + ")");
     }
 
     @Override
@@ -78,6 +78,7 @@ final class CometMQTable implements SupportsRead, SupportsWrite {
     /** Return what the frame reads: fixed by its first query, so that all its queries agree. */
     synchronized Snapshot snapshot() {
         if (snapshot == null) {
+            options().requireBatch();
             snapshot = new Snapshot(options());
         }
         return snapshot;

@@ -22,6 +22,9 @@ import java.util.regex.PatternSyntaxException;
 /** Options of reading a store's files, in batches and streams; as src/cometmq/spark/options.py, which documents them. */
 final class ReadOptions {
     private static final Pattern PLAIN_TAG = Pattern.compile("[^\\s|=<>!,()'\"&]+");
+    /** Regular expressions that mean the same in Java and Python, for the letters that topics have. */
+    private static final Pattern COMMON_PATTERN = Pattern.compile("(?:[A-Za-z0-9_.*?|)^$%\\]-]|\\+(?!\\+)|\\[(?!\\^?\\[)"
+            + "|\\((?!\\?)|\\(\\?:|\\\\[dDwW.+*?|()\\[\\]$^-]){0,400}");
     private static final List<String> STARTS =
             List.of("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp");
     private static final List<String> ENDS = List.of("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp");
@@ -45,6 +48,7 @@ final class ReadOptions {
     final boolean skipCorrupt;
     final List<String> columns;
     final boolean includeProperties;
+    final boolean isKafka;
     final String brokerName;
     final int batchRows;
     final int batchBytes;
@@ -66,16 +70,12 @@ final class ReadOptions {
         if (options.text("config") != null) {
             return "a broker's settings file is read through Python (config)";
         }
-        if ("kafka".equalsIgnoreCase(options.text("schema"))) {
-            return "schema=kafka is made by Python";
-        }
         if (options.text("commitOffsets") != null || options.text("groupId") != null) {
             return "consumer groups' offsets are committed by Python (commitOffsets)";
         }
-        for (String name : Options.WRITE_ONLY) {
-            if (options.text(name) != null) {
-                return "rows are written through Python (" + name + ")";
-            }
+        String pattern = options.text("subscribePattern");
+        if (pattern != null && !COMMON_PATTERN.matcher(pattern).matches()) {
+            return "such regular expressions are Python's (subscribePattern)";
         }
         String tags = options.text("tags");
         if (tags != null && !tags.isEmpty()) {
@@ -119,11 +119,14 @@ final class ReadOptions {
         skipCorrupt = options.choice("onCorrupt", "fail", "skip").equals("skip");
         columns = names(options, "columns");
         includeProperties = options.flag("includeProperties", false);
-        options.choice("schema", "cometmq", "kafka");
+        isKafka = options.choice("schema", "cometmq", "kafka").equals("kafka");
         options.flag("pushdown", false); // the JVM always pushes
         brokerName = options.text("brokerName");
         batchRows = options.integer("batchRows", 8192);
         batchBytes = (int) options.size("batchBytes", 4 << 20, 1 << 30);
+        if (isKafka && !columns.isEmpty()) {
+            throw new OptionException("columns", "cannot be given together with schema=kafka");
+        }
         if (batchRows > BATCH_ROWS_MAX) {
             throw new OptionException("batchRows", batchRows + " is above " + BATCH_ROWS_MAX);
         }

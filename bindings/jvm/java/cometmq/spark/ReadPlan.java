@@ -16,7 +16,9 @@ record ReadPlan(String path, List<String> batchTopics, List<Columns.Column> colu
     }
 
     List<ScanRequest.Column> scanned() {
-        return columns.isEmpty() ? List.of(ONLY_TO_COUNT) : columns.stream().map(Columns.Column::scanned).toList();
+        List<ScanRequest.Column> found =
+                columns.stream().filter(Columns.Column::isScanned).map(Columns.Column::scanned).toList();
+        return found.isEmpty() ? List.of(ONLY_TO_COUNT) : found;
     }
 
     /** Return whether rows of the ranges are left out on purpose. */

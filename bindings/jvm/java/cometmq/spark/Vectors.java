@@ -1,6 +1,7 @@
 package cometmq.spark;
 
 import cometmq.engine.Batch;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Decimal;
@@ -18,15 +19,22 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class Vectors {
     private Vectors() {}
 
-    /** Return a vector for a column's type, as yet without rows. */
-    static EngineVector of(DataType type) {
+    /** What a column shows that the engine does not have. */
+    static final Batch.Array NO_ARRAY = new Batch.Array(0, new long[] {0, 0, 0}, new Batch.Array[0]);
+
+    /** Return a vector for a column, as yet without rows. */
+    static EngineVector of(Columns.Column column) {
+        DataType type = column.type();
+        if (!column.isScanned()) {
+            return new LogAppendTimeVector(type);
+        }
         if (type.equals(DataTypes.BinaryType)) {
-            return new ViewVector(type);
+            return column.isBody() ? new ViewVector(type) : new TextVector(type);
         }
         if (type.equals(DataTypes.StringType)) {
             return new TextVector(type);
         }
-        return type instanceof MapType map ? new MapVector(map) : new NumberVector(type);
+        return type instanceof MapType || type instanceof ArrayType ? new PairsVector(type) : new NumberVector(type);
     }
 
     /** What the vectors share. */
@@ -167,7 +175,22 @@ final class Vectors {
         }
     }
 
-    /** Texts: a row's is read where it lies. */
+    /** Kafka's number for "the time at which it was stored". */
+    private static final class LogAppendTimeVector extends EngineVector {
+        private static final int LOG_APPEND_TIME = 1;
+
+        LogAppendTimeVector(DataType type) {
+            super(type);
+        }
+
+        @Override
+        public int getInt(int row) {
+            checked(row);
+            return LOG_APPEND_TIME;
+        }
+    }
+
+    /** Texts: a row's is read where it lies, or copied where bytes are wanted. */
     private static final class TextVector extends EngineVector {
         TextVector(DataType type) {
             super(type);
@@ -181,6 +204,12 @@ final class Vectors {
             long at = buffers[1] + 4 * checked(row);
             int start = Platform.getInt(null, at);
             return UTF8String.fromAddress(null, buffers[2] + start, Platform.getInt(null, at + 4) - start);
+        }
+
+        @Override
+        public byte[] getBinary(int row) {
+            UTF8String text = getUTF8String(row);
+            return text == null ? null : text.getBytes();
         }
     }
 
@@ -207,22 +236,29 @@ final class Vectors {
         }
     }
 
-    /** Properties. */
-    private static final class MapVector extends EngineVector {
+    /** Properties: as a map, or as Kafka's headers, an array of pairs. */
+    private static final class PairsVector extends EngineVector {
         private final TextVector keys = new TextVector(DataTypes.StringType);
-        private final TextVector values = new TextVector(DataTypes.StringType);
+        private final TextVector values;
+        private final PairVector pairs;
 
-        MapVector(MapType type) {
+        PairsVector(DataType type) {
             super(type);
+            DataType pair = type instanceof ArrayType array ? array.elementType() : null;
+            values = new TextVector(pair == null ? DataTypes.StringType : DataTypes.BinaryType);
+            pairs = pair == null ? null : new PairVector(pair, keys, values);
         }
 
         @Override
         void show(Batch from, Batch.Array array, int count) {
             super.show(from, array, count);
             Batch.Array entries = array.children()[0];
-            int pairs = Platform.getInt(null, buffers[1] + 4L * count);
-            keys.show(from, entries.children()[0], pairs);
-            values.show(from, entries.children()[1], pairs);
+            int all = Platform.getInt(null, buffers[1] + 4L * count);
+            keys.show(from, entries.children()[0], all);
+            values.show(from, entries.children()[1], all);
+            if (pairs != null) {
+                pairs.show(from, NO_ARRAY, all);
+            }
         }
 
         @Override
@@ -230,16 +266,42 @@ final class Vectors {
             super.clear();
             keys.clear();
             values.clear();
+            if (pairs != null) {
+                pairs.clear();
+            }
+        }
+
+        private int start(int row) {
+            return Platform.getInt(null, buffers[1] + 4 * checked(row));
+        }
+
+        private int count(int row) {
+            return Platform.getInt(null, buffers[1] + 4 * (checked(row) + 1)) - start(row);
         }
 
         @Override
         public ColumnarMap getMap(int row) {
-            if (isNullAt(row)) {
-                return null;
-            }
-            long at = buffers[1] + 4 * checked(row);
-            int start = Platform.getInt(null, at);
-            return new ColumnarMap(keys, values, start, Platform.getInt(null, at + 4) - start);
+            return isNullAt(row) ? null : new ColumnarMap(keys, values, start(row), count(row));
+        }
+
+        @Override
+        public ColumnarArray getArray(int row) {
+            return isNullAt(row) ? null : new ColumnarArray(pairs, start(row), count(row));
+        }
+    }
+
+    /** A header: key and value. */
+    private static final class PairVector extends EngineVector {
+        private final ColumnVector[] children;
+
+        PairVector(DataType type, ColumnVector... children) {
+            super(type);
+            this.children = children;
+        }
+
+        @Override
+        public ColumnVector getChild(int at) {
+            return children[at];
         }
     }
 }

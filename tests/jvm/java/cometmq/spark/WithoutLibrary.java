@@ -13,7 +13,7 @@ public final class WithoutLibrary {
         for (String engine : List.of("auto", "jvm", "python")) {
             Map<String, String> options = Map.of("engine", engine, "path", arguments[0], "topic", "t");
             try {
-                Options chosen = CometMQProvider.jvmOptions(new CaseInsensitiveStringMap(options));
+                Options chosen = CometMQProvider.choose(new CaseInsensitiveStringMap(options)).options();
                 System.out.println(engine + ": " + (chosen == null ? "Python" : "JVM"));
             } catch (OptionException error) {
                 System.out.println(engine + ": " + error.getMessage());
