@@ -156,7 +156,8 @@ def test_newer_stores_and_expired_ranges(spark: SparkSession, store: Path, tmp_p
             load(spark, newer, engine, topic="orders").collect()
         with pytest.raises(Exception, match=rf"1 in queue 0 of 't' has expired; its first message is {low}"):
             load(spark, expired, engine, **start).collect()
-        assert len(load(spark, expired, engine, failOnDataLoss="false", **start).select("queueOffset").collect()) == 3000 - low
+        rest = load(spark, expired, engine, failOnDataLoss="false", **start)
+        assert len(rest.select("queueOffset").collect()) == 3000 - low
 
 
 def test_wide_stores_while_they_are_written(spark: SparkSession, path: Path) -> None:
@@ -165,9 +166,12 @@ def test_wide_stores_while_they_are_written(spark: SparkSession, path: Path) -> 
     with open_small(path) as opened:
         opened.create_topic("wide", queues=queues)
         opened.append_many("wide", [b"%d" % number for number in range(2 * queues)])
-        writer = threading.Thread(
-            target=lambda: [opened.append_many("wide", [b"later"] * 10, queue=number % queues) for number in range(1000)]
-        )
+
+        def write() -> None:
+            for number in range(1000):
+                opened.append_many("wide", [b"later"] * 10, queue=number % queues)
+
+        writer = threading.Thread(target=write)
         writer.start()
         for engine in ("python", "jvm"):
             frame = load(spark, path, engine, topic="wide")
