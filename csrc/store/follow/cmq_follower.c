@@ -498,8 +498,12 @@ static cmq_status refresh_from_page(cmq_store *store)
     }
     if (status == CMQ_OK &&
         (page.confirmed_end > cmq_log_last_file_end(store->log) || page.log_min > cmq_log_min(store->log))) {
+        /* Queues are corrected for segments that have gone since, and not anew for each segment that comes: files of a
+         * topic that the writer has deleted are gone, and the view forgets it only below. */
+        const int64_t min = cmq_log_min(store->log);
         status = cmq_log_refresh(store->log);
-        if (status == CMQ_OK && page.log_min > 0) status = cmq_queues_expire(store->queues, cmq_log_min(store->log), 0);
+        if (status == CMQ_OK && cmq_log_min(store->log) > min)
+            status = cmq_queues_expire(store->queues, cmq_log_min(store->log), 0);
     }
     return status == CMQ_OK ? grow(store, page.confirmed_end, &page) : status;
 }
