@@ -207,5 +207,5 @@ def test_the_engine_of_the_jvm_needs_its_jar() -> None:
         OptionMap({"engine": engine})
     with pytest.raises(OptionError, match=r"option engine: .* make the session with cometmq\.spark\.session\(\)"):
         OptionMap({"engine": "jvm"})
-    with pytest.raises(OptionError, match="option engine: 'java' is not one of python, auto, jvm"):
+    with pytest.raises(OptionError, match="option engine: 'java' is not one of auto, jvm, python"):
         OptionMap({"engine": "java"})

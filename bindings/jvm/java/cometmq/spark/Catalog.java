@@ -45,16 +45,28 @@ final class Catalog implements AutoCloseable {
         }
     }
 
-    /** Look at what was written since. */
+    /**
+     * Look at what was written since. A view cannot go on where retention passed it, or where a new writer cut what it
+     * had seen: the store is opened again then, and the caller notices what its queues lack.
+     */
     void refresh() {
         Topics now = new Topics(options.path);
         if (!now.batches.equals(topics.batches)) {
-            Store before = store;
-            store = open(options.path, now.batches); // their queues are of another form
-            before.close();
+            reopen(now.batches); // their queues are of another form
         }
         topics = now;
-        list();
+        try {
+            list();
+        } catch (EngineException.StoreClosed passed) {
+            reopen(now.batches);
+            list();
+        }
+    }
+
+    private void reopen(List<String> batchTopics) {
+        Store before = store;
+        store = open(options.path, batchTopics);
+        before.close();
     }
 
     private void list() {

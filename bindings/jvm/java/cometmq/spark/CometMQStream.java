@@ -89,7 +89,8 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
     public Offset latestOffset(Offset start, ReadLimit limit) {
         StreamOffset begin = (StreamOffset) start;
         Set<QueueKey> anew = new HashSet<>();
-        Map<QueueKey, Long> whole = ends(begin, anew);
+        Map<QueueKey, Catalog.Ends> queues = queues(begin.position.keySet());
+        Map<QueueKey, Long> whole = ends(begin, queues, anew);
         Map<QueueKey, Long> end = limit instanceof ReadAllAvailable ? whole : limited(begin.position, whole, limit);
         anew.removeIf(key -> !end.get(key).equals(whole.get(key)));
         if (end.equals(begin.position) && anew.isEmpty()) {
@@ -97,18 +98,26 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
             return start;
         }
         advancedAt = System.nanoTime();
-        return new StreamOffset(end, marks(begin, end, anew));
+        return new StreamOffset(end, marks(begin, end, queues, anew));
     }
 
     /** Return the marks of an end; queues that did not move keep theirs, but for those that are read anew. */
-    private Map<QueueKey, Long> marks(StreamOffset begin, Map<QueueKey, Long> end, Set<QueueKey> anew) {
+    private Map<QueueKey, Long> marks(StreamOffset begin, Map<QueueKey, Long> end, Map<QueueKey, Catalog.Ends> queues,
+            Set<QueueKey> anew) {
         Map<QueueKey, Long> marks = new TreeMap<>();
         end.forEach((key, high) -> {
             boolean unmoved = high.equals(begin.position.get(key)) && begin.marks.containsKey(key) && !anew.contains(key);
             if (unmoved) {
                 marks.put(key, begin.marks.get(key));
             } else if (high > 0) {
-                opened().storedMs(key, high - 1).ifPresent(time -> marks.put(key, time));
+                OptionalLong stored = opened().storedMs(key, high - 1);
+                boolean isExpired = queues.containsKey(key) && high <= queues.get(key).low();
+                if (stored.isPresent()) {
+                    marks.put(key, stored.getAsLong());
+                } else if (isExpired) {
+                    // Any time before those of a topic that is made again shows the other life.
+                    marks.put(key, begin.marks.getOrDefault(key, 0L));
+                }
             }
         });
         return marks;
@@ -151,8 +160,7 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
     }
 
     /** Return the end of every queue, those read before that are gone included; note in {@code anew} those read anew. */
-    private Map<QueueKey, Long> ends(StreamOffset begin, Set<QueueKey> anew) {
-        Map<QueueKey, Catalog.Ends> queues = queues(begin.position.keySet());
+    private Map<QueueKey, Long> ends(StreamOffset begin, Map<QueueKey, Catalog.Ends> queues, Set<QueueKey> anew) {
         Map<QueueKey, Long> end = new TreeMap<>();
         queues.forEach((key, ends) -> {
             long at = begin.position.getOrDefault(key, 0L);
