@@ -106,3 +106,28 @@ def test_streams_start_at_times_and_refuse_what_batches_have(
         spark.read.format("cometmq").options(
             path=str(path), topic="t", engine="jvm", maxOffsetsPerTrigger="5"
         ).load().collect()
+
+
+def test_a_stream_needs_no_sizes_of_a_batch(
+    spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path
+) -> None:
+    """Spark asks for a stream's size wherever it is joined; what a batch refuses is a stream's everyday life."""
+    names = spark.range(100_000).selectExpr("CAST(id AS INT) AS queueId")
+    options = {"topic": "t,u", "failOnDataLoss": "false"}
+    store.create_topic("u", queues=1)
+
+    def joined(**more: str) -> DataFrame:
+        return load(spark, path, "jvm", **options, **more).join(names, "queueId")
+
+    run_to_files(joined(startingOffsets="latest"), tmp_path)
+    append(store, 900, 30)
+    append(store, 930, 10, topic="u")
+    query = run_to_files(joined(startingOffsets="latest"), tmp_path)
+    assert written(spark, tmp_path) == list(range(900, 940))
+    # Few rows now say nothing of later micro-batches: the other side is the one that every task gets.
+    plan = query._jsq.explainInternal(False)
+    assert "BuildRight" in plan, plan
+    store.delete_topic("t")
+    append(store, 940, 10, topic="u")
+    run_to_files(joined(startingOffsets='{"t": {"0": 5}}'), tmp_path)
+    assert written(spark, tmp_path) == list(range(900, 950))

@@ -88,6 +88,13 @@ def test_there_and_back(spark: SparkSession, small: Path, tmp_path: Path) -> Non
     assert bodies(tmp_path / "new", "copy") == list(range(500))
 
 
+def test_a_path_leads_over_symbolic_links(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "above").symlink_to(small.parent)
+    (tmp_path / "link").symlink_to(tmp_path / "above" / small.name)
+    write(numbers(spark, 5).selectExpr("CAST(id AS STRING) AS body"), tmp_path / "link")
+    assert bodies(small) == list(range(5))
+
+
 def test_order_within_a_task_is_kept(spark: SparkSession, small: Path) -> None:
     write(numbers(spark, 20_000, 2).selectExpr("CAST(id AS STRING) AS body"), small)
     with cometmq.open(small, mode="r") as store:

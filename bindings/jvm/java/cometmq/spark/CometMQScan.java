@@ -17,6 +17,7 @@ final class CometMQScan implements SupportsReportStatistics, Batch {
     private final ReadPlan plan;
     private final Supplier<Tasks.Sized> ranges;
     private final String description;
+    private boolean streams;
 
     CometMQScan(CometMQTable table, StructType schema, ReadPlan plan, Supplier<Tasks.Sized> ranges,
             String description) {
@@ -51,11 +52,19 @@ final class CometMQScan implements SupportsReportStatistics, Batch {
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
         ReadOptions options = table.options();
         options.requireStream();
+        streams = true;
         return new CometMQStream(options, plan);
     }
 
+    /**
+     * Return the size of a batch. A stream's is not known: Spark plans each micro-batch with it, long after its offsets
+     * were chosen, and the range of a batch may be one that a stream never had.
+     */
     @Override
     public Statistics estimateStatistics() {
+        if (streams) {
+            return new Size(OptionalLong.empty(), OptionalLong.empty());
+        }
         Tasks.Sized sized = ranges.get();
         long rows = 0;
         double bytes = 0;
@@ -63,20 +72,10 @@ final class CometMQScan implements SupportsReportStatistics, Batch {
             rows += sized.ranges().get(i).rows();
             bytes += sized.ranges().get(i).rows() * sized.rowBytes().get(i);
         }
-        long most = rows;
-        long size = (long) bytes;
-        return new Statistics() {
-            @Override
-            public OptionalLong sizeInBytes() {
-                return OptionalLong.of(size);
-            }
-
-            @Override
-            public OptionalLong numRows() {
-                return OptionalLong.of(most);
-            }
-        };
+        return new Size(OptionalLong.of((long) bytes), OptionalLong.of(rows));
     }
+
+    private record Size(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 
     @Override
     public PartitionReaderFactory createReaderFactory() {

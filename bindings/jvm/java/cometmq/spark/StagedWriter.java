@@ -47,7 +47,7 @@ final class StagedWriter implements DataWriter<InternalRow> {
 
     private StagedWriter(Factory factory, int partition, long task) {
         this.factory = factory;
-        folder = Path.of(factory.path(), "cometmq", "staged", factory.job());
+        folder = staged(factory.path()).resolve(factory.job());
         // The partition first, for one fixed order of all files; no other attempt has the name.
         String base = String.format(Locale.ROOT, "%08d-%010d-%s", partition, task, UUID.randomUUID().toString().replace("-", ""));
         name = base + ".arrow";
@@ -58,6 +58,17 @@ final class StagedWriter implements DataWriter<InternalRow> {
         } catch (EngineException.NotFound error) {
             throw aborted(error);
         }
+    }
+
+    /** Return the folder of jobs. The way to a store may lead over symbolic links; below it there is none. */
+    private static Path staged(String path) {
+        Path store = Path.of(path);
+        try {
+            store = store.toRealPath();
+        } catch (IOException error) {
+            LossPolicy.LOG.debug("{} is not there", path, error); // creating the file fails, with the text for it
+        }
+        return store.resolve("cometmq").resolve("staged");
     }
 
     @Override
