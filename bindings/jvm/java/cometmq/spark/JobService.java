@@ -5,13 +5,18 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.OutputStream;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * The driver's side of a write, in Python: begin a job, commit it exactly once, or leave nothing. A process of
@@ -21,6 +26,8 @@ final class JobService {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int IDLE_MAX = 2;
     private static final int ENDED_WAIT_S = 10;
+    /** Longest wait for the answer of an interrupted call: what was begun or committed is to be known to its caller. */
+    private static final int INTERRUPTED_WAIT_S = 10;
     private static final Deque<JobService> IDLE = new ArrayDeque<>();
 
     private final Process process;
@@ -40,11 +47,11 @@ final class JobService {
         answers = process.inputReader(StandardCharsets.UTF_8);
     }
 
-    /** The interpreter that Spark's own Python processes have. */
+    /** The interpreter that Spark's own Python processes on the driver have, in Spark's order. */
     private static String python() {
         String driver = System.getenv("PYSPARK_DRIVER_PYTHON");
         String workers = System.getenv("PYSPARK_PYTHON");
-        return workers != null ? workers : driver != null ? driver : "python3";
+        return driver != null ? driver : workers != null ? workers : "python3";
     }
 
     static ObjectNode request(String call) {
@@ -61,17 +68,23 @@ final class JobService {
         }
     }
 
-    /** Return the answer to a request. */
+    /**
+     * Return the answer to a request. An interrupted thread stays interrupted, and gets the answer where one comes within
+     * {@link #INTERRUPTED_WAIT_S}: Spark stops at its next step, knows the job that was begun, and abandons it.
+     *
+     * @throws UncheckedIOException none came; the cause is one that Spark takes for its own interruption
+     */
     static JsonNode call(ObjectNode request) {
         JobService service = taken();
         JsonNode answer = null;
         try {
             answer = service.answer(JSON.writeValueAsBytes(request));
+        } catch (InterruptedIOException error) {
+            throw new UncheckedIOException(error.getMessage() + (request.get("call").asText().equals("commit")
+                    ? ": the rows may be stored, now or later; do not run the job again, it would write twice, unless it "
+                            + "has a jobId or is a stream" : ""), error);
         } catch (IOException error) {
             throw new JobException("the Python process that begins and commits writes ended: " + error.getMessage(), error);
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
-            throw new JobException("interrupted while a write was begun or committed", error);
         } finally {
             service.give(answer != null);
         }
@@ -95,12 +108,12 @@ final class JobService {
             return new JobService();
         } catch (IOException error) {
             throw new JobException("writes are begun and committed by Python on the driver, and " + python()
-                    + " cannot be started: " + error.getMessage() + "; set PYSPARK_PYTHON to an interpreter that has cometmq",
+                    + " cannot be started: " + error.getMessage() + "; set PYSPARK_DRIVER_PYTHON or PYSPARK_PYTHON to an interpreter that has cometmq",
                     error);
         }
     }
 
-    private JsonNode answer(byte[] request) throws IOException, InterruptedException {
+    private JsonNode answer(byte[] request) throws IOException {
         try {
             requests.write(request);
             requests.write('\n');
@@ -109,7 +122,7 @@ final class JobService {
             throw ended();
         }
         try {
-            String line = reader.submit(answers::readLine).get();
+            String line = line(reader.submit(answers::readLine));
             if (line == null) {
                 throw ended();
             }
@@ -119,11 +132,25 @@ final class JobService {
         }
     }
 
-    private IOException ended() throws InterruptedException {
-        String code = process.waitFor(ENDED_WAIT_S, java.util.concurrent.TimeUnit.SECONDS)
-                ? "exit code " + process.exitValue() : "no answer";
-        return new IOException(python() + " -m cometmq.spark.job_service: " + code
-                + "; its error output is the driver's. PYSPARK_PYTHON must name an interpreter that has cometmq");
+    private static String line(Future<String> reading) throws ExecutionException, InterruptedIOException {
+        try {
+            return reading.get();
+        } catch (InterruptedException first) {
+            try {
+                return reading.get(INTERRUPTED_WAIT_S, TimeUnit.SECONDS);
+            } catch (InterruptedException | TimeoutException last) {
+                throw new InterruptedIOException("interrupted while a write was begun or committed");
+            } finally {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private IOException ended() {
+        process.onExit().completeOnTimeout(process, ENDED_WAIT_S, TimeUnit.SECONDS).join();
+        String code = process.isAlive() ? "no answer" : "exit code " + process.exitValue();
+        return new IOException(python() + " -m cometmq.spark.job_service: " + code + "; its error output is the driver's. "
+                + "PYSPARK_DRIVER_PYTHON, or PYSPARK_PYTHON without it, must name an interpreter that has cometmq");
     }
 
     private void give(boolean usable) {
@@ -133,8 +160,9 @@ final class JobService {
                 return;
             }
         }
-        // A commit that was cut off is resumed by the store's next writer.
+        // A commit that was cut off is resumed by the store's next writer. Nothing of it goes on beside the next call.
         process.destroyForcibly();
+        process.onExit().completeOnTimeout(process, ENDED_WAIT_S, TimeUnit.SECONDS).join();
         reader.shutdownNow();
     }
 }
