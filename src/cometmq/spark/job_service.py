@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -97,6 +96,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return _CALLS[request["call"]](request, options)
     except (Error, OSError) as error:
         return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 - the driver's log is far from Spark's error, which needs the reason
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
@@ -110,7 +111,9 @@ def main() -> None:
     """Serve this process's input and output; whatever else writes to the output goes to the error output."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(sys.stdin, answers)
+    # Java writes UTF-8 whatever the locale is.
+    with open(0, encoding="utf-8", errors="strict", closefd=False) as requests:
+        serve(requests, answers)
 
 
 if __name__ == "__main__":

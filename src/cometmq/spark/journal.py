@@ -93,19 +93,19 @@ def begin(options: WriteOptions, scope: str) -> tuple[str, int]:
     return job, largest
 
 
-def _driver_pid() -> int:
+def _driver_pid(processes: Path = Path("/proc")) -> int:
     """Return the process whose end ends the job: the JVM above this Python process, or this one."""
     pid = os.getpid()
     for _ in range(16):
         try:
-            name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
-            parent = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            name = (processes / str(pid) / "comm").read_text("utf-8", "replace").strip()
+            parent = int((processes / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
         if name == "java":
             return pid
-        if parent <= 1:
-            break
+        if parent < 1:
+            break  # 1 is the JVM in a container that runs nothing else
         pid = parent
     return os.getpid()
 

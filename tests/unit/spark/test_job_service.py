@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import cometmq
+from cometmq.spark import journal
 from cometmq.spark.job_service import answer, serve
 from cometmq.spark.staging import RowEncoder, WriteSchema, stage
 from cometmq.store.staged_files import StagedFolder
@@ -100,3 +104,31 @@ def test_each_line_has_an_answer(path: Path) -> None:
     first, refused, last = (json.loads(line) for line in answers.getvalue().splitlines())
     assert (first, last) == ({}, {})
     assert "error" in refused
+
+
+def test_an_unexpected_failure_is_an_answer(path: Path) -> None:
+    assert answer(request(path, "commit")) == {"error": "KeyError: 'files'"}
+
+
+def test_requests_are_utf_8_in_every_locale(tmp_path: Path) -> None:
+    asked = request(tmp_path / "\u00fc", "check", truncates=False, columns=COLUMNS)
+    done = subprocess.run(
+        [sys.executable, "-m", "cometmq.spark.job_service"],
+        input=json.dumps(asked, ensure_ascii=False).encode() + b"\n",
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["path"] == str(tmp_path / "\u00fc")
+
+
+def test_a_job_ends_with_the_jvm_also_where_that_is_process_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 42)
+    for pid, name, parent in ((42, "python3", 7), (7, "sh", 1), (1, "java", 0)):
+        process = tmp_path / str(pid)
+        process.mkdir()
+        (process / "comm").write_text(f"{name}\n")
+        (process / "stat").write_text(f"{pid} ({name}) S {parent} {pid} 0")
+    assert journal._driver_pid(tmp_path) == 1
+    (tmp_path / "1" / "comm").write_text("tini\n")
+    assert journal._driver_pid(tmp_path) == 42
