@@ -32,6 +32,7 @@ class ManagedFile(ABC):
         folder: Path,
         *,
         file_name: str | None = None,
+        makes_root: bool = False,
         file_ops: FileOps = SYSTEM_FILE_OPS,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -40,13 +41,15 @@ class ManagedFile(ABC):
         Args:
             folder: the store's ``config`` folder.
             file_name: another name than the class's own.
+            makes_root: also the folder above ``folder`` is made where it is missing. A store's is not: it was moved.
             file_ops: the file operations to use.
             now_ms: the clock for data versions.
         """
         self._lock = threading.RLock()
         self._writing = threading.Lock()  # taken before _lock where both are
         self._now_ms = now_ms
-        self._file = ConfigFile(folder / (file_name or self.file_name), root=folder.parent, file_ops=file_ops)
+        root = None if makes_root else folder.parent
+        self._file = ConfigFile(folder / (file_name or self.file_name), root=root, file_ops=file_ops)
         self._changed = False
 
     @property

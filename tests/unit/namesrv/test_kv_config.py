@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.errors import LimitReached
+from cometmq.errors import LimitReached, StorageError
 from cometmq.namesrv.kv_config import KVConfig, KVLimits
 from cometmq.store_config.config_file import Origin
 from cometmq.store_config.errors import ConfigError
@@ -45,6 +45,22 @@ def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     KVConfig(None).put("n", "k", "v")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_the_file_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "new" / "folder" / "kvConfig.json"
+    config = KVConfig(path)
+    config.put("n", "k", "v")
+    assert path.exists()
+
+
+def test_folder_that_was_moved_is_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    config = KVConfig(tmp_path / "data" / "namesrv" / "kvConfig.json")
+    (tmp_path / "data").rename(tmp_path / "away")
+    with pytest.raises(StorageError, match="was moved or deleted"):
+        config.put("n", "k", "v")
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_damaged_file_is_an_error_and_its_copy_is_used(tmp_path: Path) -> None:
