@@ -58,8 +58,12 @@ def _read(path: Path) -> dict[str, str]:
         raise InvalidArgument(f"{_FILE}: cannot read {path}: {error.strerror}") from error
     if mode & _OTHERS:
         raise InvalidArgument(f"{_FILE}: other users can read {path}: chmod 600 {path}")
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:  # which has the secret
+        raise InvalidArgument(f"{_FILE}: {path} is not UTF-8 text") from None
     found: dict[str, str] = {}
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue

@@ -28,7 +28,8 @@ _SIGNATURE = "Signature"
 def signature_of(fields: Mapping[str, str], body: bytes, *, secret_key: str) -> str:
     """Return the signature of a request; a field ``Signature`` is not part of it."""
     names = sorted((name for name in fields if name != _SIGNATURE), key=_utf16)
-    content = "".join(fields[name] for name in names).encode("utf-8") + body
+    # Each by itself: the text of an error about one value must not have the others, among them credentials.
+    content = b"".join(fields[name].encode("utf-8") for name in names) + body
     return b64encode(hmac.digest(secret_key.encode("utf-8"), content, "sha1")).decode("ascii")
 
 
@@ -40,6 +41,10 @@ def _utf16(name: str) -> bytes:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidArgument(f"{name} must be a text that is not empty")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # which has the text, a secret perhaps
+        raise InvalidArgument(f"{name} must be text that UTF-8 can encode") from None
     return value
 
 
@@ -58,7 +63,7 @@ class RequestSigner:
             security_token: a token that is sent and signed, too, of clusters with temporary credentials.
 
         Raises:
-            InvalidArgument: one is empty, or no text.
+            InvalidArgument: one is empty, or no text that UTF-8 can encode.
         """
         self._own = {"AccessKey": _text("access_key", access_key)}
         if security_token is not None:

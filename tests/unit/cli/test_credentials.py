@@ -109,6 +109,18 @@ def test_file_of_upstreams_form_gives_credentials_and_variables_replace_them(
             "line 2: expected accessKey, secretKey, securityToken",
         ),
         (f"accessKey a\n{SECRET}\n", 0o600, {}, "line 1: expected accessKey"),
+        (
+            None,
+            0,
+            {"COMETMQ_ACCESS_KEY": "a", "COMETMQ_SECRET_KEY": f"{SECRET}\udcff"},
+            "secret_key must be text that UTF-8 can encode",
+        ),
+        (
+            None,
+            0,
+            {"COMETMQ_ACCESS_KEY": "a", "COMETMQ_SECRET_KEY": "b", "COMETMQ_SECURITY_TOKEN": f"{SECRET}\udcff"},
+            "security_token must be text that UTF-8 can encode",
+        ),
     ],
 )
 def test_unusable_credentials_are_refused_without_the_secret(
@@ -129,4 +141,15 @@ def test_unusable_credentials_are_refused_without_the_secret(
     outcome = run("cluster", "show", "--namesrv", "127.0.0.1:1")
     assert outcome.code == 2
     assert text in " ".join(outcome.err.split())
+    assert SECRET not in outcome.out + outcome.err
+
+
+def test_file_in_another_encoding_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_bytes(f"accessKey: a\nsecretKey: {SECRET}\xe9\n".encode("latin-1"))
+    file.chmod(0o600)
+    monkeypatch.setenv("COMETMQ_CREDENTIALS", str(file))
+    outcome = run("cluster", "show", "--namesrv", "127.0.0.1:1")
+    assert outcome.code == 2
+    assert f"{file} is not UTF-8 text" in " ".join(outcome.err.split())
     assert SECRET not in outcome.out + outcome.err

@@ -119,3 +119,10 @@ def test_empty_credentials_are_refused_without_showing_them(wrong: Any) -> None:
     if wrong is not None:
         with pytest.raises(InvalidArgument, match="security_token"):
             RequestSigner("me", "hidden", security_token=wrong)
+
+
+def test_errors_about_other_fields_do_not_have_the_credentials() -> None:
+    signer = RequestSigner("me", "hidden", security_token="also")
+    with pytest.raises(UnicodeEncodeError) as raised:
+        signer.before_request("a:1", Command(code=1, fields={"key": "k\udce9"}))
+    assert raised.value.object == "k\udce9"
