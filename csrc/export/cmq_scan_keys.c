@@ -29,8 +29,9 @@ struct cmq_scan_places {
     bool looked_up;
     uint32_t topic_at, key_at;    /* being looked up in the index, */
     cmq_index_cursor cursor;
-    cmq_gap *gaps;                /* … and then the parts of the log that it lacks, as of the opening */
+    cmq_gap *gaps;                /* … and then the parts of the log that it lacks, as of before the look-up */
     uint32_t gap_count, gap_at;
+    int64_t generation;           /* of the writer's page, before the gaps were listed and the index was looked at */
     cmq_reader *reader;           /* of the gap that is being read, or NULL */
     topic_text *topics;           /* each once */
     uint32_t topic_count;
@@ -150,6 +151,24 @@ static bool has_batch_queue(const cmq_store *store, const struct cmq_scan_places
     return false;
 }
 
+static cmq_status list_gaps(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    free(places->gaps);
+    places->generation = cmq_store_page_generation(scan->store);
+    return cmq_store_index_gaps(scan->store, cmq_log_confirmed(scan->store->log), &places->gaps, &places->gap_count);
+}
+
+/* A writer that began to recover since the gaps were listed may have taken keys out of the index before they were
+ * found, and another may do so again: look all up once more. */
+static cmq_status begin_again_if_disturbed(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    if (!scan->store->options.read_only || cmq_store_page_generation(scan->store) == places->generation) return CMQ_OK;
+    places->topic_at = 0;
+    return list_gaps(scan);
+}
+
 /* Some places of a key that the index knows. */
 static cmq_status read_index(cmq_scan *scan)
 {
@@ -163,8 +182,7 @@ static cmq_status read_index(cmq_scan *scan)
     places->cursor = (cmq_index_cursor){0};
     if (++places->key_at < scan->key_count) return CMQ_OK;
     places->key_at = 0;
-    places->topic_at++;
-    return CMQ_OK;
+    return ++places->topic_at < places->topic_count ? CMQ_OK : begin_again_if_disturbed(scan);
 }
 
 /* CMQ_AGAIN: more are to be looked up, and the caller is let in between. */
@@ -239,9 +257,7 @@ cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
     status = copy_options(scan->places, &options->read);
     const bool by_reading =
         status == CMQ_OK && (scan->store->index == NULL || has_batch_queue(scan->store, scan->places));
-    if (status == CMQ_OK && !by_reading)
-        status = cmq_store_index_gaps(scan->store, cmq_log_confirmed(scan->store->log), &scan->places->gaps,
-                                      &scan->places->gap_count);
+    if (status == CMQ_OK && !by_reading) status = list_gaps(scan);
     if (status != CMQ_OK) return status;
     if (by_reading) {
         cmq_scan_places_close(scan);

@@ -73,6 +73,52 @@ cmq_status cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key
     return status;
 }
 
+/* ---- the end of a view's index ---- */
+
+/* May entries of before the durable point be out of reach? A power loss may have taken pages of entries behind the
+ * point on which they hang, and a recovery that is under way, or was cut off, changes the file that has the point. A
+ * writer that was killed in this boot leaves its pages whole. */
+static bool is_in_doubt(const cmq_store *store, int64_t generation)
+{
+    if (store->source == CMQ_FOLLOW_SOURCE_OPENING || store->source == CMQ_FOLLOW_SOURCE_PAGE) return true;
+    if (generation == 0) return store->left_unclean || store->generation != 0;
+    return store->left_unclean && !cmq_follow_is_of_this_boot(store->follow);
+}
+
+/* The start of the index file that holds `phy`. */
+static int64_t file_begin(const cmq_store *store, int64_t phy)
+{
+    cmq_index_file_info info;
+    int64_t begin = 0;
+    for (uint32_t i = 0; i < cmq_index_files(store->index); i++)
+        if (cmq_index_file_at(store->index, i, &info) == CMQ_OK && info.count > 1 && info.begin_phy <= phy &&
+            info.begin_phy > begin)
+            begin = info.begin_phy;
+    return begin;
+}
+
+/* The last durable point that this view knows. */
+static int64_t point_of(cmq_store *store)
+{
+    cmq_durable_point point;
+    bool found;
+    const int64_t from = store->opening.scanned_from;
+    /* A view that has followed for long: the last writer's, of which this view has seen the log. */
+    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found)
+        return from;
+    return point.log_end > from && point.log_end <= cmq_log_confirmed(store->log) ? point.log_end : from;
+}
+
+int64_t cmq_store_index_end(cmq_store *store, int64_t generation)
+{
+    const int source = store->source;
+    if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
+    /* else the page is a new writer's, which recovers */
+    if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;
+    const int64_t from = point_of(store);
+    return is_in_doubt(store, generation) ? file_begin(store, from) : from;
+}
+
 /* ---- gaps ---- */
 
 typedef struct gap_list {
@@ -124,7 +170,8 @@ static cmq_status add_missing(cmq_store *store, int64_t confirmed, gap_list *lis
 
 static cmq_status list_gaps(cmq_store *store, int64_t confirmed, gap_list *list)
 {
-    int64_t at = cmq_log_min(store->log);
+    const int64_t min = cmq_log_min(store->log), generation = cmq_store_page_generation(store);
+    int64_t at = min;
     const uint32_t files = store->index != NULL ? cmq_index_files(store->index) : 0;
     cmq_status status = add_missing(store, confirmed, list);
     bool any = false, torn = false;
@@ -140,7 +187,11 @@ static cmq_status list_gaps(cmq_store *store, int64_t confirmed, gap_list *list)
         if (info.end_phy > at) at = info.end_phy;
     }
     const bool kept = any && !torn && is_kept_by_us(store);
-    return status == CMQ_OK && !kept ? add_gap(list, at, confirmed) : status;
+    if (status == CMQ_OK && !kept) status = add_gap(list, at, confirmed);
+    /* A writer that recovers may be about to go back in the files whose ends stand in the list. */
+    const int64_t end = generation == 0 && store->follow != NULL ? cmq_store_index_end(store, 0) : INT64_MAX;
+    if (status != CMQ_OK || end >= at) return status;
+    return add_gap(list, end > min ? end : min, at < confirmed ? at : confirmed);
 }
 
 cmq_status cmq_store_index_gaps(cmq_store *store, int64_t confirmed, cmq_gap **gaps_out, uint32_t *count_out)

@@ -29,6 +29,11 @@ void cmq_places_free(cmq_places *places);
 cmq_status CMQ_MUST_CHECK cmq_store_key_places(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms,
                                                int64_t end_ms, cmq_index_cursor *cursor, cmq_places *places);
 
+/* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or
+ * a recovering writer is inserting the keys behind the durable point again. `generation`: of the writer's page, before
+ * the index was looked at. INT64_MAX: it has all keys. */
+int64_t cmq_store_index_end(cmq_store *store, int64_t generation);
+
 /* A part of the log, [from, end). */
 typedef struct cmq_gap {
     int64_t from, end;

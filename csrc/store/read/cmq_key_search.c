@@ -93,52 +93,6 @@ static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
 
 /* ---- keys that the index lacks ---- */
 
-/* May entries of before the durable point be out of reach? A power loss may have taken pages of entries behind the
- * point on which they hang, and a recovery that is under way, or was cut off, changes the file that has the point. A
- * writer that was killed in this boot leaves its pages whole. */
-static bool may_be_torn(const cmq_store *store, int64_t generation)
-{
-    if (store->source == CMQ_FOLLOW_SOURCE_OPENING || store->source == CMQ_FOLLOW_SOURCE_PAGE) return true;
-    if (generation == 0) return store->left_unclean || store->generation != 0;
-    return store->left_unclean && !cmq_follow_is_of_this_boot(store->follow);
-}
-
-/* The start of the index file that holds `phy`. */
-static int64_t file_begin(const cmq_store *store, int64_t phy)
-{
-    cmq_index_file_info info;
-    int64_t begin = 0;
-    for (uint32_t i = 0; i < cmq_index_files(store->index); i++)
-        if (cmq_index_file_at(store->index, i, &info) == CMQ_OK && info.count > 1 && info.begin_phy <= phy &&
-            info.begin_phy > begin)
-            begin = info.begin_phy;
-    return begin;
-}
-
-/* The last durable point that this view knows. */
-static int64_t point_of(cmq_store *store)
-{
-    cmq_durable_point point;
-    bool found;
-    const int64_t from = store->opening.scanned_from;
-    /* A view that has followed for long: the last writer's, of which this view has seen the log. */
-    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found)
-        return from;
-    return point.log_end > from && point.log_end <= cmq_log_confirmed(store->log) ? point.log_end : from;
-}
-
-/* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or
- * a recovering writer is inserting the keys behind the durable point again. */
-static int64_t index_end(cmq_store *store, int64_t generation)
-{
-    const int source = store->source;
-    if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
-    /* else the page is a new writer's, which recovers */
-    if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;
-    const int64_t from = point_of(store);
-    return may_be_torn(store, generation) ? file_begin(store, from) : from;
-}
-
 /* In order of the log, to the view's end. */
 static cmq_status read_recent(cmq_key_search *search)
 {
@@ -146,7 +100,7 @@ static cmq_status read_recent(cmq_key_search *search)
     const int64_t end = cmq_log_confirmed(store->log), bytes = cmq_log_segment_bytes(store->log),
                   min = cmq_log_min(store->log);
     cmq_status status = CMQ_OK;
-    search->recent_from = index_end(store, search->generation);
+    search->recent_from = cmq_store_index_end(store, search->generation);
     for (int64_t phy = search->recent_from < min ? min : search->recent_from; phy < end && status == CMQ_OK;) {
         cmq_segment *segment;
         cmq_record_view view;
