@@ -94,7 +94,7 @@ class Cursor:
 
     @property
     def marks(self) -> dict[Place, Mark]:
-        """The message before each offset, where it is known."""
+        """The message before each offset, where it is known; the place and time 0 where it had expired."""
         return dict(self._marks)
 
     def to_json(self) -> str:
@@ -173,8 +173,22 @@ def mark_of(handle: StoreHandle, place: Place, offset: int) -> Mark | None:
     try:
         message = handle.read_offset(*place, offset - 1)
     except Error:
-        return None  # a gap, damage, or it expired just now
+        return None  # a gap, damage, or it has expired
     return Mark(message.physical_offset, message.store_timestamp_ms)
+
+
+_EXPIRED = Mark(0, 0)
+"""The mark of a message that has expired: before all those of a topic that is made again."""
+
+
+def _life_mark(handle: StoreHandle, place: Place, offset: int) -> Mark | None:
+    """As :func:`mark_of`; where the message has expired, a mark that no message of a later life has."""
+    mark = mark_of(handle, place, offset)
+    if mark is None and offset > 0:
+        queue = handle.queue(*place)
+        if queue is not None and offset <= queue[1]:
+            return _EXPIRED
+    return mark
 
 
 def resume_offset(
@@ -266,9 +280,9 @@ class Delta:
         for topic, queue_id, start, end in self.ranges:
             place = (topic, queue_id)
             offset = reached.get(place, start)
-            if offset != start or place not in offsets:
+            if offset != start or place not in marks:
                 # The mark first: if the queue has its life still then, the mark is of this life.
-                mark = self._ends.get(place) if offset == end else mark_of(self._handle, place, offset)
+                mark = self._ends.get(place) if offset == end else _life_mark(self._handle, place, offset)
                 self._check_life(place, end)
                 offsets[place] = offset
                 marks.pop(place, None)
@@ -387,7 +401,7 @@ def plan_delta(
         high = end if queue is None else queue[2]
         start = offsets.get(place, low)
         # The mark of the end first: if the cursor's mark still holds then, both are of one life of the queue.
-        end_mark = mark_of(handle, place, end)
+        end_mark = _life_mark(handle, place, end)
         again = _resumed(handle, place, start, low, high, marks.get(place))
         if again is not None:
             lost(place, _other_messages(called, start, high), again)
@@ -398,7 +412,7 @@ def plan_delta(
         if place in offsets:
             offsets[place] = start
         ranges.append((topic, queue_id, start, max(start, end)))
-        if end_mark is not None and end > start:
+        if end_mark is not None and end >= start:
             ends[place] = end_mark
     for place, offset in begin.offsets.items():
         asked = not query.topics or place[0] in query.topics

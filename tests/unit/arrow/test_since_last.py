@@ -440,6 +440,65 @@ def test_messages_that_expired_unread_are_noticed(tmp_path: Path) -> None:
         store.scan("orders", start=Cursor())  # never read: nothing is lost
 
 
+def expire(store: Store) -> None:
+    """Let all segments expire that were there when the store was opened, but the last."""
+    for segment in (Path(store.path) / "commitlog").iterdir():
+        os.utime(segment, (1000, 1000))
+    assert store.expire() > 0
+
+
+@pytest.mark.parametrize("when", ["before the scan", "since the cursor", "during a pass", "after a pass", "never"])
+def test_a_topic_made_again_after_its_messages_expired_is_noticed(tmp_path: Path, when: str) -> None:
+    """No message is left that was read; those of the new topic are not taken for it, and none is passed over."""
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        store.append_many("orders", [b"x" * 1000] * 3000)
+        store.append_many("others", [b"x" * 1000] * 2000)
+    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+        scan = store.scan("orders", start={0: 3000} if when == "never" else {0: 10}, batch_rows=100)
+        if when == "before the scan":
+            expire(store)
+            scan = store.scan("orders", start=Cursor())
+        elif when == "since the cursor":
+            expire(store)
+            scan = store.scan("orders", start={0: 10}, on_loss="skip")
+        elif when == "during a pass":
+            assert next(iter(scan)).num_rows
+            expire(store)
+        if when != "during a pass":
+            scan.to_table()
+        if when == "after a pass":
+            expire(store)
+        assert (store.min_offset("orders") == 3000) == (when != "never")
+        cursor = Cursor.from_json(scan.cursor.to_json())
+        assert store.scan("orders", start=cursor, on_loss="skip").count() == 0
+        store.delete_topic("orders")
+        store.append_many("orders", [b"%d" % number for number in range(6000)])
+        with pytest.raises(StaleCursor, match="made again since this scan was made"):
+            _ = scan.cursor
+        with pytest.raises(StaleCursor, match="has another message at offset"):
+            store.scan("orders", start=cursor)
+        again = store.scan("orders", start=cursor, on_loss="skip")
+        assert bodies(again) == list(range(6000))
+        assert store.scan("orders", start=again.cursor).count() == 0
+
+
+def test_a_scan_of_expired_messages_is_not_committed_to_a_topic_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        store.append_many("orders", [b"x" * 1000] * 3000)
+        store.append_many("others", [b"x" * 1000] * 2000)
+    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+        expire(store)
+        scan = store.scan("orders", group="etl")
+        assert bodies(scan) == []
+        store.delete_topic("orders")
+        store.append_many("orders", [b"%d" % number for number in range(6000)])
+        with pytest.raises(StaleCursor, match="made again since this scan was made"):
+            scan.commit()
+        assert progress(store) == {}
+
+
 # --- Cursors' JSON
 
 
