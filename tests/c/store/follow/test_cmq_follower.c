@@ -18,7 +18,6 @@
 
 #include "base/cmq_crc32.h"
 #include "base/cmq_lock.h"
-#include "export/cmq_scan.h"
 #include "store/follow/cmq_follow.h"
 #include "support/cmq_ledger.h"
 #include "store/read/cmq_key_places.h"
@@ -443,15 +442,6 @@ static cmq_status observed_punch(cmq_file *file, uint64_t offset, uint64_t bytes
     return status;
 }
 
-static cmq_status observed_open(cmq_fs *fs, const char *path, cmq_open_mode mode, cmq_file **file_out)
-{
-    const cmq_status status = cmq_fs_posix()->ops->open(fs, path, mode, file_out);
-    const cmq_error error = *cmq_last_error();
-    look();
-    if (status != CMQ_OK) return cmq_fail_again(&error);
-    return status;
-}
-
 static cmq_status observed_remove(cmq_fs *fs, const char *path)
 {
     const cmq_status status = cmq_fs_posix()->ops->remove(fs, path);
@@ -537,16 +527,6 @@ static void find_all_keys(void)
     kit_found_free(found);
 }
 
-static void append_keyed(cmq_store *writer, bool with_point)
-{
-    for (int i = 0; i < KEYED; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "k%d", i);
-        kit_append(writer, "T", 0, "body", NULL, key);
-        if (i == KEYED / 2 && with_point) CHECK_OK(cmq_store_maintain(writer, true));
-    }
-}
-
 /* The last durable point lies in the middle (way 0), or there is none (way 1). The view followed the writer that was
  * killed. */
 static void a_view_finds_keys_while_a_writer_recovers(void)
@@ -559,7 +539,12 @@ static void a_view_finds_keys_while_a_writer_recovers(void)
         cmq_store_options reading = options;
         reading.read_only = true;
         cmq_store *view = kit_open(&reading);
-        append_keyed(writer, way == 0);
+        for (int i = 0; i < KEYED; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "k%d", i);
+            kit_append(writer, "T", 0, "body", NULL, key);
+            if (i == KEYED / 2 && way == 0) CHECK_OK(cmq_store_maintain(writer, true));
+        }
         CHECK_OK(cmq_store_refresh(view));
         observer = view;
         observations = 0;
@@ -580,77 +565,6 @@ static void a_view_finds_keys_while_a_writer_recovers(void)
         observer = NULL;
         kit_close(writer);
     }
-}
-
-/* Scans by key that were opened beside a writer, and one that was opened at the last look at its recovery. */
-enum { SCANS = 400 };
-static cmq_scan *scans[SCANS], *last_scan;
-static int scans_left;
-
-static cmq_scan *scan_by_key(void)
-{
-    static const cmq_scan_column offsets[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "offset"}};
-    const cmq_slice topic = kit_slice("T"), key = kit_slice("k151");   /* in the index file that a recovery rewinds */
-    const cmq_scan_options options = {.columns = offsets,
-                                      .column_count = 1,
-                                      .keys = &key,
-                                      .key_count = 1,
-                                      .read = {.topics = &topic, .topic_count = 1}};
-    cmq_scan *scan;
-    CHECK_OK(cmq_scan_open(observer, &options, &scan));
-    return scan;
-}
-
-static void check_finds_one(cmq_scan *scan)
-{
-    struct ArrowArray batch;
-    bool end;
-    cmq_status status = CMQ_AGAIN;
-    while (status == CMQ_AGAIN) status = cmq_scan_next(scan, &batch, &end);
-    CHECK_OK(status);
-    CHECK(!end);
-    CHECK_INT(batch.length, 1);
-    batch.release(&batch);
-    cmq_scan_close(scan);
-}
-
-static void read_scans(void)
-{
-    if (observer == NULL) return;
-    observations++;
-    check_finds_one(scans[--scans_left]);
-    if (last_scan != NULL) check_finds_one(last_scan);
-    last_scan = scan_by_key();
-}
-
-static void scans_find_keys_while_a_writer_recovers(void)
-{
-    start();
-    cmq_store_options options = kit_options(root);
-    options.durable_point_bytes = options.durable_point_ms = INT64_C(1) << 40;
-    cmq_store *writer = kit_open(&options);
-    append_keyed(writer, true);
-    cmq_store_options reading = options;
-    reading.read_only = true;
-    observer = kit_open(&reading);
-    for (scans_left = 0; scans_left < SCANS; scans_left++) scans[scans_left] = scan_by_key();
-    cmq_store_abandon(writer);
-    observed_ops = *cmq_fs_posix()->ops;
-    observed_ops.write = observed_write;
-    observed_ops.punch = observed_punch;
-    observed_ops.remove = observed_remove;
-    observed_ops.open = observed_open;
-    look = read_scans;
-    observations = 0;
-    options.fs = &observed_fs;
-    writer = kit_open(&options);
-    CHECK(observations > 2);
-    while (scans_left > 0) read_scans();
-    check_finds_one(last_scan);
-    look = observe;
-    kit_close(observer);
-    observer = NULL;
-    kit_close(writer);
 }
 
 /* ---- waiting ---- */
@@ -1022,6 +936,5 @@ CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one),
               CMQ_TEST(cut_and_written_again_below_the_view), CMQ_TEST(a_failed_check_is_made_again),
               CMQ_TEST(a_writer_that_passed_by_replaced_a_segment),
               CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(a_view_finds_keys_while_a_writer_recovers),
-              CMQ_TEST(scans_find_keys_while_a_writer_recovers),
               CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
