@@ -226,7 +226,8 @@ static double mean_bytes(cmq_queue *queue, int64_t confirmed, int64_t start, int
         cmq_unit units[UNITS_PER_SAMPLE];
         uint32_t count = 0;
         int64_t next;
-        const cmq_status status = cmq_queue_read(queue, from, confirmed, units, UNITS_PER_SAMPLE, &count, &next);
+        const uint32_t most = end - from < UNITS_PER_SAMPLE ? (uint32_t)(end - from) : UNITS_PER_SAMPLE;
+        const cmq_status status = cmq_queue_read(queue, from, confirmed, units, most, &count, &next);
         if (status != CMQ_OK) continue;   /* it expired just now: a sample is missing, no more */
         for (uint32_t at = 0; at < count; at++) {
             size += units[at].bytes;

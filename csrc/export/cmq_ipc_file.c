@@ -254,11 +254,18 @@ cmq_status cmq_ipc_file_create(cmq_fs *fs, const char *path, const cmq_ipc_field
     file->field_count = count;
     memcpy(file->fields, fields, count * sizeof *fields);
     cmq_status status = cmq_file_open(fs, path, CMQ_OPEN_CREATE_NEW, &file->file);
+    const bool is_made = status == CMQ_OK;
     if (status == CMQ_OK) status = write_schema(file);
-    if (status == CMQ_OK)
+    if (status == CMQ_OK) {
         *file_out = file;
-    else
-        cmq_ipc_file_close(file);
+        return CMQ_OK;
+    }
+    cmq_ipc_file_close(file);
+    if (is_made) {
+        /* Where it cannot be removed, it is the caller's folder that ends it. */
+        const cmq_status removed = cmq_fs_remove(fs, path);
+        (void)removed;
+    }
     return status;
 }
 

@@ -309,6 +309,18 @@ static cmq_status add_pair(uint8_t *buffer, size_t *used, cmq_slice name, cmq_sl
     return status == CMQ_OK ? status : cmq_fail_context("the column properties");
 }
 
+/* Whether a later pair of the map, whose value is not null, has the name: the last of them is kept. */
+static bool is_replaced(const texts *names, const texts *values, size_t index, cmq_slice name)
+{
+    for (size_t later = index + 1; later < names->count; later++) {
+        cmq_slice other;
+        if (!text_is_null(names, later) && !text_is_null(values, later) && text_at(names, later, &other) == CMQ_OK &&
+            other.bytes == name.bytes && memcmp(other.data, name.data, name.bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
 static cmq_status add_properties(column *into, cmq_slice value)
 {
     uint8_t buffer[CMQ_PROPERTY_BYTES_MAX];
@@ -327,7 +339,8 @@ static cmq_status add_properties(column *into, cmq_slice value)
         if (text_is_null(&values, i)) continue;
         status = text_at(&names, i, &name);
         if (status == CMQ_OK) status = text_at(&values, i, &text);
-        if (status == CMQ_OK && !is_text(name, HANDOFF_PROPERTY)) status = add_pair(buffer, &used, name, text);
+        if (status == CMQ_OK && !is_text(name, HANDOFF_PROPERTY) && !is_replaced(&names, &values, i, name))
+            status = add_pair(buffer, &used, name, text);
     }
     return status == CMQ_OK ? add_bytes(into, (cmq_slice){.data = buffer, .bytes = used}) : status;
 }
@@ -374,10 +387,10 @@ static cmq_status add_value(cmq_spark_rows *rows, column *into, region row, size
     if (into->kind != CMQ_SPARK_SHARD_KEY && is_number(into->kind))
         return check_queue(word_at(row, place), into->kind, &into->numbers[at]);
     cmq_status status = value_at(row, place, &value);
-    if (status == CMQ_OK && into->kind == CMQ_SPARK_SHARD_KEY)
-        into->numbers[at] = (int32_t)cmq_jhash(value);
-    else if (status == CMQ_OK)
-        status = add_text(rows, into, value);
+    if (status != CMQ_OK) return status;
+    if (into->kind != CMQ_SPARK_SHARD_KEY) return add_text(rows, into, value);
+    status = check_text("shardKey", value);
+    if (status == CMQ_OK) into->numbers[at] = (int32_t)cmq_jhash(value);
     return status;
 }
 

@@ -2,11 +2,13 @@
  * that are reported; values that cannot be written are refused, bytes that are no rows too, and leave no file. That the
  * files are Arrow's is for the readers in tests/spark.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cmq_crc32.h"
 #include "export/cmq_spark_rows.h"
+#include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 
 #define COLUMNS 7u
@@ -175,6 +177,20 @@ static void a_file_without_rows_or_an_end_is_removed(void)
     cmq_spark_rows_close(NULL);
 }
 
+static void a_file_whose_schema_cannot_be_written_is_removed(void)
+{
+    cmq_spark_rows *rows;
+    const char *root = kit_directory();
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = 1, .times = 1, .sys_errno = ENOSPC});
+    CHECK_OK(cmq_path_join(file_path, root, "rows.tmp"));
+    const cmq_spark_options options = {
+        .fs = cmq_file_twin_fs(twin), .path = file_path, .kinds = list_kinds, .count = 3, .body_bytes_max = 10};
+    CHECK_STATUS(cmq_spark_rows_create(&options, &rows), CMQ_ERR_DISK_FULL);
+    CHECK(rows == NULL && !kit_exists(file_path));
+    cmq_file_twin_close(twin);
+}
+
 /* ---- values ---- */
 
 /* The row that was made is refused, in words with this text; or, NULL, taken. */
@@ -220,7 +236,7 @@ static void texts_that_cannot_be_written_are_refused(void)
     check_text(KEYS, "a\x02" "b", "the column keys has 'a?b'");
     check_text(KEYS, "\xc3", "not UTF-8");
     check_text(KEYS, " a  b ", NULL);
-    check_text(SHARD, "\xff", NULL);   /* hashed, never stored */
+    check_text(SHARD, "\xff", "the column shardKey has '\xff': it is not UTF-8");   /* Java hashes characters */
     begin(COLUMNS);
     check_refusal(all_kinds, COLUMNS, true, "the column body has a null");
     set_text(BODY, "x");
@@ -288,6 +304,24 @@ static void lists_and_maps_are_checked(void)
     check_map("a", value, "the columns tags, keys, properties of a row together have");
     value[32500] = '\0';
     check_map("a", value, NULL);
+}
+
+static void the_last_pair_of_a_name_is_kept(void)
+{
+    static const char *const names[] = {"a", "b", "a", "a"};
+    static const char *const twice[] = {"1", "2", "3", NULL}, *const once[] = {NULL, "2", "3", NULL};
+    cmq_spark_file files[2];
+    for (int i = 0; i < 2; i++) {
+        cmq_spark_rows *rows = create(all_kinds, COLUMNS, true);
+        begin(COLUMNS);
+        set_text(BODY, "x");
+        set_map(PROPERTIES, names, i == 0 ? twice : once, 4);
+        CHECK_OK(add(rows));
+        CHECK_OK(cmq_spark_rows_finish(rows, &files[i]));
+        cmq_spark_rows_close(rows);
+        CHECK_OK(cmq_fs_remove(cmq_fs_posix(), file_path));
+    }
+    CHECK_INT(files[0].crc32, files[1].crc32);
 }
 
 /* ---- bytes ---- */
@@ -361,7 +395,9 @@ static void cut_and_changed_rows_are_harmless(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(rows_become_a_whole_file), CMQ_TEST(a_file_without_rows_or_an_end_is_removed),
+              CMQ_TEST(a_file_whose_schema_cannot_be_written_is_removed),
               CMQ_TEST(texts_that_cannot_be_written_are_refused), CMQ_TEST(queues_are_read_by_their_width),
-              CMQ_TEST(lists_and_maps_are_checked), CMQ_TEST(columns_that_are_none_are_refused),
+              CMQ_TEST(lists_and_maps_are_checked), CMQ_TEST(the_last_pair_of_a_name_is_kept),
+              CMQ_TEST(columns_that_are_none_are_refused),
               CMQ_TEST(cut_lengths_of_rows_are_refused),
               CMQ_TEST(cut_and_changed_rows_are_harmless))

@@ -1,5 +1,6 @@
 package cometmq.spark;
 
+import java.math.BigInteger;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -80,15 +81,15 @@ final class Options {
         return found;
     }
 
-    Integer integer(String name, Integer otherwise) {
-        return parsed(name, value -> value.matches("\\+?0*[1-9]\\d{0,8}") ? Integer.valueOf(value) : null, otherwise,
-                "is not a whole number from 1 up");
+    /** Return a number from 1 up; one that no long holds is the largest. */
+    Long whole(String name, Long otherwise) {
+        return parsed(name, value -> value.matches("\\+?0*[1-9]\\d*") ? Long.valueOf(most(new BigInteger(value))) : null,
+                otherwise, "is not a whole number from 1 up");
     }
 
-    /** Return a number from 1 up, or null where none is given. */
-    Long whole(String name) {
-        return parsed(name, value -> value.matches("\\+?0*[1-9]\\d{0,17}") ? Long.valueOf(value) : null, null,
-                "is not a whole number from 1 up");
+    /** Return a number, or the largest long where it is above that. */
+    static long most(BigInteger number) {
+        return number.min(BigInteger.valueOf(Long.MAX_VALUE)).longValueExact();
     }
 
     long size(String name, long otherwise, long maximum) {

@@ -2,6 +2,7 @@ package cometmq.spark;
 
 import cometmq.engine.EngineException;
 import cometmq.engine.Store;
+import java.math.BigInteger;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Path;
@@ -31,7 +32,9 @@ final class ReadOptions {
     private static final int BATCH_ROWS_MAX = 1 << 20;
     private static final long TRIGGER_DELAY_MS = 15 * 60_000;
     private static final Pattern DURATION =
-            Pattern.compile("(\\d{1,12})\\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?)", Pattern.CASE_INSENSITIVE);
+            Pattern.compile("(\\d+)\\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?)", Pattern.CASE_INSENSITIVE);
+    private static final Pattern TIME = Pattern.compile(
+            "(\\d{4}-\\d\\d-\\d\\d)[T ](\\d\\d)(:[\\d:.]+)?([zZ]|([+-]\\d\\d)(?::?(\\d\\d))?)?", Pattern.CASE_INSENSITIVE);
 
     final String path;
     final List<String> topics;
@@ -42,7 +45,7 @@ final class ReadOptions {
     final List<String> tags;
     final List<String> keys;
     final String where;
-    final Integer minPartitions;
+    final Long minPartitions;
     final long maxPartitionBytes;
     final boolean failOnDataLoss;
     final boolean skipCorrupt;
@@ -113,7 +116,7 @@ final class ReadOptions {
         tags = tags(options.text("tags"));
         keys = names(options, "keys");
         where = selecting(options);
-        minPartitions = options.integer("minPartitions", null);
+        minPartitions = options.whole("minPartitions", null);
         maxPartitionBytes = options.size("maxPartitionBytes", 256 << 20, Long.MAX_VALUE);
         failOnDataLoss = options.flag("failOnDataLoss", true);
         skipCorrupt = options.choice("onCorrupt", "fail", "skip").equals("skip");
@@ -122,16 +125,17 @@ final class ReadOptions {
         isKafka = options.choice("schema", "cometmq", "kafka").equals("kafka");
         options.flag("pushdown", false); // the JVM always pushes
         brokerName = options.text("brokerName");
-        batchRows = options.integer("batchRows", 8192);
+        long rows = options.whole("batchRows", 8192L);
+        if (rows > BATCH_ROWS_MAX) {
+            throw new OptionException("batchRows", rows + " is above " + BATCH_ROWS_MAX);
+        }
+        batchRows = (int) rows;
         batchBytes = (int) options.size("batchBytes", 4 << 20, 1 << 30);
         if (isKafka && !columns.isEmpty()) {
             throw new OptionException("columns", "cannot be given together with schema=kafka");
         }
-        if (batchRows > BATCH_ROWS_MAX) {
-            throw new OptionException("batchRows", batchRows + " is above " + BATCH_ROWS_MAX);
-        }
-        maxOffsetsPerTrigger = options.whole("maxOffsetsPerTrigger");
-        minOffsetsPerTrigger = options.whole("minOffsetsPerTrigger");
+        maxOffsetsPerTrigger = options.whole("maxOffsetsPerTrigger", null);
+        minOffsetsPerTrigger = options.whole("minOffsetsPerTrigger", null);
         maxBytesPerTrigger = options.text("maxBytesPerTrigger") == null ? null
                 : Long.valueOf(options.size("maxBytesPerTrigger", 0, Long.MAX_VALUE));
         maxTriggerDelayMs = options.parsed("maxTriggerDelay", ReadOptions::durationMs, TRIGGER_DELAY_MS,
@@ -174,7 +178,7 @@ final class ReadOptions {
         }
         String unit = match.group(2).toLowerCase(Locale.ROOT);
         long each = unit.equals("ms") ? 1 : unit.startsWith("s") ? 1000 : unit.startsWith("m") ? 60_000 : 3_600_000;
-        return Long.parseLong(match.group(1)) * each;
+        return Options.most(new BigInteger(match.group(1)).multiply(BigInteger.valueOf(each)));
     }
 
     private static Side side(Options options, String name, List<String> choices) {
@@ -235,12 +239,21 @@ final class ReadOptions {
             if (value.matches("-?\\d{1,18}")) {
                 return Long.valueOf(value);
             }
-            String iso = value.replaceFirst("^(\\d{4}-\\d\\d-\\d\\d) ", "$1T");
-            if (iso.matches("\\d{4}-\\d\\d-\\d\\d")) {
-                return LocalDate.parse(iso).atStartOfDay(ZoneId.systemDefault()).toInstant().toEpochMilli();
+            if (value.matches("\\d{4}-\\d\\d-\\d\\d")) {
+                return LocalDate.parse(value).atStartOfDay(ZoneId.systemDefault()).toInstant().toEpochMilli();
             }
-            return iso.matches(".*T.*([zZ]|[+-]\\d\\d:?\\d\\d)") ? OffsetDateTime.parse(iso).toInstant().toEpochMilli()
-                    : LocalDateTime.parse(iso).atZone(ZoneId.systemDefault()).toInstant().toEpochMilli();
+            Matcher match = TIME.matcher(value);
+            if (!match.matches()) {
+                return null;
+            }
+            // java.time wants minutes, in a time and in its distance from UTC, which ISO 8601 and Python do without.
+            String time = match.group(1) + "T" + match.group(2) + (match.group(3) == null ? ":00" : match.group(3));
+            if (match.group(4) == null) {
+                return LocalDateTime.parse(time).atZone(ZoneId.systemDefault()).toInstant().toEpochMilli();
+            }
+            String offset = match.group(5) == null ? "Z"
+                    : match.group(5) + ":" + (match.group(6) == null ? "00" : match.group(6));
+            return OffsetDateTime.parse(time + offset).toInstant().toEpochMilli();
         } catch (DateTimeException error) {
             return null;
         }
