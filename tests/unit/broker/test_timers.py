@@ -187,9 +187,8 @@ def test_damaged_timer_files_are_reported_and_timers_delivered(
         with caplog.at_level("ERROR", "cometmq.broker"):
             broker.control.sample()
             broker.control.sample()
-        assert [record.message.partition(":")[0] for record in caplog.records] == [
-            "the files of the timers are damaged, or were written with another timerPrecisionMs"
-        ]
+        errors = [record.message.partition(":")[0] for record in caplog.records if record.levelname == "ERROR"]
+        assert errors == ["the files of the timers are damaged, or were written with another timerPrecisionMs"]
         assert broker.counters()["timer_remade_now"] == 1
 
 
