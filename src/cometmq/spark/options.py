@@ -17,11 +17,10 @@ from datetime import datetime, timezone
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from cometmq._engine import Selector
 from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.addresses import parse_addresses
 from cometmq.spark.errors import OptionError
-from cometmq.store.options import parse_tags
+from cometmq.store.options import optional_selector, parse_tags
 from cometmq.store_config.names import validate_group, validate_topic
 
 __all__ = ["DeliveryGuarantee", "OptionMap", "ReadOptions", "Subscription", "WriteOptions"]
@@ -210,7 +209,7 @@ def _optional_time_ms(value: str) -> int | None:
 def _selecting(value: str) -> str | None:
     """Return an SQL92 expression that compiles; executors compile it again."""
     try:
-        Selector(value)
+        optional_selector(value)
     except (InvalidArgument, LimitReached) as error:
         raise ValueError(f"cannot be used: {error}") from None
     return value

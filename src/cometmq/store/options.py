@@ -403,10 +403,16 @@ def optional_selector(where: str | None) -> Selector | None:
     """Return an SQL92 expression, compiled; None for None.
 
     Raises:
-        InvalidArgument: it is no such expression; the text has the place and the reason.
+        InvalidArgument: it is no such expression, or goes on behind it; the text has the place and the reason.
         LimitReached: it is too long or too deep.
     """
-    return None if where is None else Selector(a_text(where, "where"))
+    if where is None:
+        return None
+    selector = Selector(a_text(where, "where"))
+    if selector.tail:  # a broker ignores it, and warns; nobody here would know
+        place = len(where.encode()) - len(selector.tail.encode())
+        raise InvalidArgument(f"SQL92 expression, byte {place}: the condition ends before {selector.tail!r:.60}")
+    return selector
 
 
 def timeout_ms(timeout_s: float | None) -> int:

@@ -90,6 +90,7 @@ def test_sparks_own_options_pass() -> None:
         ({"batchBytes": "2g"}, "batchBytes", "1 to 1073741824"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss", "neither true nor false"),
         ({"onCorrupt": "ignore"}, "onCorrupt", "fail, skip"),
+        ({"where": "price > 10 LIMIT 5"}, "where", "byte 11: the condition ends before 'LIMIT 5'"),
         ({"schema": "json"}, "schema", "cometmq, kafka"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp", "milliseconds since 1970"),
         ({"startingTimestamp": "2026-11-41"}, "startingTimestamp", "milliseconds since 1970"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,17 @@ def test_expressions_that_do_not_compile_are_refused(store: cometmq.Store) -> No
         store.scan("orders", where="(" * 1_000)
     with pytest.raises(errors.WrongType, match="where"):
         store.scan("orders", where=17)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["region LIKE 'e%'", "price + 1 > 10", "upper(region) = 'EU'", "price > 10 LIMIT 5"])
+def test_text_behind_the_condition_is_refused(path: Path, store: cometmq.Store, where: str) -> None:
+    """A broker ignores it, and warns; a reader of a file would miss messages, or get too many, without a word."""
+    reads: list[Callable[..., object]] = [store.read, store.follow, store.scan]
+    for read in reads:
+        with pytest.raises(errors.InvalidArgument, match="the condition ends before"):
+            read("orders", where=where)
+    assert "the condition ends before" in run("cat", path, "orders", "--where", where).err
+    assert len(list(store.read("orders", where=" price > 10 \n"))) == 19
 
 
 EXPECTED = [n for n in range(11, 30) if n % 2 == 0]
