@@ -83,13 +83,16 @@ class Transaction:
         if len(self._messages) == MESSAGES_MAX:
             raise LimitReached(f"a transaction has at most {MESSAGES_MAX:,} messages: commit it and begin another")
         target = self._store._target_of(topic)
-        if isinstance(body, str):
-            raise WrongType("body must be bytes-like, not str: encode it (body.encode())")
+        try:
+            copied = bytes(memoryview(cast("Buffer", body)))
+        except TypeError:
+            advice = ": encode it (body.encode())" if isinstance(body, str) else ""
+            raise WrongType(f"body must be bytes-like, not {type(body).__name__}{advice}") from None
         chosen = target.next_queue() if queue is None else self._store._checked_queue(topic, queue, target.queues)
         check_numbers(flag, born_timestamp_ms)
         row: _Row = (
             topic,
-            bytes(memoryview(cast("Buffer", body))),
+            copied,
             tags,
             None if keys is None else join_keys(keys),
             None if properties is None else encode_without_mark(properties),
