@@ -21,7 +21,7 @@ from cometmq.client.send.outgoing import OutgoingMessage, message_of
 from cometmq.client.send.queue_selection import QueueSelector
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.client.send.transactions import Checker, TransactionResult, TransactionState
-from cometmq.client.transaction_producer import callable_checker
+from cometmq.client.transaction_producer import callable_checker, check_local
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class TransactionProducer(Producer):
         ``local`` is an ``async def`` function, or a plain one, which runs on the loop and must not block. Cancelled
         within it, the outcome is UNKNOWN.
         """
+        check_local(local)
         message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
         engine = self._running()
         sent = await engine.begin_transaction(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)

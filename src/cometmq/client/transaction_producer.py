@@ -13,6 +13,7 @@ All logic is in :mod:`cometmq.client.send.transactions`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from cometmq.client.send.outgoing import OutgoingMessage, message_of
 from cometmq.client.send.queue_selection import QueueSelector
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.client.send.transactions import Checker, TransactionResult, TransactionState
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, WrongType
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -107,15 +108,19 @@ class TransactionProducer(Producer):
                 exception the outcome is UNKNOWN, and the exception is raised here.
 
         Returns:
-            Where the message is stored, and the outcome that its broker was sent. A message that is less safe than
-            asked (``sent.status``) is rolled back without ``local``.
+            Where the half message is stored (``sent.queue_offset`` is its own: the delivered message has another),
+            and the outcome that its broker was sent. A message that is less safe than asked (``sent.status``) is rolled
+            back without ``local``.
 
         Raises:
             SendFailed, RouteNotFound: the message is not known to be stored; ``local`` was not called.
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
-            WrongType: ``local`` returned something else.
+            WrongType: ``local`` is no function, or an async one, and nothing was stored; or its return value is none.
             BaseException: that of ``local``.
         """
+        check_local(local)
+        if inspect.iscoroutinefunction(local) or inspect.iscoroutinefunction(type(local).__call__):
+            raise WrongType(f"local is {local!r}, an async function: use the producer of cometmq.aio")
         message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
         engine = self._running()
         engine.attempts.require_other_thread()
@@ -137,3 +142,13 @@ def callable_checker(checker: object) -> Checker:
     if not callable(checker):
         raise InvalidArgument(f"checker is {checker!r}; give a function that takes a message")
     return checker
+
+
+def check_local(local: object) -> None:
+    """Return where a local transaction can be called; called before the half message is stored.
+
+    Raises:
+        WrongType: it cannot.
+    """
+    if not callable(local):
+        raise WrongType(f"local is {local!r}; give a function that takes a SendResult")

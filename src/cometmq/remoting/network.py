@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from cometmq.errors import HookFailed, InvalidArgument
+from cometmq.errors import HookFailed, InvalidArgument, WrongType
+from cometmq.remoting.command import Command
 
 if TYPE_CHECKING:
     from cometmq._engine import Link, PullAnswer, PullRequest, SendAnswer, SendRequest
     from cometmq.errors import Error
-    from cometmq.remoting.command import Command
 
     OnSendAnswer: TypeAlias = Callable[[SendAnswer | Error], object]
     OnPullAnswer: TypeAlias = Callable[[PullAnswer | Error], object]
@@ -94,15 +94,21 @@ def before_request(hooks: Iterable[RpcHook], address: str, request: Command) -> 
     """Return the request as the hooks want it sent.
 
     Raises:
-        HookFailed: one raised.
+        HookFailed: one raised, or returned no request.
     """
     hook = None
     try:
         for hook in hooks:
-            request = hook.before_request(address, request)
+            request = _a_request(hook.before_request(address, request))
     except Exception as error:
         raise HookFailed(f"{hook!r} failed before request {request.code} to {address}: {error}") from error
     return request
+
+
+def _a_request(returned: object) -> Command:
+    if not isinstance(returned, Command):
+        raise WrongType(f"before_request returned {returned!r:.60}: return the request")
+    return returned
 
 
 def after_answer(hooks: Iterable[RpcHook], address: str, request: Command, answer: Command) -> None:

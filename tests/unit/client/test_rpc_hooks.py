@@ -111,6 +111,19 @@ def test_hook_that_fails_after_the_answer_fails_the_send(servers: Cluster) -> No
         assert isinstance(future.exception(LIMIT_S), (SendFailed, HookFailed))
 
 
+@pytest.mark.parametrize("returned", [None, {}])
+def test_hook_that_returns_no_request_fails_it(servers: Cluster, returned: Any) -> None:
+    class Forgetful(Signing):
+        def before_request(self, address: str, request: Command) -> Command:
+            return returned if request.code == RequestCode.SEND_MESSAGE_V2 else super().before_request(address, request)
+
+    with (
+        Producer("p-none", name_servers=servers.name_server_address, rpc_hooks=[Signing(), Forgetful()]) as producer,
+        pytest.raises((SendFailed, HookFailed), match=r"before_request returned .*: return the request"),
+    ):
+        producer.send("HooksNone", b"1", timeout_ms=LONG_MS)
+
+
 def test_hooks_are_checked() -> None:
     for wrong in ([print], Signing(), [Signing(), None]):
         with pytest.raises(InvalidArgument, match="rpc_hooks"):

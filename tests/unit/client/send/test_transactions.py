@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -612,6 +613,39 @@ def test_blocking_calls_on_the_loop_send_nothing(network: ScriptedNetwork) -> No
         background().run(on_the_loop())
         producer.flush()
         assert network.sent == []
+
+
+@pytest.mark.parametrize("local", [5, None, "COMMIT", COMMIT])
+def test_local_transaction_that_cannot_be_called_stores_nothing(network: ScriptedNetwork, local: Any) -> None:
+    with (
+        TransactionProducer("g", checker=committed, name_servers="ns:9876") as producer,
+        pytest.raises(WrongType, match="give a function that takes a SendResult"),
+    ):
+        producer.send_in_transaction("t", b"x", local=local)
+
+    async def send() -> None:
+        async with AsyncTransactionProducer("g", checker=committed, name_servers="ns:9876") as producer:
+            with pytest.raises(WrongType, match="give a function that takes a SendResult"):
+                await producer.send_in_transaction("t", b"x", local=local)
+
+    asyncio.run(send())
+    assert network.sent == []
+
+
+def test_blocking_producer_refuses_a_coroutine_as_local_transaction(network: ScriptedNetwork) -> None:
+    async def book(sent: SendResult) -> TransactionState:
+        return COMMIT
+
+    class Booking:
+        async def __call__(self, sent: SendResult) -> TransactionState:
+            return COMMIT
+
+    locals_: list[Any] = [book, functools.partial(book), Booking()]
+    with TransactionProducer("g", checker=committed, name_servers="ns:9876") as producer:
+        for local in locals_:
+            with pytest.raises(WrongType, match=r"use the producer of cometmq\.aio"):
+                producer.send_in_transaction("t", b"x", local=local)
+    assert network.sent == []
 
 
 @pytest.mark.parametrize("is_coroutine", [True, False])
