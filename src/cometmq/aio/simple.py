@@ -155,6 +155,8 @@ class SimpleConsumer:
                 while waiting:
                     current = waiting.popleft()
                     yield current
+                    if waiting and self._engine.is_postponed(current):
+                        self._engine.give_back_behind(current, waiting)
                     self._engine.note_handled(current)
                     current = None
                     if not waiting:
@@ -163,6 +165,4 @@ class SimpleConsumer:
                         await self._engine.settle()
                         settled_s = time.monotonic()
             finally:
-                if current is not None:
-                    await self._engine.let_go([current])
-                await self._engine.settle(rest=waiting)
+                await self._engine.settle(rest=waiting, current=current)

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -241,6 +242,8 @@ class SimpleConsumer(PollingConsumer):
                 while waiting:
                     handout.current = waiting.popleft()
                     yield handout.current
+                    if waiting and self._engine.is_postponed(handout.current):
+                        self._on_loop(partial(self._engine.give_back_behind, handout.current, waiting))
                     self._engine.note_handled(handout.current)
                     handout.current = None
                     if not waiting:

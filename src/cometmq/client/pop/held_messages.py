@@ -18,7 +18,7 @@ from cometmq.remoting.bodies.running_info import PopProcessQueueInfo
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
 
-__all__ = ["HeldMessages"]
+__all__ = ["HeldMessages", "is_behind"]
 
 _SWEEP_AT_LEAST: Final = 1_024
 
@@ -59,6 +59,15 @@ class HeldMessages:
         for message in messages:
             self._held.pop(_place(message), None)
 
+    def has_earlier(self, message: ReceivedMessage, *, now_ms: int, but: Iterable[ReceivedMessage]) -> bool:
+        """Return whether an earlier message of the same queue is held, other than ``but``."""
+        *queue, offset = _place(message)
+        others = {_place(one) for one in but}
+        return any(
+            [*place[:3]] == queue and place[3] < offset and until_ms > now_ms and place not in others
+            for place, (_, until_ms) in self._held.items()
+        )
+
     def infos(self, *, now_ms: int, wall_ahead_ms: int = 0) -> dict[MessageQueue, PopProcessQueueInfo]:
         """Return how much is held of each queue, and since when; of a queue of which nothing is, nothing.
 
@@ -88,6 +97,13 @@ class HeldMessages:
     def _sweep(self, now_ms: int) -> None:
         for place in [place for place, (_, until_ms) in self._held.items() if until_ms <= now_ms]:
             del self._held[place]
+
+
+def is_behind(message: ReceivedMessage, other: ReceivedMessage) -> bool:
+    """Return whether a message is later than another one of the same queue."""
+    *queue, offset = _place(message)
+    *queue_of_other, offset_of_other = _place(other)
+    return queue == queue_of_other and offset > offset_of_other
 
 
 def _place(message: ReceivedMessage) -> _Place:

@@ -7,6 +7,8 @@ on meanwhile.
 
 Invariants: a message that came is handed out, or waits here for the next caller, or is redelivered by its broker when
 its invisible time is over. Each broker and topic has at most one request in flight. Transient failures end no loop.
+In order: nobody gets a message from here while an earlier one of its queue is unfinished, or was given back; it is
+given back then, too, and its broker redelivers both.
 
 Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
 """
@@ -29,7 +31,7 @@ from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own
 from cometmq.client.instance.namespaces import with_namespace
 from cometmq.client.instance.outages import OutageLog, may_pass, pause_s
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
-from cometmq.client.pop.held_messages import HeldMessages
+from cometmq.client.pop.held_messages import HeldMessages, is_behind
 from cometmq.client.pop.loop_pace import LoopPace
 from cometmq.client.pop.pop_extending import Extender
 from cometmq.client.pop.pop_handles import PopHandle
@@ -121,6 +123,9 @@ class SimpleEngine(GroupFacts):
         """Messages that came for a caller that did not wait for them, or that left them."""
         self._handled: deque[ReceivedMessage] = deque()
         self._out: list[Handout] = []
+        self._unfinished: dict[int, ReceivedMessage] = {}
+        """Messages of loops that nobody has acknowledged, where they come in order."""
+        self._returns: set[asyncio.Task[None]] = set()
         self._held = HeldMessages()
         self._turn = 0
         self._notices: dict[MessageQueue, asyncio.Task[bool]] = {}
@@ -260,6 +265,7 @@ class SimpleEngine(GroupFacts):
             await asyncio.gather(*tasks, return_exceptions=True)
             self._notices.clear()
             self._ready.clear()
+            await steps.run(self._end_returns(), lambda: "giving back messages, which are redelivered later")
             await steps.run(self._settle(), lambda: "acknowledging messages of a loop, which are redelivered")
         finally:
             try:
@@ -346,7 +352,11 @@ class SimpleEngine(GroupFacts):
         found: list[ReceivedMessage] = []
         while self._ready and len(found) < most:
             message = self._ready.popleft()
-            if self._hidden_ms(message) > 0:
+            if self._hidden_ms(message) <= 0:
+                self.give_back_behind(message, self._ready)
+            elif self.settings.orderly and self._held.has_earlier(message, now_ms=_steady_ms(), but=found):
+                self._give_back([message])
+            else:
                 found.append(message)
         return found
 
@@ -542,7 +552,15 @@ class SimpleEngine(GroupFacts):
             await self._kernel.ack(messages[0])
         else:
             await self._kernel.ack_many(messages)
+        self._finish(messages)
+
+    def _finish(self, messages: Iterable[ReceivedMessage]) -> None:
         self._held.done(messages)
+        self._forget(messages)
+
+    def _forget(self, messages: Iterable[ReceivedMessage]) -> None:
+        for message in messages:
+            self._unfinished.pop(id(message), None)
 
     async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
         """Hide a message for another time; see :meth:`SimpleConsumer.extend`."""
@@ -550,12 +568,61 @@ class SimpleEngine(GroupFacts):
         _require_popped("extend", message)
         invisible_ms = invisible_ms_of(invisible_s, minimum_ms=0)
         await self._extender.let_go([message])
-        return await self._set_invisible(message, invisible_ms)
+        handle = await self._set_invisible(message, invisible_ms)
+        self.give_back_behind(message, self._ready)
+        return handle
 
     async def _set_invisible(self, message: ReceivedMessage, invisible_ms: int) -> str:
         handle = await self._kernel.set_invisible(message, invisible_ms)
         self._held.hidden(message, now_ms=_steady_ms(), invisible_ms=invisible_ms)
         return handle
+
+    # --- The order, where messages come in order ----------------------------------------------------------------------
+
+    def is_postponed(self, message: ReceivedMessage) -> bool:
+        """Return whether the message that a loop was at comes again, so that later ones of its queue must not pass it.
+
+        It was given back, extended, or kept hidden for too long. Any thread.
+        """
+        return id(message) in self._unfinished and not self._extender.is_kept(message)
+
+    def give_back_behind(self, message: ReceivedMessage, waiting: deque[ReceivedMessage]) -> None:
+        """Give back the later messages of a queue, where they come in order: its broker redelivers them behind it."""
+        if self.settings.orderly and waiting:
+            later = [one for one in waiting if is_behind(one, message)]
+            left = [one for one in waiting if not is_behind(one, message)]
+            waiting.clear()
+            waiting.extend(left)
+            self._give_back(later)
+
+    def _give_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._forget(messages)
+        if messages and self._state is ServiceState.RUNNING:
+            task = asyncio.ensure_future(self._make_visible(messages))
+            self._returns.add(task)
+            task.add_done_callback(self._returns.discard)
+
+    async def _make_visible(self, messages: Sequence[ReceivedMessage]) -> None:
+        await self._extender.let_go(messages)
+        for message in messages:
+            await self._make_one_visible(message)
+
+    async def _make_one_visible(self, message: ReceivedMessage) -> None:
+        try:
+            await self._set_invisible(message, 0)
+        except Error as error:
+            _log.debug("group %s: %s is redelivered when its time is over: %s", self._group, message, error)
+
+    async def _end_returns(self) -> None:
+        await asyncio.gather(*self._returns, return_exceptions=True)
+
+    def _unseen(self, messages: Iterable[ReceivedMessage], current: ReceivedMessage | None) -> list[ReceivedMessage]:
+        """Return the messages behind the one that a loop was at which the next caller may get."""
+        unseen = deque(messages)
+        self._forget(unseen)
+        if current is not None and id(current) in self._unfinished:
+            self.give_back_behind(current, unseen)
+        return list(unseen)
 
     def keep(self, messages: Iterable[ReceivedMessage]) -> None:
         """Keep messages hidden while they are worked on.
@@ -601,7 +668,9 @@ class SimpleEngine(GroupFacts):
             kept = await self._extender.let_go(unseen if current is None else [*unseen, current])
             # A loop may have finished, or given back, messages ahead of it.
             if handout.is_loop:
-                unseen = [message for message in kept if message is not current]
+                unseen = self._unseen((one for one in kept if one is not current), handout.current)
+                if current is not None:
+                    self._forget([current])
             if self._state is ServiceState.RUNNING:
                 self._ready.extendleft(reversed(unseen))
 
@@ -615,9 +684,18 @@ class SimpleEngine(GroupFacts):
         """Take note that a loop has handled a message; :meth:`settle` acknowledges it. Any thread."""
         self._handled.append(message)
 
-    async def settle(self, *, rest: Iterable[ReceivedMessage] = ()) -> None:
-        """Acknowledge messages that loops handled and nobody finished or extended; ``rest`` goes to the next caller."""
-        unseen = await self._extender.let_go(rest)
+    async def settle(self, *, rest: Iterable[ReceivedMessage] = (), current: ReceivedMessage | None = None) -> None:
+        """Acknowledge messages that loops handled and nobody finished or extended.
+
+        Args:
+            rest: what a loop that was left has not seen, for the next caller.
+            current: the message that it was at, which is redelivered unless it was acknowledged.
+        """
+        if current is not None:
+            await self._extender.let_go([current])
+        unseen = self._unseen(await self._extender.let_go(rest), current)
+        if current is not None:
+            self._forget([current])
         if self._state is ServiceState.RUNNING:
             self._ready.extendleft(reversed(unseen))
             await self._settle()
@@ -627,6 +705,7 @@ class SimpleEngine(GroupFacts):
         if kept := await self._extender.let_go(handled):
             await self._kernel.ack_quietly(kept)
             self._held.done(kept)
+        self._forget(handled)
 
     def pace(self) -> LoopPace:
         """Return the pace of a loop that begins.
@@ -672,6 +751,8 @@ class SimpleEngine(GroupFacts):
             _log.info("group %s receives again", self._group)
         if self._state is ServiceState.RUNNING:
             self.keep(messages)
+            if settings.orderly:
+                self._unfinished.update((id(message), message) for message in messages)
         return messages
 
     async def _pause(self, longest_s: float) -> None:

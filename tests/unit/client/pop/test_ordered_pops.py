@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from cometmq._engine import ReceivedMessage
+from cometmq.aio import SimpleConsumer as AsyncSimpleConsumer
 from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.pop.pop_handles import set_order_counts
 from cometmq.client.pop.pop_kernel import PopKernel
@@ -100,6 +101,70 @@ def test_loop_keeps_the_order(running: Cluster) -> None:
                 a.ack(message)
                 break
         assert seen == {0: list(range(20)), 1: list(range(20))}
+
+
+def test_left_loop_gives_back_the_messages_behind_the_one_that_it_was_at(running: Cluster) -> None:
+    with members(running, "g_left", "t_left", 12, queues=1) as (a, b):
+        for message in a:
+            if message.queue_offset == 5:
+                break
+        assert a.receive(32, wait_s=0) == []
+        assert [one.queue_offset for one in a._engine._ready] == []
+        a.extend(message, invisible_s=0)
+        again = received(b, 32)
+        assert places(again) == [(0, offset) for offset in range(5, 12)]
+        b.ack_many(again)
+
+
+def test_left_loop_of_asyncio_gives_back_the_messages_behind_the_one_that_it_was_at(running: Cluster) -> None:
+    async def leave() -> int:
+        async with AsyncSimpleConsumer(
+            "g_aio",
+            name_servers=running.name_server_address,
+            instance_name="g_aio-c",
+            orderly=True,
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+        ) as consumer:
+            await consumer.subscribe("t_aio")
+            async with aclosing(cast(AsyncGenerator[ReceivedMessage, None], aiter(consumer))) as messages:
+                async for message in messages:
+                    if message.queue_offset == 5:
+                        break
+            rest = await consumer.receive(32, wait_s=0)
+            await consumer.extend(message, invisible_s=0)
+            return len(rest)
+
+    with members(running, "g_aio", "t_aio", 12, queues=1) as (a, _):
+        assert asyncio.run(leave()) == 0
+        again = received(a, 32)
+        assert places(again) == [(0, offset) for offset in range(5, 12)]
+        a.ack_many(again)
+
+
+def test_loop_that_gives_messages_back_gets_them_before_later_ones(running: Cluster) -> None:
+    with members(running, "g_again", "t_again", 8, queues=1) as (a, _):
+        seen: list[int] = []
+        for message in a:
+            seen.append(message.queue_offset)
+            if seen.count(message.queue_offset) == 1:
+                a.extend(message, invisible_s=0)
+            if len(seen) == 16:
+                a.ack(message)
+                break
+        assert seen == sorted([*range(8), *range(8)])
+
+
+def test_batch_that_waits_for_a_caller_is_not_given_out_in_parts(running: Cluster) -> None:
+    with members(running, "g_parts", "t_parts", 4, queues=1) as (a, _):
+        batch = received(a, 3)
+        a._on_loop(lambda: a._engine._ready.extend(batch))
+        first = received(a, 1)
+        assert places(first) == [(0, 0)]
+        assert a.receive(1, wait_s=0) == [], "the first one is unfinished"
+        a.ack(first[0])
+        rest = received(a, 32)
+        assert places(rest) == [(0, 1), (0, 2), (0, 3)]
+        a.ack_many(rest)
 
 
 class Broker:
