@@ -318,8 +318,7 @@ class SendAttempts:
 
     def first_attempt(self, send: PendingSend, ring: QueueRing | None = None) -> None:
         """Make the first attempt, now or when the topic's queues are known; ``ring`` has them. Any thread."""
-        if self._given_up is not None:
-            self._instance.loop.call_soon_threadsafe(self._give_up_one, send)
+        if self._gives_up(send):
             return
         try:
             if send.queue is None:
@@ -347,12 +346,12 @@ class SendAttempts:
 
     def _attempt(self, send: PendingSend) -> None:
         """Send it to its queue; the answer comes to :meth:`answered`, or the message is one that gets none."""
-        if self._given_up is not None:
-            self._instance.loop.call_soon_threadsafe(self._give_up_one, send)
+        if self._gives_up(send):
             return
-        queue = send.queue
+        queue, message = send.queue, send.request
+        if message is None:
+            return  # it was given up meanwhile
         assert queue is not None
-        assert send.request is not None
         address = self._address(queue)
         if address is None:
             self._instance.loop.call_soon_threadsafe(self._no_broker, send)
@@ -364,8 +363,12 @@ class SendAttempts:
             return
         timeout_ms = send.policy.timeout_ms(left_ms, attempts=send.attempts)
         send.attempts += 1
+        # Behind the count: if the loop gives up in between, it takes the send for one that may be stored.
+        if self._gives_up(send):
+            send.attempts -= 1
+            return
         send.brokers.append(queue.broker_name)
-        request = send.request.to_queue(queue.broker_name, queue.queue_id)
+        request = message.to_queue(queue.broker_name, queue.queue_id)
         if send.policy is self.policies.forgotten:
             self._network.send(address, request, None, timeout_ms=timeout_ms)
             self._end(send)
@@ -452,6 +455,13 @@ class SendAttempts:
         for send in list(self.under_way):
             self._give_up_one(send)
 
+    def _gives_up(self, send: PendingSend) -> bool:
+        """Return whether sends were given up, and have the loop end this one then. Any thread."""
+        if self._given_up is None:
+            return False
+        self._instance.loop.call_soon_threadsafe(self._give_up_one, send)
+        return True
+
     def _give_up_one(self, send: PendingSend) -> None:
         if send.attempts and not send.brokers:  # the fast path keeps none
             assert send.queue is not None
@@ -467,7 +477,7 @@ class SendAttempts:
             self._fail(send, error)
 
     def _fail(self, send: PendingSend, error: BaseException) -> None:
-        if isinstance(error, Error) and send.attempts:
+        if isinstance(error, Error) and send.attempts and not send.done():
             elapsed_ms = (self._clock() - send.began_s) * 1000
             error = send_failed(
                 send.topic,
@@ -498,6 +508,7 @@ class SendAttempts:
         self.under_way.discard(send)
         if send.pressure_bytes and self._pressure is not None:
             self._pressure.leave(send.pressure_bytes)
+            send.pressure_bytes = 0  # it may be left twice, where it is given up
             send.pressure_bytes = 0
 
 

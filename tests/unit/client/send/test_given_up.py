@@ -16,6 +16,7 @@ from cometmq.client.instance.hooks import Interceptor, SendContext
 from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
 from cometmq.client.send.send_engine import SendEngine
 from cometmq.errors import ClientStateError, ConnectionLost, SendFailed
+from cometmq.remoting.bodies.message_queue import MessageQueue
 from support.producers import played
 from support.scripted_network import ScriptedNetwork, route_of
 from support.sends import send_answer
@@ -104,6 +105,32 @@ def test_send_that_waits_for_its_route_is_not_sent() -> None:
     for send in sends:
         with pytest.raises(ClientStateError, match=f"{CLOSED} the message was sent"):
             send.result()
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_send_that_is_given_up_in_the_middle_of_its_attempt_does_not_count_as_unsent(is_sent: bool) -> None:
+    """The sender's thread is anywhere in its attempt when the loop gives the send up."""
+    sends: list[Any] = []
+
+    async def use(engine: SendEngine, network: ScriptedNetwork) -> None:
+        await engine.attempts.routes.find("t")
+        place, name = (network, "send") if is_sent else (engine.attempts, "_clock")
+        call = getattr(place, name)
+
+        def interrupted(*given: Any, **options: Any) -> Any:
+            if engine.attempts.under_way:
+                setattr(place, name, call)
+                engine.attempts.give_up("producer group leaving was closed after 10 ms")
+            return call(*given, **options)
+
+        setattr(place, name, interrupted)
+        sends.append(engine.send(message(), queue=MessageQueue(topic="t", broker_name="a", queue_id=0)))
+
+    sent = given_up(use, routes={"t": route_of("a")}).sent
+    assert len(sent) == is_sent
+    expected = "the broker answered" if is_sent else "the message was sent"
+    with pytest.raises(SendFailed if is_sent else ClientStateError, match=f"{CLOSED} {expected}"):
+        sends[0].result()
 
 
 def test_name_server_that_fails_later_changes_nothing() -> None:
