@@ -6,7 +6,7 @@
  *
  *   end        the writer encoded up to here; the next record's physical offset
  *   confirmed  readers may see up to here: under async flush = end, under sync flush = flushed
- *   flushed    on disk for certain
+ *   flushed    known to be on disk
  *
  * Owns:       the files under commitlog/ and their mappings; descriptors of the few that bytes come into.
  * Invariant:  flushed, confirmed <= end, and none ever moves back while the log is open; a record lies inside one

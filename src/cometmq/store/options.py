@@ -198,7 +198,7 @@ class StoreInfo:
         writer_is_ours: … and it is CometMQ, not a Java broker.
         log_min: physical offset of the oldest record.
         log_end: physical offset behind the newest readable record.
-        flushed: physical offset up to which the log is on disk for certain; None in a store opened to read, where only
+        flushed: physical offset up to which the log is known to be on disk; None in a store opened to read, where only
             the writer knows.
         segment_bytes: size of a commit log file.
         queue_file_bytes: size of a consume queue file.
