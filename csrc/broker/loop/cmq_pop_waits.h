@@ -36,6 +36,8 @@ typedef struct cmq_pop_place {
     uint8_t section;             /* from 1 on; 0: no walk has begun */
     uint8_t plan;                /* which sections there are */
     bool rest;                   /* something is left in the queues before, or came meanwhile */
+    uint8_t damaged_in;          /* the first queue before that is damaged: its kind of topic, from 1 on; 0: none is */
+    int32_t damaged;             /* … and its number */
 } cmq_pop_place;
 
 /* The parameters to run the request again. Names are borrowed for add; those of a wait live as long as it does. */

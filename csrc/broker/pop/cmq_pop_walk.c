@@ -104,9 +104,25 @@ static bool visit_queues(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *p
         if (watches && what == SECTION_TOPIC) cmq_pop_watch(l, a, queue_id);
         if (what == SECTION_TOPIC && a->seen_count++ == 0) a->seen_first = queue_id;
         visit(l, a, popped, topic->name, retry, queue_id);
+        if (popped->failed == CMQ_ERR_CORRUPT && place->damaged_in == 0) {
+            place->damaged_in = (uint8_t)(1 + what);
+            place->damaged = queue_id;
+        }
         place->at = queue_id + 1;
     }
     return true;
+}
+
+/* The last part found nothing: the answer has the error of the damage that an earlier one met. */
+static void visit_damaged(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_visit visit)
+{
+    uint8_t room[CMQ_POP_TOPIC_BYTES_MAX];
+    cmq_pop_retry retry;
+    const cmq_pop_place *place = &a->wait.place;
+    const cmq_topic_entry *topic = topic_of(l, a, (section)(place->damaged_in - 1), &retry, room);
+    if (topic == NULL || place->damaged >= topic->read_queues) return;
+    popped->steps = CMQ_STEPS_PER_REQUEST;
+    visit(l, a, popped, topic->name, retry, place->damaged);
 }
 
 void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_visit visit)
@@ -131,6 +147,10 @@ void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, 
     }
     if (takes_steps) l->new_steps -= steps - popped->steps;
     if (what == SECTION_NONE) place->section = 0;
+    if (place->damaged_in != 0 && !cmq_pop_goes_on(l, a)) {
+        if (popped->count == 0 && popped->failed == CMQ_OK) visit_damaged(l, a, popped, visit);
+        place->damaged_in = 0;
+    }
     if (popped->free_ms < place->free_ms) place->free_ms = popped->free_ms;
     popped->free_ms = place->free_ms;
     a->cost += popped->cost;

@@ -5,9 +5,11 @@
 #ifndef CMQ_POP_KIT_H
 #define CMQ_POP_KIT_H
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "store/record/cmq_property.h"
 #include "store/record/cmq_record.h"
@@ -30,6 +32,17 @@ static kit_broker kit;
 static inline void start(const cmq_pop_service_options *extra)
 {
     kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, extra);
+}
+
+/* Another record than its queue's unit says lies at `phy`. */
+static inline void damage_record(const char *root, int64_t phy)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/commitlog/%020d", root, 0);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_INT(pwrite(fd, "\0\0\0\1", 4, phy), 4);
+    close(fd);
 }
 
 static inline const kit_answer *expect(int client, int32_t opaque, int32_t code)

@@ -1,6 +1,5 @@
 /* Tests csrc/broker/pop/cmq_pop_hold.c through sockets: which pops are held, how that ends, and which are served first:
  * members, groups, loops; messages that are not on disk yet are delivered to nobody. Time is injected. */
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "broker/pop/cmq_pop_internal.h"
@@ -44,17 +43,6 @@ static void pops_looked(uint64_t *looks_out)
 }
 
 /* ---- outcomes ---- */
-
-/* Another record than its queue's unit says lies at `phy`. */
-static void damage_record(const char *root, int64_t phy)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/commitlog/%020d", root, 0);
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    CHECK(fd >= 0);
-    CHECK_INT(pwrite(fd, "\0\0\0\1", 4, phy), 4);
-    close(fd);
-}
 
 static int64_t put_to(const char *topic, int32_t queue_id)
 {

@@ -9,30 +9,35 @@
 /* Queues with a message. A group whose progress begins looks at 120 of them in a part. */
 enum { WIDE = 400, PARTS = WIDE * (int)CMQ_POP_COST_BEGIN / (int)(CMQ_POP_LOOKS_PER_TURN * CMQ_POP_COST_LOOK) };
 
-static void put(int32_t queue_id, const char *tag)
+static int64_t put_to(const char *topic, int32_t queue_id, const char *tag)
 {
-    const cmq_append append = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = queue_id},
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic), .queue_id = queue_id},
                                .count = 1,
                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")},
                                .tags = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text(tag)}};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    return appended.first_physical_offset;
 }
 
-/* Topic T with a message of no interest in each queue. */
-static void fill(int32_t queues)
+static void put(int32_t queue_id, const char *tag) { (void)put_to("T", queue_id, tag); }
+
+/* A topic with a message of no interest in each queue. */
+static void fill_topic(const char *topic, int32_t queues)
 {
     static int32_t ids[WIDE];
     for (int32_t i = 0; i < queues; i++) ids[i] = i;
-    const cmq_append append = {.common = {.topic = cmq_slice_of_text("T")},
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic)},
                                .count = (uint32_t)queues,
                                .queue_ids = ids,
                                .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")},
                                .tags = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("other")}};
     cmq_appended appended;
-    kit_broker_topic(&kit, "T", queues, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_broker_topic(&kit, topic, queues, CMQ_PERM_READ | CMQ_PERM_WRITE);
     CHECK_OK(cmq_store_append(kit.store, &append, &appended));
 }
+
+static void fill(int32_t queues) { fill_topic("T", queues); }
 
 static const char *name_of(int32_t group)
 {
@@ -255,6 +260,69 @@ static void a_notification_of_a_wide_topic_finds_the_one_message(void)
     kit_broker_stop(&kit);
 }
 
+/* Whichever part meets the damage, the error is the answer, when all others were looked at. */
+static void damage_that_any_part_meets_is_the_answer(void)
+{
+    enum { ROUNDS = 8 };
+    const char *root = cmq_test_directory();
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    fill(WIDE);
+    const int client = kit_client(&kit);
+    for (int32_t round = 0; round < ROUNDS; round++) {
+        damage_record(root, put_to("T", round, name_of(round)));
+        pop(client, round, wanted(round, 0));
+        CHECK(expect(client, round, 1)->command.remark.bytes > 0);
+    }
+    for (int32_t round = 0; round < ROUNDS; round++) {   /* their progress has begun: they look in fewer parts */
+        put((round + WIDE / 2) % WIDE, name_of(round));
+        pop(client, round, wanted(round, 0));
+        expect(client, round, OK);
+    }
+    CHECK_INT(held_now(), 0);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* … also of one that is held until its time is over. */
+static void damage_in_a_wide_topic_is_the_answer_of_a_held_pop_at_its_end(void)
+{
+    const char *root = cmq_test_directory();
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    fill(WIDE);
+    const int client = kit_client(&kit);
+    for (int32_t round = 0; round < 8; round++) {
+        damage_record(root, put_to("T", round, name_of(round)));
+        pop(client, round, wanted(round, 15000));
+        turn_often();
+        CHECK(!has_answer(client));
+        kit_broker_pass_pops(&kit, 15000);
+        expect(client, round, 1);
+    }
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_wide_retry_topic_is_looked_at_in_parts(void)
+{
+    const char *root = cmq_test_directory();
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    fill(1);
+    fill_topic("%RETRY%G0_T", WIDE);
+    const int client = kit_client(&kit);
+    pop(client, 1, wanted(0, 0));
+    CHECK(turns_until_answered(client) > PARTS);
+    expect(client, 1, POLLING_TIMEOUT);
+    (void)put_to("%RETRY%G0_T", 234, "G0");
+    pop(client, 2, wanted(0, 0));
+    CHECK_INT(records_in(expect(client, 2, OK)), 1);
+    fill_topic("%RETRY%G1_T", WIDE);
+    damage_record(root, put_to("%RETRY%G1_T", 123, "G1"));
+    pop(client, 3, wanted(1, 0));
+    expect(client, 3, 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_pop_of_a_wide_topic_takes_several_turns),
               CMQ_TEST(a_pop_that_does_not_wait_finds_the_one_message),
               CMQ_TEST(a_message_that_comes_during_a_walk_is_found),
@@ -262,4 +330,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_pop_of_a_wide_topic_takes_several_turns),
               CMQ_TEST(many_wide_pops_that_end_together_take_many_turns),
               CMQ_TEST(a_long_expression_is_compared_in_parts), CMQ_TEST(many_new_pops_of_a_wide_topic_share_a_turn),
               CMQ_TEST(all_held_pops_are_answered_over_turns),
-              CMQ_TEST(a_notification_of_a_wide_topic_finds_the_one_message))
+              CMQ_TEST(a_notification_of_a_wide_topic_finds_the_one_message),
+              CMQ_TEST(damage_that_any_part_meets_is_the_answer),
+              CMQ_TEST(damage_in_a_wide_topic_is_the_answer_of_a_held_pop_at_its_end),
+              CMQ_TEST(a_wide_retry_topic_is_looked_at_in_parts))
