@@ -965,6 +965,8 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
     ),
     ('PushConsumer("g", threads=5)', InvalidArgument, "there is no option 'threads'; did you mean consume_thread_max?"),
     ('PushConsumer("g", listener=5, **network).start()', InvalidArgument, "the listener is 5, which cannot be called"),
+    ('PushConsumer("g", orderly="no", **network)', InvalidArgument, "orderly is 'no': it must be True or False"),
+    ('PushConsumer("g", auto_commit=None, **network)', InvalidArgument, "auto_commit is None: it must be True"),
     (
         'PushConsumer("g", **network).start()',
         InvalidArgument,

@@ -236,10 +236,15 @@ class Producer:
         arg: Any = None,
         timeout_ms: int | None = None,
     ) -> ReceivedMessage:
-        """Send a message, and wait for the reply of a consumer."""
+        """Send a message, and wait for the reply of a consumer. Nobody waits for it any more when this is cancelled."""
         message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
         engine = self._running()
-        return await engine.request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+        reply = engine.request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            engine.forget(reply)
+            raise
 
     def request_async(
         self,

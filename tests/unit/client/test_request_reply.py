@@ -122,6 +122,28 @@ def test_asyncio_clients_request_and_reply(running: Cluster) -> None:
     assert asyncio.run(story()) == [b"three:a", *(b"three:%d" % number for number in range(5))]
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_nobody_waits_for_the_reply_of_a_cancelled_request(running: Cluster, is_sent: bool) -> None:
+    """``asyncio.wait_for(producer.request(...), 5)`` may cancel it; close() waited for its reply nevertheless."""
+    topic, store = f"nobody_answers_{is_sent}", running.broker.store
+    store.create_topic(topic)
+
+    async def story() -> None:
+        asker = cometmq.aio.Producer("cancelling", name_servers=running.name_server_address)
+        await asker.start()
+        request = asyncio.ensure_future(asker.request(topic, b"a", timeout_ms=3_600_000))
+        await asyncio.sleep(0)  # it has begun
+        if is_sent:
+            while not list(store.read(topic)):
+                await asyncio.sleep(0.005)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await asyncio.wait_for(asker.close(), 60)
+
+    asyncio.run(story())
+
+
 def test_correlation_survives_rebalance_of_the_answering_group(running: Cluster, replier: Producer) -> None:
     """Each request gets the reply of its own, whichever member answers it, while members come and go."""
     with producing(running, "askers_rebalance") as producer:

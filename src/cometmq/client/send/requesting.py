@@ -81,6 +81,8 @@ class Requests:
         return future
 
     def _ask(self, send: PendingSend, future: ReplyFuture, correlation_id: str, timeout_ms: int) -> None:
+        if future.done():  # forgotten
+            return
         self._instance.replies.expect(correlation_id, future, topic=send.topic, timeout_ms=timeout_ms)
         self._instance.spawn(self._send(send, future, correlation_id))
 
@@ -102,6 +104,16 @@ class Requests:
 
     def _sent(self, correlation_id: str, send: SendFuture) -> None:
         self._instance.replies.sent(correlation_id, send.exception())
+
+    def forget(self, future: ReplyFuture) -> None:
+        """End the waiting for a reply that nobody wants any more; on the loop. An unsent request is not sent."""
+        correlation_id = self.waiting.get(future)
+        if correlation_id is None:
+            return
+        error = ClientStateError("the request was cancelled before its reply came")
+        self._instance.replies.fail(correlation_id, error)
+        if not future.done():  # not expected yet
+            future.set_exception(error)
 
     def give_up(self, reason: str) -> None:
         """End the waiting for all replies; on the loop. The requests' sends are given up before."""

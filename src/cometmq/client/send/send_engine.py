@@ -546,6 +546,10 @@ class SendEngine:
         wait_ms = self.settings.send_msg_timeout_ms if timeout_ms is None else timeout_ms
         return self._requests.begin(message, topic, queue=queue, selector=selector, arg=arg, timeout_ms=wait_ms)
 
+    def forget(self, request: ReplyFuture) -> None:
+        """Wait no longer for the reply to a request, also in :meth:`close`; on the loop."""
+        self._requests.forget(request)
+
     def reply(
         self,
         request: ReceivedMessage,
