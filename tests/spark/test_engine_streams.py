@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,3 +132,16 @@ def test_a_stream_needs_no_sizes_of_a_batch(
     append(store, 940, 10, topic="u")
     run_to_files(joined(startingOffsets='{"t": {"0": 5}}'), tmp_path)
     assert written(spark, tmp_path) == list(range(900, 950))
+
+
+def test_a_first_micro_batch_that_is_run_again_begins_where_it_began(
+    spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path
+) -> None:
+    run_to_files(load(spark, path, "jvm", topic="t"), tmp_path)
+    assert len(offsets(tmp_path)) == 1
+    # As after a crash before its commit. The options find another start by then, as latest or an expired earliest do.
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")
+    shutil.rmtree(tmp_path / "files")
+    append(store, 900, 10)
+    run_to_files(load(spark, path, "jvm", topic="t", startingOffsets="latest"), tmp_path)
+    assert written(spark, tmp_path) == list(range(910))

@@ -53,7 +53,7 @@ final class CometMQScan implements SupportsReportStatistics, Batch {
         ReadOptions options = table.options();
         options.requireStream();
         streams = true;
-        return new CometMQStream(options, plan);
+        return new CometMQStream(options, plan, checkpoint);
     }
 
     /**

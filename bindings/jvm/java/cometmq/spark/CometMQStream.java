@@ -29,21 +29,22 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
 
     private final ReadOptions options;
     private final ReadPlan plan;
+    private final FirstOffset first;
     private final LossPolicy loss;
     private Catalog catalog;
     private Map<QueueKey, Long> target; // the end of a run up to "available now"
     private long advancedAt = System.nanoTime();
 
-    CometMQStream(ReadOptions options, ReadPlan plan) {
+    CometMQStream(ReadOptions options, ReadPlan plan, String checkpoint) {
         this.options = options;
         this.plan = plan;
+        first = new FirstOffset(checkpoint);
         loss = new LossPolicy(options.failOnDataLoss);
     }
 
     @Override
     public Offset initialOffset() {
-        Map<QueueKey, Catalog.Ends> queues = opened().selected(true);
-        return new StreamOffset(opened().starts(queues, Catalog.LATEST), Map.of());
+        return first.get(() -> new StreamOffset(opened().starts(opened().selected(true), Catalog.LATEST), Map.of()));
     }
 
     @Override
