@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/cmq_store_internal.h"
 #include "support/cmq_store_kit.h"
 
 static const char *root;
@@ -144,6 +145,31 @@ static void expired_queues(void)
     CHECK_INT(kit_min(view, "T", 0), 0);
     CHECK_INT(kit_max(view, "T", 0), 1);
     CHECK_TEXT(kit_read_topic(view, "T"), "again");
+    end();
+}
+
+/* The view looks for no files of a topic that was deleted after segments had expired, although the log grows by a segment
+ * before it has noticed the deletion. */
+static void deleted_after_segments_have_expired(void)
+{
+    static const char filler[] = "so that segments are used up, with some more bytes in each of these";
+    start();
+    uint32_t deleted;
+    kit_append_many(writer, "Other", filler, 300);
+    CHECK_OK(cmq_store_maintain(writer, true));
+    CHECK(sees("Other"));
+    CHECK_OK(cmq_store_expire(writer, true, &deleted));
+    CHECK(deleted > 0);
+    kit_append_many(writer, "New", "left", 5);
+    CHECK_OK(cmq_store_maintain(writer, true));
+    CHECK(sees("New"));
+    kit_append(writer, "Other", 0, "the view learns that the files have all of New", NULL, NULL);
+    CHECK(sees("New"));
+    for (int i = 0; i < 2; i++) cmq_queues_trim(view->queues);   /* no unit of it is in memory any more */
+    CHECK_OK(cmq_store_delete_topic(writer, kit_slice("New")));
+    kit_append_many(writer, "Other", filler, 300);
+    CHECK(!sees("New"));
+    CHECK_INT(kit_max(view, "Other", 0), kit_max(writer, "Other", 0));
     end();
 }
 
@@ -288,5 +314,6 @@ static void topic_deleted_during_a_look_up_is_not_found(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_topic_goes_and_comes_back), CMQ_TEST(noticed_late), CMQ_TEST(a_reader_goes_on),
-              CMQ_TEST(expired_queues), CMQ_TEST(deletions_of_before), CMQ_TEST(too_many_to_catch_up),
+              CMQ_TEST(expired_queues), CMQ_TEST(deleted_after_segments_have_expired),
+              CMQ_TEST(deletions_of_before), CMQ_TEST(too_many_to_catch_up),
               CMQ_TEST(beside_each_other), CMQ_TEST(topic_deleted_during_a_look_up_is_not_found))
