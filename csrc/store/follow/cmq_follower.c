@@ -439,6 +439,7 @@ static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *pag
         return cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end,
                            "the store was recovered by a new writer, which cut its log at %lld, before the end that "
                            "was read here; open it again", (long long)page->confirmed_end);
+    cmq_queues_reopen_files(store->queues);
     store->generation = page->generation;
     store->walked_ms = store->newest_ms = 0;
     return CMQ_OK;

@@ -292,6 +292,18 @@ void cmq_file_cache_drop(cmq_file_cache *cache, uint64_t owner, int64_t start)
     if (unused) close_entry(found);
 }
 
+void cmq_file_cache_drop_all(cmq_file_cache *cache)
+{
+    for (uint32_t i = 0; i < cache->part_count; i++) {
+        part *of = &cache->parts[i];
+        pthread_mutex_lock(&of->lock);
+        entry *unused = evict(of, 0);
+        while (of->newest != NULL) unlink_entry(of, hash_of(of->newest->owner, of->newest->start), of->newest);
+        pthread_mutex_unlock(&of->lock);
+        close_all(unused);
+    }
+}
+
 uint32_t cmq_file_cache_count(cmq_file_cache *cache)
 {
     uint32_t count = 0;

@@ -47,6 +47,7 @@ void cmq_file_cache_release(cmq_file_cache *cache, cmq_cachedfile *cached);
 
 /* Forget (owner, start): the next open opens anew. Closed when its last user lets go. */
 void cmq_file_cache_drop(cmq_file_cache *cache, uint64_t owner, int64_t start);
+void cmq_file_cache_drop_all(cmq_file_cache *cache);
 
 /* Entries open now. */
 uint32_t cmq_file_cache_count(cmq_file_cache *cache);

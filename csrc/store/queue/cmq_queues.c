@@ -301,6 +301,12 @@ bool cmq_queues_flush_wanted(const cmq_queues *queues)
     return atomic_load_explicit(&queues->flush_wanted, memory_order_acquire);
 }
 
+void cmq_queues_reopen_files(cmq_queues *queues)
+{
+    cmq_file_cache_drop_all(queues->files);
+    cmq_file_cache_drop_all(queues->maps);
+}
+
 /* ---- cold tails ---- */
 
 /* Take the ring of a queue that is flushed and was not touched since the last look. */
