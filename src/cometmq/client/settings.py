@@ -125,7 +125,7 @@ class ClientSettings:
         start_detector_enable: look whether avoided brokers answer again.
         detect_timeout_ms: how long such a look may take.
         detect_interval_ms: how often a broker is looked at.
-        enable_trace: record sends and consumption in upstream's message trace.
+        enable_trace: record sends and consumption in upstream's message trace; simple consumers record nothing.
         trace_topic: where to.
         trace_message_batch_num: how many messages one trace record covers.
         rpc_hooks: see every request to a server and every answer, to sign or to count them
