@@ -148,8 +148,8 @@ static void expired_queues(void)
     end();
 }
 
-/* The view looks for no files of a topic that was deleted after segments had expired, although the log grows by a segment
- * before it has noticed the deletion. */
+/* The view looks for no files of a topic that was deleted after segments had expired, although the log grows by a
+ * segment before it has noticed the deletion. */
 static void deleted_after_segments_have_expired(void)
 {
     static const char filler[] = "so that segments are used up, with some more bytes in each of these";

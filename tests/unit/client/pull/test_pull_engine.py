@@ -567,6 +567,90 @@ def test_queue_that_goes_hands_out_nothing_more() -> None:
     _virtually(test)
 
 
+def test_position_after_a_seek_lies_behind_the_messages_handed_out_since() -> None:
+    """And not behind those of before, which come again."""
+
+    async def test(world: _World) -> None:
+        world.fill(10)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=2, pull_threshold_for_queue=1)
+        for _ in range(5):
+            await engine.poll(5_000)
+        assert engine.position(_queue(0)) == 10
+        await engine.seek(_queue(0), 4)
+        assert await world.bodies(engine) == [4, 5]
+        assert engine.position(_queue(0)) == 6
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 6
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
+def test_position_lies_before_messages_that_another_loop_left() -> None:
+    """Two loops ended without 3 to 19; the next poll has 3 to 9, and 10 to 19 wait."""
+
+    async def test(world: _World) -> None:
+        world.fill(20)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=10)
+        readers = [Reader(), Reader()]
+        for reader, seen in zip(readers, (3, 0), strict=True):
+            batch = await engine.take(5_000, reader=reader)
+            assert batch is not None
+            batch.is_received, batch.seen = True, seen
+        assert engine.position(_queue(0)) == 20
+        for reader in readers:
+            reader.is_left = True
+        assert await world.bodies(engine) == list(range(3, 10))
+        assert engine.position(_queue(0)) == 10
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 10
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
+def test_batch_that_a_thread_waits_for_goes_to_no_other_thread() -> None:
+    """Its call has taken it and not returned yet; it goes back when this thread makes another call."""
+
+    async def test(world: _World) -> None:
+        world.fill(20)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=10)
+        await asyncio.sleep(1)
+        ahead = engine._ahead
+
+        def taken(thread: int) -> list[int]:
+            ahead.settle(thread=thread)
+            batch = ahead.take(thread=thread)
+            assert batch is not None
+            return [int(bytes(message.body)) for message in batch.messages]
+
+        assert taken(1) == list(range(10))
+        assert taken(2) == list(range(10, 20))
+        assert taken(1) == list(range(10))
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
+def test_progress_of_a_queue_that_went_is_read_from_its_broker() -> None:
+    """Another member has it and commits; what this one knew is forgotten."""
+
+    async def test(world: _World) -> None:
+        world.fill(10)
+        engine = world.consumer(consume_from_where=FIRST, pull_batch_size=2)
+        await engine.subscribe("t")
+        await engine.start()
+        await engine.poll(5_000)
+        await engine.commit(None, wait=True)
+        assert await engine.release(_queue(0), engine._ahead.assigned[_queue(0)].held)
+        assert world.broker.offsets["g", "t", 0] == 2
+        world.broker.offsets["g", "t", 0] = 8
+        assert await engine.committed(_queue(0)) == 8
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
 def test_reset_is_not_undone_by_progress_in_memory() -> None:
     """Offsets committed before the reset are stored every few seconds, and when the queue goes."""
 
