@@ -479,6 +479,27 @@ static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
     }
 }
 
+/* Its messages are no younger than the pop, as the clock stands still. */
+static void an_ordered_ack_of_a_topics_former_life_moves_nobody(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    asked ordered = all;
+    ordered.order = true;
+    send_some(client, 2);
+    pop(client, 1, ordered);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    CHECK_OK(cmq_store_delete_topic(kit.store, cmq_slice_of_text("T")));
+    cmq_pop_service_forget(kit.pops, cmq_slice_of_text("T"), CMQ_SLICE_NONE);
+    send_some(client, 2);
+    ack(client, 2, &b, 0);
+    CHECK_INT(committed("T"), 0);
+    pop(client, 3, ordered);
+    CHECK_INT(records_in(expect(client, 3, OK)), 2);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- progress that an administrator set ---- */
 
 static void what_was_passed_over_stays_so(const cmq_pop_service_options *options, bool order)
@@ -554,4 +575,5 @@ CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first),
               CMQ_TEST(a_list_of_another_broker_finishes_nothing_here), CMQ_TEST(a_group_begins_where_it_asks_to),
               CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
               CMQ_TEST(a_queue_that_has_begun_anew_is_read_from_its_beginning),
+              CMQ_TEST(an_ordered_ack_of_a_topics_former_life_moves_nobody),
               CMQ_TEST(a_group_that_was_moved_on_stays_there), CMQ_TEST(messages_that_have_expired_are_passed_over))
