@@ -1163,6 +1163,27 @@ def test_a_wrong_use_is_refused(names: dict[str, Any], text: str, kind: type[com
     assert names["s"].topics() == ["t"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'aio.open(d+"/n")',
+        "a.transaction()",
+        'a.read("t")',
+        'a.follow("t")',
+        'a.consumer("with", "t")',
+        "aio.Producer('g', **network)",
+        "aio.TransactionProducer('g', checker=print, **network)",
+        "aio.PullConsumer('g', **network)",
+        "aio.PushConsumer('g', listener=print, **network)",
+        "aio.SimpleConsumer('g', **network)",
+    ],
+)
+def test_objects_of_asyncio_refuse_plain_with(names: dict[str, Any], text: str) -> None:
+    made = eval(text, names)
+    with pytest.raises(WrongType, match=r"this \w+ is for asyncio: use async with, not with$"), made:
+        pytest.fail("it was entered")
+
+
 def test_right_uses_beside_them(names: dict[str, Any]) -> None:
     assert call('len(list(s.read("t", tags="a || b")))', names) == 5
     assert call('len(list(s.read("t", tags=["a", "b,c"])))', names) == 5

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
+from cometmq._async_only import AsyncOnly
 from cometmq.admin.addresses import servers_of
 from cometmq.admin.argument_checks import argument_check
 from cometmq.admin.channels import Channels
@@ -199,7 +200,7 @@ class AsyncMessages(AsyncPart[MessageOperations]):
         return AsyncSender(self.core, self._channels, topic, broker_name=broker_name, limits=limits, own_ids=own_ids)
 
 
-class AsyncSender:
+class AsyncSender(AsyncOnly):
     """Sends many messages to one topic, in large requests and several at a time. One task uses it.
 
     Messages with the same sharding key, or for the same queue, are stored in the order in which they were put.
@@ -341,7 +342,7 @@ class AsyncSender:
         self._progress.set()
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncOnly):
     """A session with a cluster. One event loop; any number of tasks.
 
     Attributes:

@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from cometmq._async_only import AsyncOnly
 from cometmq.client.arguments import close_timeout, several
 from cometmq.client.instance.awaited_replies import ReplyFuture
 from cometmq.client.instance.hooks import Interceptor, interceptors_of
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 
-class Producer:
+class Producer(AsyncOnly):
     """Sends messages; every method has the arguments and errors of :class:`cometmq.client.producer.Producer`'s.
 
     Threads: that of its loop, which is the one that :meth:`start` runs on.

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq._async_only import AsyncOnly
 from cometmq.client.arguments import close_timeout, several
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import ALL, TAG
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer:
+class PullConsumer(AsyncOnly):
     """Reads messages of a group when it is asked.
 
     Every method has the arguments and errors of :class:`cometmq.client.pull_consumer.PullConsumer`'s; its rules for

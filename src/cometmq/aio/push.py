@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq._async_only import AsyncOnly
 from cometmq.client.arguments import whole_number
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import TAG
@@ -40,7 +41,7 @@ __all__ = ["PushConsumer"]
 _CLOSE_MS = 10_000
 
 
-class PushConsumer(PushSurface):
+class PushConsumer(AsyncOnly, PushSurface):
     """Consumes topics as a member of a group.
 
     Methods have the arguments and errors of :class:`cometmq.client.push_consumer.PushConsumer`'s.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, NoReturn
 
+from cometmq._async_only import AsyncOnly
 from cometmq._engine import AppendManyResult, Message, Reader
 from cometmq.aio.waiting import MoreWaiter
 from cometmq.errors import NotEntered, StoreBusy
@@ -40,7 +41,7 @@ class _Turn:
         self._is_taken = False
 
 
-class AsyncReader:
+class AsyncReader(AsyncOnly):
     """Messages for ``async for``; see :class:`cometmq.Reader`. One task at a time: another's call is ``StoreBusy``."""
 
     def __init__(
@@ -121,7 +122,7 @@ class AsyncReader:
         self.close()
 
 
-class AsyncConsumer:
+class AsyncConsumer(AsyncOnly):
     """Messages for a consumer group, for ``async for``; see :class:`cometmq.Consumer`.
 
     One task at a time: a fetch while another task fetches is ``StoreBusy``.
@@ -208,7 +209,7 @@ class AsyncConsumer:
         self.close()
 
 
-class OpeningConsumer:
+class OpeningConsumer(AsyncOnly):
     """The result of :meth:`AsyncStore.consumer`: ``async with`` opens and closes the consumer, ``await`` opens it."""
 
     def __init__(self, opener: Callable[[], Awaitable[AsyncConsumer]]) -> None:

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq._async_only import AsyncOnly
 from cometmq.client.arguments import close_timeout
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.own_loop import OwnLoop
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["SimpleConsumer"]
 
 
-class SimpleConsumer:
+class SimpleConsumer(AsyncOnly):
     """Receives messages of a group when it is asked.
 
     Every method has the arguments and errors of :class:`cometmq.client.simple_consumer.SimpleConsumer`'s. Threads: that

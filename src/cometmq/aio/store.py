@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import cometmq.store
+from cometmq._async_only import AsyncOnly
 from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.scans import AsyncScan
@@ -54,7 +55,7 @@ def _append(topic: str, body: Body, store: Store, **options: Any) -> AppendResul
     return store.append(topic, body, **options)
 
 
-class AsyncStore:
+class AsyncStore(AsyncOnly):
     """A store for asyncio. Use it from one event loop; the :class:`Store` behind it may be shared with threads.
 
     It has every method of :class:`cometmq.Store`, with the same arguments, results and errors. Calls that may wait, for

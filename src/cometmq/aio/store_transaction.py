@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq._async_only import AsyncOnly
+
 if TYPE_CHECKING:
     from cometmq._engine import AppendResult
     from cometmq._types import Body, Keys, Properties
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncTransaction"]
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncOnly):
     """Messages that become visible together, or not at all; see :class:`cometmq.store.transaction.Transaction`.
 
     ``async with store.transaction() as t:`` commits in the executor. One task at a time.
