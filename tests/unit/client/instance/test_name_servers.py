@@ -19,6 +19,7 @@ from cometmq.errors import (
     LimitReached,
     MalformedBody,
     MalformedCommand,
+    NotConnected,
     RequestTimeout,
 )
 from cometmq.remoting.bodies.routes import BrokerData, TopicRouteData
@@ -115,6 +116,23 @@ def test_none_answers() -> None:
         find(NameServers(network, ADDRESSES, random=First()))
     assert told.value.__cause__ is network.answers["n2"]
     assert network.asked == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        (NotConnected("no connection"), ConnectionLost),
+        (ConnectionLost("gone"), ConnectionLost),
+        (RequestTimeout("silent"), RequestTimeout),
+        (LimitReached("full"), LimitReached),
+    ],
+)
+def test_error_of_all_has_the_kind_of_the_last(last: Exception, kind: type[Exception]) -> None:
+    """But for NotConnected: the others may have had the request."""
+    network = Servers(n0=RequestTimeout("silent"), n1=last)
+    with pytest.raises(kind) as caught:
+        find(NameServers(network, ADDRESSES[:2], random=First()))
+    assert type(caught.value) is kind
 
 
 def test_none_is_known() -> None:
