@@ -30,6 +30,15 @@ void cmq_fs_free_names(char **names, size_t count)
     free(names);
 }
 
+cmq_status cmq_fs_require_root(cmq_fs *fs, const char *root)
+{
+    cmq_file_info info;
+    const cmq_status status = cmq_fs_stat(fs, root, &info);
+    if (status == CMQ_ERR_NOT_FOUND)
+        return cmq_fail(CMQ_ERR_IO, "the store's folder %.400s was moved or deleted; put it back", root);
+    return status;
+}
+
 static cmq_status CMQ_MUST_CHECK sync_one(cmq_fs *fs, const char *path)
 {
     cmq_file *file;

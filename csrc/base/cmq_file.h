@@ -283,6 +283,10 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory_unsynced(cmq_fs *f
     return fs->ops->make_directory_unsynced(fs, path);
 }
 
+/* CMQ_OK where a store's directory is there. Ask before folders in it are made while it is open: a store that was moved
+ * is not begun anew at its old place. */
+cmq_status CMQ_MUST_CHECK cmq_fs_require_root(cmq_fs *fs, const char *root);
+
 /* Remove a file; CMQ_ERR_NOT_FOUND when there is none. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove(cmq_fs *fs, const char *path)
 {

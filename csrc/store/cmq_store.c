@@ -72,10 +72,12 @@ static cmq_status check_directory(cmq_store *store, const cmq_layout *layout)
             CMQ_ERR_NOT_STORE,
             "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint, and is not empty",
             store->root);
-    if (store->options.read_only || !store->options.create)
+    if (store->options.read_only)
+        return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no store in %s: check the path", store->root);
+    if (!store->options.create)
         return cmq_fail(CMQ_ERR_NOT_FOUND,
-                        "there is no store in %s: check the path, or open it for writing%s, which makes one",
-                        store->root, store->options.read_only ? "" : " with create");
+                        "there is no store in %s: check the path, or open it for writing with create, which makes one",
+                        store->root);
     store->opening.created = true;
     return cmq_fs_make_directory(store->fs, store->root);
 }

@@ -24,7 +24,7 @@ typedef struct log_file {
 
 struct cmq_timer_log {
     cmq_fs *fs;
-    char folder[CMQ_PATH_BYTES];
+    char root[CMQ_PATH_BYTES], folder[CMQ_PATH_BYTES];
     int64_t file_bytes;
     log_file *files;                 /* in order, without gaps */
     uint32_t file_count, file_slots;
@@ -157,6 +157,7 @@ cmq_status cmq_timer_log_open(cmq_timer_log **log_out, cmq_fs *fs, const char *r
     made->fs = fs;
     made->file_bytes = file_bytes;
     cmq_status status = cmq_path_join(made->folder, root, "timerlog");
+    if (status == CMQ_OK) memcpy(made->root, root, strlen(root) + 1);
     if (status == CMQ_OK) status = cmq_fs_list(fs, made->folder, &names, &count);
     if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
     for (size_t i = 0; i < count && status == CMQ_OK; i++) status = load_file(made, names[i], i + 1 == count);
@@ -338,6 +339,12 @@ static cmq_status CMQ_MUST_CHECK end_file(cmq_timer_log *log)
     return status == CMQ_OK ? sync_last(log) : status;
 }
 
+static cmq_status CMQ_MUST_CHECK make_folder(const cmq_timer_log *log)
+{
+    const cmq_status status = cmq_fs_require_root(log->fs, log->root);
+    return status != CMQ_OK ? status : cmq_fs_make_directory(log->fs, log->folder);
+}
+
 /* A new file behind the last. Nothing is changed unless it is there. */
 static cmq_status CMQ_MUST_CHECK begin_file(cmq_timer_log *log)
 {
@@ -345,7 +352,7 @@ static cmq_status CMQ_MUST_CHECK begin_file(cmq_timer_log *log)
     cmq_file *file = NULL;
     const int64_t start = log->file_count > 0 ? log->files[log->file_count - 1].start + log->file_bytes
                                               : log->end - log->end % log->file_bytes;
-    cmq_status status = log->file_count > 0 ? end_file(log) : cmq_fs_make_directory(log->fs, log->folder);
+    cmq_status status = log->file_count > 0 ? end_file(log) : make_folder(log);
     if (status == CMQ_OK) status = path_of(log, start, path);
     if (status == CMQ_OK) status = cmq_file_open(log->fs, path, CMQ_OPEN_CREATE, &file);
     if (status == CMQ_OK) status = cmq_file_resize(file, (uint64_t)log->file_bytes);

@@ -131,6 +131,7 @@ static cmq_status CMQ_MUST_CHECK make_set_aside(cmq_queues *queues)
     /* What attempts before this one have left takes the space that it needs. */
     (void)!cmq_queues_empty_trash(queues, UINT32_MAX);
     if (status == CMQ_OK) status = cmq_queues_trash_folder(queues, root);
+    if (status == CMQ_OK) status = cmq_fs_make_directory_unsynced(queues->fs, root);
     if (status != CMQ_OK) return status;
     const cmq_queues_options options = {.fs = queues->fs,
                                         .root = root,

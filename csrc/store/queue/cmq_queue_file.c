@@ -190,6 +190,7 @@ static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder f
     if (status == CMQ_ERR_NOT_FOUND) {
         char directory[CMQ_PATH_BYTES];
         status = cmq_queue_file_queue_path(queue, folder, directory);
+        if (status == CMQ_OK) status = cmq_fs_require_root(fs, queue->set->root);
         if (status == CMQ_OK) status = cmq_fs_make_directory_unsynced(fs, directory);
         if (status != CMQ_OK) return status;
         files->folder_unsynced = true;

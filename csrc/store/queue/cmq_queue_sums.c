@@ -58,6 +58,7 @@ static cmq_status CMQ_MUST_CHECK open_to_write(const cmq_queue *queue, int64_t s
     if (status != CMQ_ERR_NOT_FOUND) return status;
     char folder[CMQ_PATH_BYTES];
     status = cmq_queue_sums_topic_path(queue, folder);
+    if (status == CMQ_OK) status = cmq_fs_require_root(queue->set->fs, queue->set->root);
     if (status == CMQ_OK) status = cmq_fs_make_directory_unsynced(queue->set->fs, folder);
     return status == CMQ_OK ? cmq_file_open(queue->set->fs, path, CMQ_OPEN_CREATE, file_out) : status;
 }

@@ -566,6 +566,9 @@ static void directories_with_their_parents(void)
     CHECK_STATUS(cmq_fs_sync_directory(fs, in("none")), CMQ_ERR_NOT_FOUND);
     CHECK_STATUS(cmq_fs_sync_directory(fs, in("file")), CMQ_ERR_IO);
     CHECK_STATUS(cmq_fs_sync_all(fs, in("none")), CMQ_ERR_NOT_FOUND);
+    CHECK_OK(cmq_fs_require_root(fs, in("x")));
+    CHECK_STATUS(cmq_fs_require_root(fs, in("none")), CMQ_ERR_IO);
+    CHECK(text_has("was moved or deleted; put it back"));
 }
 
 static void relative_directories(void)

@@ -890,6 +890,29 @@ static void follower_sees_files_and_its_own_tail(void)
     cmq_queues_destroy(writer);
 }
 
+static void moved_store_is_not_begun_anew(void)
+{
+    char root[CMQ_PATH_BYTES], away[CMQ_PATH_BYTES];
+    cmq_file_info info;
+    cmq_fs *fs = cmq_fs_posix();
+    CHECK_OK(cmq_path_join(root, cmq_test_directory(), "store"));
+    CHECK_OK(cmq_path_join(away, cmq_test_directory(), "away"));
+    CHECK_OK(cmq_fs_make_directory(fs, root));
+    begin(root, fs, false);
+    cmq_queue *queue;
+    CHECK_OK(cmq_fs_rename(fs, root, away));
+    CHECK_OK(cmq_queues_require(m.queues, cmq_slice_of_text("t"), 0, CMQ_QUEUE_SIMPLE, &queue));
+    CHECK_OK(cmq_queue_make_room(queue, 1, 0));
+    cmq_queue_put(queue, 0, 90, 0, 1000, 1);
+    int64_t covered;
+    CHECK_STATUS(cmq_queues_flush(m.queues, 90, true, &covered), CMQ_ERR_IO);
+    CHECK_STATUS(cmq_fs_stat(fs, root, &info), CMQ_ERR_NOT_FOUND);
+    CHECK_OK(cmq_fs_rename(fs, away, root));
+    CHECK_OK(cmq_queues_flush(m.queues, 90, true, &covered));
+    CHECK_INT(covered, 90);
+    cmq_queues_destroy(m.queues);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses),
               CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table),
               CMQ_TEST(foreign_entries_are_reported), CMQ_TEST(gap_in_the_names),
@@ -897,4 +920,5 @@ CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext),
               CMQ_TEST(recovery_keeps_a_cut_queue_for_readers),
               CMQ_TEST(recovery_keeps_a_queue_that_begins_anew_for_readers),
               CMQ_TEST(recovery_removes_files_of_a_queue_that_begins_elsewhere), CMQ_TEST(hole_in_a_file),
-              CMQ_TEST(recovery_of_long_files), CMQ_TEST(follower_sees_files_and_its_own_tail))
+              CMQ_TEST(recovery_of_long_files), CMQ_TEST(follower_sees_files_and_its_own_tail),
+              CMQ_TEST(moved_store_is_not_begun_anew))
