@@ -279,8 +279,8 @@ The directory is RocketMQ's format byte for byte: commit log, consume queues, in
 under `config/`. It is tested against stores that RocketMQ 4.9.7, 5.3.3 and 5.5.0 wrote and, both ways, against their
 real brokers with the official Java client: a broker opens a store that CometMQ wrote, and the reverse, after clean
 stops and crashes of either. The short form of the Java tests, 65 tests, passed with 5.4.0 and with 5.5.0 in place of
-5.3.3 (`make test-java-short RELEASE=5.5.0`, commit e0e67f6f, 8 minutes each on a busy two-core machine). The long form was not run
-with these two. Both take the same lock, so only one of them writes at a time.
+5.3.3 (`make test-java-short RELEASE=5.5.0`, commit e0e67f6f, 8 minutes each on a busy two-core machine). The long
+form was not run with these two. Both take the same lock, so only one of them writes at a time.
 
 Since 5.4 a broker enters the tags of messages into the index, beside unique ids and keys. CometMQ continues the index
 the way that its newest entries show; `messageIndexTags=ON` or `OFF` decides it. A broker of any version reads either.

@@ -1,5 +1,5 @@
-/* Tests csrc/store/follow/cmq_follower.c: a view that has a queue's files open when they are removed reads those that the
- * next writer makes.
+/* Tests csrc/store/follow/cmq_follower.c: a view that has a queue's files open when they are removed reads those that
+ * the next writer makes.
  */
 #include "support/cmq_store_kit.h"
 
