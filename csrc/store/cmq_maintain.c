@@ -73,6 +73,12 @@ static cmq_status sync_log(cmq_store *store, int64_t end)
     if (status == CMQ_OK) atomic_store_explicit(&store->found_from, -1, memory_order_release);
     if (status == CMQ_OK) status = cmq_log_sync(store->log, end);
     if (status != CMQ_OK) return fence_after(store, status);
+    /* A transaction's sync that failed meanwhile took bytes along that this one then found clean. Its thread fences
+     * before it leaves the writer lock. */
+    pthread_mutex_lock(&store->writer_mutex);
+    const bool fenced = atomic_load_explicit(&store->fenced, memory_order_acquire);
+    pthread_mutex_unlock(&store->writer_mutex);
+    if (fenced) return cmq_store_fail_fenced(store);
     cmq_log_close_flushed(store->log);
     return CMQ_OK;
 }

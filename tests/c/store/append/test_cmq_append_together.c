@@ -1,10 +1,17 @@
 /* Tests csrc/store/append/cmq_append_together.c: a transaction that has begun is stored whole; tests/crash holds what
- * crashes leave. */
+ * crashes leave.
+ *
+ * Threads: yes.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "store/cmq_store_internal.h"
 #include "store/queue/cmq_queue_internal.h"
 #include "store/queue/cmq_tail_pool.h"
+#include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
@@ -150,6 +157,55 @@ static void long_keys_count_as_what_they_are(void)
     kit_close(store);
 }
 
+/* A flush that runs while a transaction's sync fails. */
+static struct {
+    cmq_store *store;
+    pthread_t thread;
+    cmq_status status;
+    _Atomic int syncs;
+} flusher;
+
+static void *flush(void *unused)
+{
+    (void)unused;
+    flusher.status = cmq_store_flush(flusher.store);
+    return NULL;
+}
+
+static void flush_during_sync(void *context, const cmq_twin_call *call)
+{
+    (void)context;
+    if (call->kind != CMQ_TWIN_SYNC_MAPPED || atomic_fetch_add(&flusher.syncs, 1) > 0) return;
+    CHECK(pthread_create(&flusher.thread, NULL, flush, NULL) == 0);
+    while (atomic_load(&flusher.syncs) < 2) sched_yield();
+}
+
+/* The system reports a failed write-back of a page once: to the transaction, though the page has older bytes. */
+static void a_flush_beside_a_failed_sync_says_nothing_is_durable(void)
+{
+    cmq_appended appended[PARTS];
+    cmq_append parts[PARTS];
+    const char *root = kit_path(kit_directory(), "store");
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    cmq_store_options options = kit_options(root);
+    kit_set_clock();
+    options.fs = cmq_file_twin_fs(twin);
+    options.flush = CMQ_FLUSH_ASYNC;
+    flusher.store = kit_open(&options);
+    make_parts(parts);
+    CHECK_OK(cmq_store_append(flusher.store, &parts[0], &appended[0]));
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_SYNC_MAPPED, .nth = 1, .times = 1, .sys_errno = EIO});
+    cmq_file_twin_on_call(twin, 0, flush_during_sync, NULL);
+    CHECK_INT(cmq_store_append_together(flusher.store, parts, PARTS, appended), CMQ_ERR_FENCED);
+    CHECK(pthread_join(flusher.thread, NULL) == 0);
+    CHECK_INT(flusher.status, CMQ_ERR_FENCED);
+    cmq_file_twin_on_call(twin, 0, NULL, NULL);
+    cmq_store_abandon(flusher.store);
+    cmq_file_twin_close(twin);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(disk_that_fills_meanwhile_sync), CMQ_TEST(disk_that_fills_meanwhile_async),
               CMQ_TEST(empty_parts_and_batches), CMQ_TEST(more_than_the_staging_takes),
-              CMQ_TEST(queues_get_room_for_their_own_messages), CMQ_TEST(long_keys_count_as_what_they_are))
+              CMQ_TEST(queues_get_room_for_their_own_messages), CMQ_TEST(long_keys_count_as_what_they_are),
+              CMQ_TEST(a_flush_beside_a_failed_sync_says_nothing_is_durable))
