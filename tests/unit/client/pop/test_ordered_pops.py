@@ -17,7 +17,7 @@ from cometmq.client.pop.pop_handles import set_order_counts
 from cometmq.client.pop.pop_kernel import PopKernel
 from cometmq.client.producer import Producer
 from cometmq.client.simple_consumer import SimpleConsumer
-from cometmq.errors import ConnectionLost, MalformedCommand
+from cometmq.errors import ConnectionLost, MalformedCommand, SendFailed
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.command import Command
 from cometmq.testing import Cluster, cluster
@@ -31,6 +31,17 @@ def running() -> Iterator[Cluster]:
         yield servers
 
 
+def send_when_known(producer: Producer, body: bytes, queue: MessageQueue) -> None:
+    """Send as soon as the name server knows the topic's broker, which registers it a moment later."""
+    while True:
+        try:
+            producer.send(queue.topic, body, queue=queue)
+        except SendFailed as error:
+            assert not error.is_uncertain
+        else:
+            return
+
+
 @contextmanager
 def members(running: Cluster, group: str, topic: str, count: int, *, queues: int = 2) -> Iterator[list[SimpleConsumer]]:
     """Members of an ordered group, and a topic with so many messages in each queue."""
@@ -39,7 +50,7 @@ def members(running: Cluster, group: str, topic: str, count: int, *, queues: int
         for number in range(count):
             for queue_id in range(queues):
                 queue = MessageQueue(topic=topic, broker_name="broker-a", queue_id=queue_id)
-                producer.send(topic, b"%d" % number, queue=queue)
+                send_when_known(producer, b"%d" % number, queue)
     with ExitStack() as stack:
         made = []
         for name in "ab":
