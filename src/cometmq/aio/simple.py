@@ -156,8 +156,8 @@ class SimpleConsumer(AsyncOnly):
                 while waiting:
                     current = waiting.popleft()
                     yield current
-                    if waiting and self._engine.is_postponed(current):
-                        self._engine.give_back_behind(current, waiting)
+                    if waiting and self._engine.order.is_postponed(current):
+                        self._engine.order.give_back_behind(current, waiting)
                     self._engine.note_handled(current)
                     current = None
                     if not waiting:

@@ -242,8 +242,8 @@ class SimpleConsumer(PollingConsumer):
                 while waiting:
                     handout.current = waiting.popleft()
                     yield handout.current
-                    if waiting and self._engine.is_postponed(handout.current):
-                        self._on_loop(partial(self._engine.give_back_behind, handout.current, waiting))
+                    if waiting and self._engine.order.is_postponed(handout.current):
+                        self._on_loop(partial(self._engine.order.give_back_behind, handout.current, waiting))
                     self._engine.note_handled(handout.current)
                     handout.current = None
                     if not waiting:

@@ -61,10 +61,10 @@ class HeldMessages:
 
     def has_earlier(self, message: ReceivedMessage, *, now_ms: int, but: Iterable[ReceivedMessage]) -> bool:
         """Return whether an earlier message of the same queue is held, other than ``but``."""
-        *queue, offset = _place(message)
+        behind = _place(message)
         others = {_place(one) for one in but}
         return any(
-            [*place[:3]] == queue and place[3] < offset and until_ms > now_ms and place not in others
+            _is_behind(behind, place) and until_ms > now_ms and place not in others
             for place, (_, until_ms) in self._held.items()
         )
 
@@ -101,9 +101,11 @@ class HeldMessages:
 
 def is_behind(message: ReceivedMessage, other: ReceivedMessage) -> bool:
     """Return whether a message is later than another one of the same queue."""
-    *queue, offset = _place(message)
-    *queue_of_other, offset_of_other = _place(other)
-    return queue == queue_of_other and offset > offset_of_other
+    return _is_behind(_place(message), _place(other))
+
+
+def _is_behind(place: _Place, other: _Place) -> bool:
+    return place[:3] == other[:3] and place[3] > other[3]
 
 
 def _place(message: ReceivedMessage) -> _Place:

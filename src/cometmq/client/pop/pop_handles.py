@@ -290,19 +290,21 @@ def set_handles(
 
 
 def set_order_counts(messages: Iterable[ReceivedMessage], text: str | None) -> None:
-    """Raise the numbers of redeliveries by an ordered pop's ``orderCountInfo``: of single messages, else of a queue.
+    """Set the redelivery counts of an ordered pop's ``orderCountInfo``: a message's own, else that of its queue.
 
     Raises:
-        MalformedCommand: it is none.
+        MalformedCommand: the text cannot be read.
     """
     from cometmq._engine import set_reconsume_times
 
+    if not text:
+        return
     counts: dict[tuple[str, str], int] = {}
-    for entry in text.split(";") if text else ():
+    for entry in text.split(";"):
         kind, _, rest = entry.partition(" ")
         place, _, count = rest.partition(" ")
         counts[kind, place] = _info_number("orderCountInfo", count, INT32_MAX)
-    for message in messages if counts else ():
+    for message in messages:
         handle = PopHandle.parse(message.pop_handle or "")
         kind, queue_id = f"{handle.kind:d}", handle.queue_id
         times = counts.get((kind, f"qo{queue_id}%{handle.queue_offset}"), counts.get((kind, f"{queue_id}"), 0))

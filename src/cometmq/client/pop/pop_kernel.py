@@ -109,7 +109,7 @@ class PopKernel:
         self._filter = message_filter or MessageFilter()
         self._orderly = orderly
         self._unanswered: dict[MessageQueue, list[str]] = {}
-        """Attempts of ordered pops whose answers were lost, with messages perhaps."""
+        """Attempt ids of ordered pops without an answer; the broker may have given their messages out."""
         self._without_batches: set[str] = set()
         """Brokers that know no batches of acknowledgements: they are older than 5.1."""
 
@@ -198,7 +198,7 @@ class PopKernel:
         )
 
     def _next_attempt(self, queue: MessageQueue) -> str:
-        """Return the id of a pop: of one whose answer was lost, where there is one. Each is in flight once."""
+        """Return the id of a pop without an answer, to get its messages, or a new one. Each is in flight once."""
         lost = self._unanswered.get(queue)
         return lost.pop() if lost else str(uuid4())
 

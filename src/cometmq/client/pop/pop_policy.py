@@ -101,7 +101,7 @@ def pop_request(
         invisible_ms: how long others do not get them.
         poll_ms: how long the broker may hold the request; 0 for not at all.
         from_first: where a group without progress begins: at a queue's first message, or at its end.
-        attempt_id: asks for messages in order; the same again has the broker repeat a lost answer. None: in any order.
+        attempt_id: pop in order; a repeated id makes the broker repeat a lost answer. None: pop in any order.
     """
     return request(
         RequestCode.POP_MESSAGE,

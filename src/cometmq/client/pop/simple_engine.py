@@ -7,8 +7,7 @@ on meanwhile.
 
 Invariants: a message that came is handed out, or waits here for the next caller, or is redelivered by its broker when
 its invisible time is over. Each broker and topic has at most one request in flight. Transient failures end no loop.
-In order: nobody gets a message from here while an earlier one of its queue is unfinished, or was given back; it is
-given back then, too, and its broker redelivers both.
+:class:`~cometmq.client.pop.queue_order.QueueOrder` keeps each queue's messages in order with ``orderly``.
 
 Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
 """
@@ -31,12 +30,13 @@ from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own
 from cometmq.client.instance.namespaces import with_namespace
 from cometmq.client.instance.outages import OutageLog, may_pass, pause_s
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
-from cometmq.client.pop.held_messages import HeldMessages, is_behind
+from cometmq.client.pop.held_messages import HeldMessages
 from cometmq.client.pop.loop_pace import LoopPace
 from cometmq.client.pop.pop_extending import Extender
 from cometmq.client.pop.pop_handles import PopHandle
 from cometmq.client.pop.pop_kernel import PopKernel, PopResult
 from cometmq.client.pop.pop_policy import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
+from cometmq.client.pop.queue_order import QueueOrder
 from cometmq.client.pop.simple_settings import INVISIBLE_MS_MAX, RECEIVE_MAX, SimpleSettings
 from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument, RouteNotFound
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
@@ -90,7 +90,11 @@ class Handout:
 
 
 class SimpleEngine(GroupFacts):
-    """One simple consumer."""
+    """One simple consumer.
+
+    Attributes:
+        order: from the start on, the order of its messages.
+    """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
     settings: SimpleSettings
@@ -119,13 +123,11 @@ class SimpleEngine(GroupFacts):
         self._instance: ClientInstance | None = None
         self._kernel: PopKernel
         self._extender: Extender
+        self.order: QueueOrder
         self._ready: deque[ReceivedMessage] = deque()
         """Messages that came for a caller that did not wait for them, or that left them."""
         self._handled: deque[ReceivedMessage] = deque()
         self._out: list[Handout] = []
-        self._unfinished: dict[int, ReceivedMessage] = {}
-        """Messages of loops that nobody has acknowledged, where they come in order."""
-        self._returns: set[asyncio.Task[None]] = set()
         self._held = HeldMessages()
         self._turn = 0
         self._notices: dict[MessageQueue, asyncio.Task[bool]] = {}
@@ -224,6 +226,7 @@ class SimpleEngine(GroupFacts):
         instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
         self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace, orderly=settings.orderly)
         self._extender = Extender(self._set_invisible, longest_s=settings.extend_for_ms / 1000)
+        self.order = QueueOrder(self._extender, self._set_invisible, group=self._group, orderly=settings.orderly)
         try:
             instance.register_consumer(self)
         except GroupTaken:
@@ -265,7 +268,7 @@ class SimpleEngine(GroupFacts):
             await asyncio.gather(*tasks, return_exceptions=True)
             self._notices.clear()
             self._ready.clear()
-            await steps.run(self._end_returns(), lambda: "giving back messages, which are redelivered later")
+            await steps.run(self.order.close(), lambda: "giving back messages, which are redelivered later")
             await steps.run(self._settle(), lambda: "acknowledging messages of a loop, which are redelivered")
         finally:
             try:
@@ -353,9 +356,9 @@ class SimpleEngine(GroupFacts):
         while self._ready and len(found) < most:
             message = self._ready.popleft()
             if self._hidden_ms(message) <= 0:
-                self.give_back_behind(message, self._ready)
+                self.order.give_back_behind(message, self._ready)
             elif self.settings.orderly and self._held.has_earlier(message, now_ms=_steady_ms(), but=found):
-                self._give_back([message])
+                self.order.give_back([message])
             else:
                 found.append(message)
         return found
@@ -552,15 +555,8 @@ class SimpleEngine(GroupFacts):
             await self._kernel.ack(messages[0])
         else:
             await self._kernel.ack_many(messages)
-        self._finish(messages)
-
-    def _finish(self, messages: Iterable[ReceivedMessage]) -> None:
         self._held.done(messages)
-        self._forget(messages)
-
-    def _forget(self, messages: Iterable[ReceivedMessage]) -> None:
-        for message in messages:
-            self._unfinished.pop(id(message), None)
+        self.order.forget(messages)
 
     async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
         """Hide a message for another time; see :meth:`SimpleConsumer.extend`."""
@@ -569,60 +565,13 @@ class SimpleEngine(GroupFacts):
         invisible_ms = invisible_ms_of(invisible_s, minimum_ms=0)
         await self._extender.let_go([message])
         handle = await self._set_invisible(message, invisible_ms)
-        self.give_back_behind(message, self._ready)
+        self.order.give_back_behind(message, self._ready)
         return handle
 
     async def _set_invisible(self, message: ReceivedMessage, invisible_ms: int) -> str:
         handle = await self._kernel.set_invisible(message, invisible_ms)
         self._held.hidden(message, now_ms=_steady_ms(), invisible_ms=invisible_ms)
         return handle
-
-    # --- The order, where messages come in order ----------------------------------------------------------------------
-
-    def is_postponed(self, message: ReceivedMessage) -> bool:
-        """Return whether the message that a loop was at comes again, so that later ones of its queue must not pass it.
-
-        It was given back, extended, or kept hidden for too long. Any thread.
-        """
-        return id(message) in self._unfinished and not self._extender.is_kept(message)
-
-    def give_back_behind(self, message: ReceivedMessage, waiting: deque[ReceivedMessage]) -> None:
-        """Give back the later messages of a queue, where they come in order: its broker redelivers them behind it."""
-        if self.settings.orderly and waiting:
-            later = [one for one in waiting if is_behind(one, message)]
-            left = [one for one in waiting if not is_behind(one, message)]
-            waiting.clear()
-            waiting.extend(left)
-            self._give_back(later)
-
-    def _give_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        self._forget(messages)
-        if messages and self._state is ServiceState.RUNNING:
-            task = asyncio.ensure_future(self._make_visible(messages))
-            self._returns.add(task)
-            task.add_done_callback(self._returns.discard)
-
-    async def _make_visible(self, messages: Sequence[ReceivedMessage]) -> None:
-        await self._extender.let_go(messages)
-        for message in messages:
-            await self._make_one_visible(message)
-
-    async def _make_one_visible(self, message: ReceivedMessage) -> None:
-        try:
-            await self._set_invisible(message, 0)
-        except Error as error:
-            _log.debug("group %s: %s is redelivered when its time is over: %s", self._group, message, error)
-
-    async def _end_returns(self) -> None:
-        await asyncio.gather(*self._returns, return_exceptions=True)
-
-    def _unseen(self, messages: Iterable[ReceivedMessage], current: ReceivedMessage | None) -> list[ReceivedMessage]:
-        """Return the messages behind the one that a loop was at which the next caller may get."""
-        unseen = deque(messages)
-        self._forget(unseen)
-        if current is not None and id(current) in self._unfinished:
-            self.give_back_behind(current, unseen)
-        return list(unseen)
 
     def keep(self, messages: Iterable[ReceivedMessage]) -> None:
         """Keep messages hidden while they are worked on.
@@ -664,15 +613,26 @@ class SimpleEngine(GroupFacts):
                 self._out.append(handout)
                 continue
             unseen = [handout.messages.popleft() for _ in range(len(handout.messages))]
-            current = handout.current if handout.is_left else None
-            kept = await self._extender.let_go(unseen if current is None else [*unseen, current])
-            # A loop may have finished, or given back, messages ahead of it.
             if handout.is_loop:
-                unseen = self._unseen((one for one in kept if one is not current), handout.current)
-                if current is not None:
-                    self._forget([current])
+                unseen = await self._unseen(unseen, handout.current, is_left=handout.is_left)
             if self._state is ServiceState.RUNNING:
                 self._ready.extendleft(reversed(unseen))
+
+    async def _unseen(
+        self, messages: Iterable[ReceivedMessage], current: ReceivedMessage | None, *, is_left: bool
+    ) -> list[ReceivedMessage]:
+        """Keep a loop's messages no longer, and return those that the next caller may get.
+
+        Args:
+            messages: those that the loop has not seen. It may have finished, or given back, some of them.
+            current: the message that it is at.
+            is_left: the loop has ended, and its current message is redelivered unless it was acknowledged.
+        """
+        left = [current] if is_left and current is not None else []
+        kept = await self._extender.let_go([*messages, *left])
+        unseen = self.order.unseen((one for one in kept if one is not current), current)
+        self.order.forget(left)
+        return unseen
 
     async def leave(self, handout: Handout) -> None:
         """Acknowledge the messages that an ending loop has handled; those it has not seen go to the next caller."""
@@ -688,14 +648,10 @@ class SimpleEngine(GroupFacts):
         """Acknowledge messages that loops handled and nobody finished or extended.
 
         Args:
-            rest: what a loop that was left has not seen, for the next caller.
+            rest: the messages that a loop has not seen when it ends, for the next caller.
             current: the message that it was at, which is redelivered unless it was acknowledged.
         """
-        if current is not None:
-            await self._extender.let_go([current])
-        unseen = self._unseen(await self._extender.let_go(rest), current)
-        if current is not None:
-            self._forget([current])
+        unseen = await self._unseen(rest, current, is_left=True)
         if self._state is ServiceState.RUNNING:
             self._ready.extendleft(reversed(unseen))
             await self._settle()
@@ -705,7 +661,7 @@ class SimpleEngine(GroupFacts):
         if kept := await self._extender.let_go(handled):
             await self._kernel.ack_quietly(kept)
             self._held.done(kept)
-        self._forget(handled)
+        self.order.forget(handled)
 
     def pace(self) -> LoopPace:
         """Return the pace of a loop that begins.
@@ -751,8 +707,7 @@ class SimpleEngine(GroupFacts):
             _log.info("group %s receives again", self._group)
         if self._state is ServiceState.RUNNING:
             self.keep(messages)
-            if settings.orderly:
-                self._unfinished.update((id(message), message) for message in messages)
+            self.order.began(messages)
         return messages
 
     async def _pause(self, longest_s: float) -> None:
