@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["close_timeout", "milliseconds", "one", "several", "whole_number"]
+__all__ = ["close_timeout", "flag", "milliseconds", "one", "several", "whole_number"]
 
 _T = TypeVar("_T")
 
@@ -57,6 +57,16 @@ def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: 
             raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")
         raise InvalidArgument(f"{name} is {value}: it must be from {minimum} to {maximum:,}")
     return value
+
+
+def flag(name: str, value: object) -> None:
+    """Check a flag.
+
+    Raises:
+        InvalidArgument: it is not True or False.
+    """
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} is {value!r}: it must be True or False")
 
 
 def close_timeout(value: object) -> None:

@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict, TypeVar
 
+from cometmq.client.arguments import flag
 from cometmq.client.group.allocation import AllocateFunction, AllocateStrategy, Averagely, as_strategy
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.addresses import parse_addresses
@@ -448,8 +449,7 @@ def check_fields(settings: ClientSettings) -> None:
         if _RANGE in known.metadata:
             _check_number(settings, known.name)
         elif isinstance(known.default, bool):
-            if not isinstance(value, bool):
-                raise InvalidArgument(f"{known.name} is {value!r}: it must be True or False")
+            flag(known.name, value)
         elif isinstance(known.default, Enum):
             _check_enum(settings, known.name)
         elif isinstance(known.default, str) and (not isinstance(value, str) or not value.strip()):

@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from cometmq.client.arguments import flag
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.instance.hooks import Interceptor, interceptors_of
@@ -58,9 +59,8 @@ class PushSurface:
         """Keep the arguments; :class:`cometmq.client.push_consumer.PushConsumer` explains them."""
         if listener is not None and batch_listener is not None:
             raise InvalidArgument("there is more than one listener: give either listener= or batch_listener=")
-        for name, value in (("orderly", orderly), ("auto_commit", auto_commit)):
-            if not isinstance(value, bool):
-                raise InvalidArgument(f"{name} is {value!r}: it must be True or False")
+        flag("orderly", orderly)
+        flag("auto_commit", auto_commit)
         most = options.get("consume_thread_max")
         if isinstance(most, int) and 0 < most < _UPSTREAM_THREADS:
             # Upstream's least number of threads has no meaning here: fewer than its 20 need only the one option.
