@@ -1,6 +1,6 @@
-"""Credentials of the commands on a cluster: from the environment, or a file that it names. They are never printed.
+"""Credentials of the commands on a cluster: from environment variables, or from a file that one of them names.
 
-Command lines are seen by every user of the machine, so no option takes a secret.
+No command prints them, and no option takes a secret: every user of the machine can see command lines.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 
 def hooks_of_environment() -> list[RpcHook]:
-    """Return the hook that signs requests; none without credentials.
+    """Return the hook that signs requests; an empty list without credentials.
 
     Raises:
-        InvalidArgument: some of them are missing or cannot be used, or the file has others, or others may read it.
+        InvalidArgument: a credential is missing or invalid; the file cannot be read, is invalid, or other users can
+            read it.
     """
     path = os.environ.get(_FILE)
     found = {} if not path else _read(Path(path))
@@ -50,17 +51,19 @@ def hooks_of_environment() -> list[RpcHook]:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """Return what a file says: lines ``accessKey: NAME`` or ``accessKey = NAME``, as upstream's ``tools.yml``."""
+    """Return the credentials of a file: lines ``accessKey: NAME`` or ``accessKey = NAME``, as in ``tools.yml``."""
     try:
         with path.open("rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode, file.read(_BYTES_MAX)
+            mode, data = os.fstat(file.fileno()).st_mode, file.read(_BYTES_MAX + 1)
     except OSError as error:
         raise InvalidArgument(f"{_FILE}: cannot read {path}: {error.strerror}") from error
     if mode & _OTHERS:
         raise InvalidArgument(f"{_FILE}: other users can read {path}: chmod 600 {path}")
+    if len(data) > _BYTES_MAX:
+        raise InvalidArgument(f"{_FILE}: {path} has more than {_BYTES_MAX:,} bytes: it is no file of credentials")
     try:
         lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:  # which has the secret
+    except UnicodeDecodeError:  # it contains the secret
         raise InvalidArgument(f"{_FILE}: {path} is not UTF-8 text") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):

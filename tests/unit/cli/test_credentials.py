@@ -153,3 +153,14 @@ def test_file_in_another_encoding_is_refused(monkeypatch: pytest.MonkeyPatch, tm
     assert outcome.code == 2
     assert f"{file} is not UTF-8 text" in " ".join(outcome.err.split())
     assert SECRET not in outcome.out + outcome.err
+
+
+def test_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A value that its end cuts off would sign with another secret."""
+    file = tmp_path / "credentials"
+    file.write_text(f"accessKey: a\n# {'x' * 65_536}\nsecretKey: {SECRET}\n", encoding="utf-8")
+    file.chmod(0o600)
+    monkeypatch.setenv("COMETMQ_CREDENTIALS", str(file))
+    outcome = run("cluster", "show", "--namesrv", "127.0.0.1:1")
+    assert outcome.code == 2
+    assert f"{file} has more than 65,536 bytes" in " ".join(outcome.err.split())
