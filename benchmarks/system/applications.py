@@ -59,7 +59,7 @@ def fill_filtered(server: Server, topic: str, count: int) -> None:
 
 
 def _pull_all(consumer: PullConsumer, queue: MessageQueue) -> list[bytes]:
-    """Pull what matches from the queue's first message to its last, one pull after the other."""
+    """Pull the matching messages of a queue, one pull after the other."""
     found: list[bytes] = []
     offset, last = 0, 1
     while offset < last:
@@ -72,7 +72,7 @@ def _pull_all(consumer: PullConsumer, queue: MessageQueue) -> list[bytes]:
 
 
 def measure_sql_pulls(server: Server, topic: str, count: int, *, rounds: int) -> dict[str, float]:
-    """Pull what matches from all queues at once, so many times."""
+    """Pull the matching messages of all queues at once, ``rounds`` times."""
     expected = sorted(_body(number) for number in range(0, count, MATCH_EACH))
     seconds = cpu_s = 0.0
     with (

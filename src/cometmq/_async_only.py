@@ -1,4 +1,4 @@
-"""Refuses ``with`` where ``async with`` is meant: Python's own error names neither."""
+"""Rejects ``with`` in place of ``async with``: Python's own error suggests neither."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["AsyncOnly"]
 
 
 class AsyncOnly:
-    """Something of asyncio that ``async with`` opens, or closes."""
+    """A base of asyncio's context managers."""
 
     def __enter__(self) -> NoReturn:
-        """Refuse.
+        """Reject ``with``.
 
         Raises:
             WrongType: always.

@@ -1,4 +1,4 @@
-"""Refuses times in seconds where milliseconds are expected: they would mean a day of January 1970 or soon after."""
+"""Rejects times in seconds where milliseconds are expected: they would mean January to April 1970."""
 
 from __future__ import annotations
 

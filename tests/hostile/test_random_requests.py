@@ -73,7 +73,7 @@ NEEDED: dict[int, list[str]] = {
     RequestCode.LITE_PULL_MESSAGE: [*_PULL, "suspendTimeoutMillis", "subscription", "expressionType"],
     RequestCode.SEND_MESSAGE_V2: list("abcdefghijklm"),
 }
-"""What the requests that are held, and what they wait for, must have."""
+"""Required fields of held requests, and of sends, which end the holds."""
 LIKELY: dict[str, tuple[str, ...]] = {
     "topic": ("wide", "orders", "gone"),
     "consumerGroup": ("g", "other"),
@@ -181,7 +181,7 @@ def make_and_delete(address: str, stop: threading.Event) -> None:
 
 
 def try_all(servers: Servers) -> int:
-    """Return how many messages the sender, who goes on meanwhile, has sent."""
+    """Attack while a sender continues; return how many messages it has sent."""
     corpus = [file.read_bytes() for file in sorted(CORPUS.iterdir())]
     threads = [
         threading.Thread(target=attack, args=(address, SEED + number, sorted(served().values()), corpus))

@@ -688,7 +688,7 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         "the offset of t/0 is -1; it must be an int from 0 to 2^63 - 1",
     ),
     ("cometmq.Cursor.from_json(5)", WrongType, "text must be a cursor's JSON (str or bytes), not int"),
-    ('cometmq.Cursor.from_json("x")', InvalidArgument, "this is not a cursor's JSON: 'x' (it is no JSON"),
+    ('cometmq.Cursor.from_json("x")', InvalidArgument, "this is not a cursor's JSON: 'x' (it is not JSON"),
     (
         "cometmq.Cursor.from_json('{\"cometmq_cursor\":9}')",
         InvalidArgument,

@@ -379,10 +379,10 @@ def no_topic(topic: str, address: str) -> BrokerError:
 
 
 def _advice_for_missing(topic: str) -> str:
-    """Return what to do about a topic that nobody has."""
+    """Return the advice of that error."""
     for prefix, kind in ((DLQ_PREFIX, "dead letters"), (RETRY_PREFIX, "messages to retry")):
         if topic.startswith(prefix):
             return f"group {topic.removeprefix(prefix)} has no {kind}; a broker creates the topic with the first one"
     if topic == TRACE_TOPIC:
-        return "no client has traced a message: enable_trace=True of producers and consumers does"
+        return "no client has traced a message: set enable_trace=True on producers and consumers"
     return f"check the name, or create it: cometmq topic create {topic}"

@@ -237,7 +237,7 @@ class Producer(AsyncOnly):
         arg: Any = None,
         timeout_ms: int | None = None,
     ) -> ReceivedMessage:
-        """Send a message, and wait for the reply of a consumer. Nobody waits for it any more when this is cancelled."""
+        """Send a message, and wait for the reply of a consumer. A cancelled request leaves no wait behind."""
         message = message_of(topic, body, tags, keys, properties, 0, sharding_key)
         engine = self._running()
         reply = engine.request(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)

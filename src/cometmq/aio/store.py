@@ -98,7 +98,7 @@ class AsyncStore(AsyncOnly):
         return self._store
 
     async def _commit_together(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Commit a transaction in a thread. Under asynchronous flush it has the writer lock until the disk has it."""
+        """Commit a transaction in a thread. Under asynchronous flush it holds the writer lock while it syncs."""
         if self.flush_mode is FlushMode.SYNC:
             return await self._call(function, *arguments)
         return await self._turns.commit(function, *arguments)

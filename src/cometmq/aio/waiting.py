@@ -68,23 +68,23 @@ class DurableWaiter:
 class CommitTurns:
     """Turns of commits that hold the store's writer lock while they wait for the disk, and of appends on the loop.
 
-    An append on the loop would wait for that lock with the loop. In its turn it does not; turns come in order.
+    Without a turn, an append on the loop would block the loop while it waits for that lock. Turns come in order.
     """
 
     def __init__(self) -> None:
-        """Nobody has a turn. For one event loop."""
+        """No turn is in use. For one event loop."""
         self._lock = asyncio.Lock()
         self._users = 0
         self._commits: set[asyncio.Task[Any]] = set()
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody has a turn or waits for one."""
+        """Whether no turn is in use or awaited."""
         return self._users == 0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, which the block is."""
+        """Wait for a turn; it lasts as long as the ``with`` block."""
         self._users += 1
         try:
             async with self._lock:
@@ -93,7 +93,7 @@ class CommitTurns:
             self._users -= 1
 
     async def commit(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in a thread, in a turn, which lasts until it returns, also where the caller is cancelled."""
+        """Call a function in a thread, in a turn that lasts until it returns, even if the caller is cancelled."""
 
         async def called() -> T:
             async with self.turn():

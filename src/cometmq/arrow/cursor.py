@@ -118,7 +118,7 @@ class Cursor:
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise _not_a_cursor(text, f"it is no JSON: {error}") from error
+            raise _not_a_cursor(text, f"it is not JSON: {error}") from error
         try:
             version = document["cometmq_cursor"]
             if version != _VERSION:
@@ -182,7 +182,7 @@ _EXPIRED = Mark(0, 0)
 
 
 def _life_mark(handle: StoreHandle, place: Place, offset: int) -> Mark | None:
-    """As :func:`mark_of`; where the message has expired, a mark that no message of a later life has."""
+    """Return :func:`mark_of`; of an expired message, a mark that no message of a later life has."""
     mark = mark_of(handle, place, offset)
     if mark is None and offset > 0:
         queue = handle.queue(*place)

@@ -64,7 +64,7 @@ _SUBSCRIPTIONS_INLINE = 100
 """Subscriptions of a group behind which a heartbeat lets others go first."""
 
 CLIENT_ID_CHARS_MAX = 4_096
-"""Length of what a client calls itself."""
+"""Length of a client id."""
 GROUPS_OF_CONNECTION_MAX = 1_000
 """Consumer groups that one connection is in, and as many producer groups."""
 SUBSCRIPTIONS_MAX = 2_000

@@ -16,11 +16,11 @@ class ClientLink(Protocol):
         """Send a request that gets no answer. One to a connection that is gone is lost silently, as in a network."""
 
     def offer(self, conn: int, request: Command) -> None:
-        """The same, but drop the request where the client has not taken what was sent before it."""
+        """Send it, or drop it if the client has not read earlier requests."""
 
     @property
     def offers_dropped(self) -> int:
-        """How many offers were dropped since the start. A moment may pass until one counts."""
+        """Number of offers dropped since the start. A drop counts a moment later."""
 
     async def invoke(self, conn: int, request: Command, *, timeout_ms: int) -> Command:
         """Send a request and wait for its answer.

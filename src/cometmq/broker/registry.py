@@ -240,9 +240,9 @@ class _Changes:
 
 
 def is_unreachable(version: int, wanted: int, *, now_ms: int) -> bool:
-    """Return whether a version is so far ahead that a client never reaches it, other than the wanted one.
+    """Return whether a version is too far in the future for any client, and the wanted one is not.
 
-    Versions are the time at the client. Such a one keeps no other subscription away.
+    Versions are the time at the client, and the latest one counts, except for such a version.
     """
     return wanted <= now_ms + _AHEAD_MS < version
 

@@ -42,7 +42,7 @@ _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _HOUR_MS = 3_600_000
 _QUESTIONS_PER_TURN = 32
-"""Sent without letting other requests in."""
+"""Questions sent before other work of the event loop gets a turn."""
 
 
 def transaction_options(settings: BrokerSettings) -> TransactionOptions:
@@ -123,7 +123,7 @@ class BrokerTransactions:
         """
         loop = asyncio.get_running_loop()
         more, dropped = True, self._link.offers_dropped
-        # A producer that does not take its questions gets the others in a second, and those that it lost next round.
+        # If a producer does not read its questions, the rest waits for the next step, and the dropped ones for a round.
         while more and self._link.offers_dropped == dropped:
             groups = frozenset(self._producers.groups())
             more, questions = await loop.run_in_executor(None, self._plane.step_transactions, groups)

@@ -132,7 +132,7 @@ def bench(
     if body_bytes < BODY_BYTES_MIN:
         raise typer.BadParameter(f"--size is {body_bytes}; the smallest body has {BODY_BYTES_MIN} bytes")
     if transactions and (oneway or batch > 1):
-        raise typer.BadParameter("--transactions goes neither with --batch nor with --oneway")
+        raise typer.BadParameter("--transactions excludes --batch and --oneway")
     if pop is not None and pull_messages > _POPPED_MAX:
         raise typer.BadParameter(f"--pull-messages is {pull_messages}; a pop returns at most {_POPPED_MAX} messages")
     with usage():

@@ -120,11 +120,11 @@ def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:
     )
 
 
-_UsageError: Any = typer.BadParameter.__bases__[0]  # click's, which typer brings under names of its own
+_UsageError: Any = typer.BadParameter.__bases__[0]  # click's; typer bundles click under another name
 
 
 class _Group(TyperGroup):
-    """A group of commands; the error of an unknown one without a near name lists them."""
+    """A group whose error about an unknown command lists its commands, unless a similar name is suggested."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:

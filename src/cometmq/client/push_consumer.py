@@ -229,7 +229,7 @@ def _signals_end(flag: StopFlag) -> Iterator[None]:
     """Have Ctrl-C, and SIGTERM, by which services are stopped, interrupt the main thread and set a flag.
 
     The exception alone is not enough: the interpreter drops it where the signal interrupts a ``__del__`` or the
-    callback of a weak reference. Signals for which the program has a handler of its own are left to it.
+    callback of a weak reference. A signal with a handler of the program keeps that handler.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -115,7 +115,7 @@ class TransactionProducer(Producer):
         Raises:
             SendFailed, RouteNotFound: the message is not known to be stored; ``local`` was not called.
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
-            WrongType: ``local`` is no function, or an async one, and nothing was stored; or its return value is none.
+            WrongType: ``local`` is not a plain function (nothing was stored), or it returned something else.
             BaseException: that of ``local``.
         """
         check_local(local)
@@ -145,7 +145,7 @@ def callable_checker(checker: object) -> Checker:
 
 
 def check_local(local: object) -> None:
-    """Return where a local transaction can be called; called before the half message is stored.
+    """Check, before the half message is stored, that a local transaction can be called.
 
     Raises:
         WrongType: it cannot.

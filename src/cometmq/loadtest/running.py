@@ -56,8 +56,8 @@ class LoadOptions:
         duration_s: seconds to send for, where there is no ``count``.
         rate_per_s: messages a second in all; None: as fast as answers come.
         oneway: sends want no answer.
-        transactions: each send is a half message, which is committed when it is answered; neither with ``batch`` nor
-            with ``oneway``. ``send_latency`` is that of the whole transaction.
+        transactions: each send is a half message, which is committed after its answer; excludes ``batch`` and
+            ``oneway``. ``send_latency`` is that of the whole transaction.
         wait_for_disk: False sends ``WAIT=false``: a broker that flushes synchronously may answer before.
         consume_after: consume when all was sent, so that each has figures of its own; else at the same time.
         take: how consumers get messages.

@@ -58,7 +58,7 @@ class KVConfig(ManagedFile):
             file_ops: the file operations to use.
         """
         place = path if path is not None else Path(self.file_name)
-        # A folder that is missing from the start was not moved.
+        # A folder that is missing at the start may be created; one that goes missing later was moved.
         makes_root = not place.parent.parent.is_dir()
         super().__init__(place.parent, file_name=place.name, makes_root=makes_root, file_ops=file_ops)
         self._in_memory = path is None

@@ -94,7 +94,7 @@ def before_request(hooks: Iterable[RpcHook], address: str, request: Command) -> 
     """Return the request as the hooks want it sent.
 
     Raises:
-        HookFailed: one raised, or returned no request.
+        HookFailed: one raised, or returned something else than a request.
     """
     hook = None
     try:

@@ -350,12 +350,12 @@ class RemotingServer:
         self._net.send(conn, self._oneway(request))
 
     def offer(self, conn: int, request: Command) -> None:
-        """The same, but drop the request where the client has not taken what was sent before it."""
+        """Send it, or drop it if the client has not read earlier requests."""
         self._net.offer(conn, self._oneway(request))
 
     @property
     def offers_dropped(self) -> int:
-        """How many offers were dropped since the start. A moment may pass until one counts."""
+        """Number of offers dropped since the start. A drop counts a moment later."""
         return self._net.counters()["offers_dropped"]
 
     def _oneway(self, request: Command) -> bytes:
@@ -493,7 +493,7 @@ def _failed(request: Command, peer: str, error: Exception) -> Command:
     text = error.message if isinstance(error, Error) else str(error)
     # However long the text, it has to fit a frame.
     text = text[:_REMARK_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
-    # As cmq_broker_code_of: with this one clients try another broker.
+    # As cmq_broker_code_of: this code makes clients try another broker.
     is_store = isinstance(error, StorageError | StoreClosed)
     code = ResponseCode.SERVICE_NOT_AVAILABLE if is_store else ResponseCode.SYSTEM_ERROR
     return request.response(code, remark=f"{type(error).__name__}: {text}")
@@ -505,10 +505,9 @@ def _encoded(request: Command, answer: Command, peer: str) -> bytes:
         answer = replace(answer, opaque=request.opaque, flag=FLAG_RESPONSE, format=request.format)
     if len(answer.body) > FRAME_BYTES_MAX - _HEADER_BYTES_MAX:
         _log.warning("an answer is too large", extra={"code": request.code, "peer": peer, "bytes": len(answer.body)})
-        text = f"a frame holds {FRAME_BYTES_MAX:,} with its header: ask for less"
-        return request.response(
-            ResponseCode.SYSTEM_ERROR, remark=f"the answer has {len(answer.body):,} bytes; {text}"
-        ).encode()
+        size, most = len(answer.body), FRAME_BYTES_MAX
+        remark = f"the answer has {size:,} bytes; a frame holds {most:,} with its header: ask for less"
+        return request.response(ResponseCode.SYSTEM_ERROR, remark=remark).encode()
     try:
         return answer.encode()
     except Exception as error:  # noqa: BLE001 - a field that is not text, say: a handler's mistake like any other

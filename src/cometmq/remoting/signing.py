@@ -28,7 +28,7 @@ _SIGNATURE = "Signature"
 def signature_of(fields: Mapping[str, str], body: bytes, *, secret_key: str) -> str:
     """Return the signature of a request; a field ``Signature`` is not part of it."""
     names = sorted((name for name in fields if name != _SIGNATURE), key=_utf16)
-    # Each by itself: the text of an error about one value must not have the others, among them credentials.
+    # Each by itself: an encoding error contains the whole text, and the other values include credentials.
     content = b"".join(fields[name].encode("utf-8") for name in names) + body
     return b64encode(hmac.digest(secret_key.encode("utf-8"), content, "sha1")).decode("ascii")
 
@@ -43,7 +43,7 @@ def _text(name: str, value: object) -> str:
         raise InvalidArgument(f"{name} must be a text that is not empty")
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError:  # which has the text, a secret perhaps
+    except UnicodeEncodeError:  # it contains the text, which may be a secret
         raise InvalidArgument(f"{name} must be text that UTF-8 can encode") from None
     return value
 
@@ -63,7 +63,7 @@ class RequestSigner:
             security_token: a token that is sent and signed, too, of clusters with temporary credentials.
 
         Raises:
-            InvalidArgument: one is empty, or no text that UTF-8 can encode.
+            InvalidArgument: one is empty, or cannot be encoded in UTF-8.
         """
         self._own = {"AccessKey": _text("access_key", access_key)}
         if security_token is not None:

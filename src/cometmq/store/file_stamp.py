@@ -21,7 +21,7 @@ class FileStamp:
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
-            found = self._path.lstat()  # readers refuse a link; one to itself has no other stamp
+            found = self._path.lstat()  # readers reject links, and a link to itself cannot be followed
         except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns

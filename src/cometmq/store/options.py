@@ -403,13 +403,13 @@ def optional_selector(where: str | None) -> Selector | None:
     """Return an SQL92 expression, compiled; None for None.
 
     Raises:
-        InvalidArgument: it is no such expression, or goes on behind it; the text has the place and the reason.
+        InvalidArgument: it is not an expression, or has text after one; the error has the place and the reason.
         LimitReached: it is too long or too deep.
     """
     if where is None:
         return None
     selector = Selector(a_text(where, "where"))
-    if selector.tail:  # a broker ignores it, and warns; nobody here would know
+    if selector.tail:  # a broker ignores it and logs a warning; here, no one would notice
         place = len(where.encode()) - len(selector.tail.encode())
         raise InvalidArgument(f"SQL92 expression, byte {place}: the condition ends before {selector.tail!r:.60}")
     return selector

@@ -128,7 +128,7 @@ class Transaction:
             InvalidArgument: the transaction has ended, or is another thread's.
             MessageTooLarge: its records have more than 64 MiB, or more than a segment of the log has room for.
             DiskFull: no space; nothing was stored.
-            InvalidTopic, InvalidArgument: a topic was deleted, and cannot be made anew or has fewer queues now.
+            InvalidTopic, InvalidArgument: a topic was deleted, and cannot be created again or has fewer queues now.
             StoreClosed, StoreFenced: as :meth:`cometmq.Store.append`.
         """
         return self._store_messages(self._take())
@@ -153,7 +153,7 @@ class Transaction:
         return self.results
 
     def _check_targets(self, messages: list[_Row]) -> None:
-        """Make topics anew that were deleted since :meth:`append`, as an append would."""
+        """Create topics again that were deleted after :meth:`append`, as an append does."""
         last_queues: dict[str, int] = {}
         for message in messages:
             topic, queue = message[0], message[5]

@@ -114,7 +114,7 @@ class ConfigFile:
 
         Args:
             path: the main file; its folder is created by the first persist.
-            root: the store that it belongs to, which no persist creates; None for a file without a store.
+            root: the file's store, which a persist does not create; None for a file without a store.
             file_ops: the file operations to use.
             bytes_max: largest file that a load accepts.
         """

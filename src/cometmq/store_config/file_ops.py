@@ -45,8 +45,7 @@ class FileOps(Protocol):
 
         Args:
             folder: the folder.
-            root: the store that it belongs to, which must be there: a store that was moved is not begun anew at its
-                old place.
+            root: the folder's store, which must exist: if the store was moved, its old path is not created again.
         """
         ...
 

@@ -41,7 +41,7 @@ class ManagedFile(ABC):
         Args:
             folder: the store's ``config`` folder.
             file_name: another name than the class's own.
-            makes_root: also the folder above ``folder`` is made where it is missing. A store's is not: it was moved.
+            makes_root: create also the folder above ``folder``. False for a store: if it is missing, it was moved.
             file_ops: the file operations to use.
             now_ms: the clock for data versions.
         """

@@ -282,7 +282,7 @@ def test_half_messages_can_be_forbidden(served: Callable[..., Broker]) -> None:
 
 
 def test_light_queues_get_committed_messages_alone(served: Callable[..., Broker]) -> None:
-    """Not the half message, its copies, or a discarded one: whoever reads a light queue does not see their topics."""
+    """Not the half message, its copies, or a discarded one: readers of a light queue do not see their topics."""
     broker = served(enableLmq="true", transactionCheckMax=2)
     light = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"
     with Channel(broker.address) as channel:

@@ -503,7 +503,7 @@ def test_unknown_command_of_a_group_is_answered_with_its_commands() -> None:
     [
         (["peek", "%DLQ%g"], "(group g has no dead letters; a broker creates the topic with the first one)"),
         (["peek", "%RETRY%g"], "(group g has no messages to retry; a broker creates the topic with the first one)"),
-        (["trace", "AB"], "(no client has traced a message: enable_trace=True of producers and consumers does)"),
+        (["trace", "AB"], "(no client has traced a message: set enable_trace=True on producers and consumers)"),
         (["peek", "nowhere"], "(check the name, or create it: cometmq topic create nowhere)"),
     ],
 )

@@ -19,7 +19,7 @@ __all__ = ["CloseSteps", "Closing", "to_the_end"]
 _log = logging.getLogger(__name__)
 
 _CANCEL_S = 1.0
-"""How long a step that is cancelled may take to end; it is left behind then."""
+"""Longest wait for a cancelled step; afterwards the close continues without it."""
 
 _under_way: Final[set[asyncio.Task[None]]] = set()
 """References to running tasks: a loop alone does not keep a task alive."""
@@ -69,7 +69,7 @@ class Closing:
         """Close, or wait for the close that has begun; raise what it raises.
 
         Args:
-            work: the close, with a limit of its own.
+            work: the close, which limits its own time.
             wait_ms: longest wait for a close that an earlier call began; that close continues afterwards.
         """
         has_begun = self.has_begun

@@ -106,7 +106,7 @@ class Requests:
         self._instance.replies.sent(correlation_id, send.exception())
 
     def forget(self, future: ReplyFuture) -> None:
-        """End the waiting for a reply that nobody wants any more; on the loop. An unsent request is not sent."""
+        """Stop waiting for the reply to a cancelled request; on the loop. An unsent request is not sent."""
         correlation_id = self.waiting.get(future)
         if correlation_id is None:
             return
@@ -116,7 +116,7 @@ class Requests:
             future.set_exception(error)
 
     def give_up(self, reason: str) -> None:
-        """End the waiting for all replies; on the loop. The requests' sends are given up before."""
+        """Stop waiting for all replies; on the loop, after :meth:`SendAttempts.give_up`."""
         for correlation_id in list(self.waiting.values()):
             self._instance.replies.fail(correlation_id, ClientStateError(f"{reason}, before the reply came"))
 

@@ -508,8 +508,7 @@ class SendAttempts:
         self.under_way.discard(send)
         if send.pressure_bytes and self._pressure is not None:
             self._pressure.leave(send.pressure_bytes)
-            send.pressure_bytes = 0  # it may be left twice, where it is given up
-            send.pressure_bytes = 0
+            send.pressure_bytes = 0  # an abandoned send may be left twice
 
 
 def _queue_of_id(queues: Sequence[MessageQueue], queue_id: int) -> MessageQueue:

@@ -42,7 +42,7 @@ def test_errors_come_to_the_caller() -> None:
 
 
 def test_task_dies_in_the_loop_s_thread() -> None:
-    """Callbacks of weak references to it run there: the interpreter drops what a signal handler raises in one."""
+    """Callbacks of weak references to it run there: the interpreter drops exceptions of signal handlers in them."""
     loop, threads, references = background(), list[str](), list[weakref.ref[asyncio.Task[None]]]()
 
     async def note_the_end_of_the_task() -> None:

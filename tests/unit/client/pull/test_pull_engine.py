@@ -568,7 +568,7 @@ def test_queue_that_goes_hands_out_nothing_more() -> None:
 
 
 def test_position_after_a_seek_lies_behind_the_messages_handed_out_since() -> None:
-    """And not behind those of before, which come again."""
+    """And not behind those from before the seek, which are redelivered."""
 
     async def test(world: _World) -> None:
         world.fill(10)
@@ -633,7 +633,7 @@ def test_batch_that_a_thread_waits_for_goes_to_no_other_thread() -> None:
 
 
 def test_progress_of_a_queue_that_went_is_read_from_its_broker() -> None:
-    """Another member has it and commits; what this one knew is forgotten."""
+    """Another member has it and commits; the offset in memory is dropped."""
 
     async def test(world: _World) -> None:
         world.fill(10)
