@@ -53,7 +53,8 @@ def test_a_broker_serves_and_stops_by_signals(number: signal.Signals, tmp_path: 
         assert process.returncode == 0
         assert out == b""
         events = [json.loads(line)["event"] for line in err.splitlines()]
-        assert events[-2:] == ["broker stopping", "broker stopped"]
+        assert events[-1] == "broker stopped"
+        assert events.count("broker stopping") == 1  # a warning of a nearly full disk may come before and after it
     assert not (tmp_path / "abort").exists(), "it was stopped cleanly"
     assert "hello" in run("cat", tmp_path, "orders").out
 

@@ -82,7 +82,7 @@ def test_a_store_on_a_full_disk_logs_what_it_does(tmp_path: Path, caplog: pytest
 
 
 def test_deletions_shortly_before_a_close_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    retention = Retention(reserved_hours=0, delete_hours=())
+    retention = Retention(reserved_hours=0, delete_hours=(), max_used_ratio=1, force_ratio=1, warning_ratio=1)
     options = {"mappedFileSizeCommitLog": 1 << 20, "cleanFileForciblyEnable": False}
     with cometmq.open(tmp_path / "data", retention=retention, settings=options) as store:
         store.append_many("orders", [bytes(64 << 10)] * 40)
