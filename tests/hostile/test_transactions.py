@@ -18,6 +18,7 @@ from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.server import ServerLimits
 from cometmq.remoting.sync_channel import Channel
 from support.transactions import COMMIT, TIMEOUT_MS, AskedProducer, end, end_fields, send_half
+from support.waiting import wait_until
 
 HALVES = 200
 FORGED = 2_000
@@ -105,12 +106,14 @@ def test_producer_that_reads_slowly_stays_connected_and_is_asked_again(
             for number, body in enumerate(bodies):
                 assert send_half(channel, body, unique=f"U{number}").code == ResponseCode.SUCCESS
 
+            asked = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO)
+
             def is_full() -> bool:
                 counters = broker.server.counters()
+                assert channel.invoke(asked, timeout_ms=TIMEOUT_MS).code == ResponseCode.SUCCESS
                 return counters["offers_dropped"] + counters["closed_slow_reader"] > 0
 
-            while not is_full():
-                time.sleep(0.01)
+            wait_until(is_full)
             ended: set[str] = set()
             while len(ended) < len(bodies):
                 question = producer.question()

@@ -23,6 +23,7 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 from support.broker_twins import NOW_MS, Caller, Rig, run
 from support.transactions import COMMIT, ROLLBACK, TIMEOUT_MS, AskedProducer, end, send_half
+from support.waiting import wait_for_message
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -180,25 +181,6 @@ def stored(broker: Broker, topic: str = "orders") -> list[Message]:
         return list(reader)
 
 
-def wait_for(channel: Channel, topic: str) -> None:
-    """Pull until the topic is there and its first message is found."""
-    fields = {
-        "consumerGroup": "g",
-        "topic": topic,
-        "queueId": "0",
-        "queueOffset": "0",
-        "maxMsgNums": "1",
-        "sysFlag": "6",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "15000",
-        "subscription": "*",
-        "subVersion": "0",
-    }
-    request = Command(code=RequestCode.PULL_MESSAGE, fields=fields)
-    while channel.invoke(request, timeout_ms=TIMEOUT_MS).code != ResponseCode.SUCCESS:
-        pass
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
     """Start brokers on one store, one after the other."""
@@ -241,7 +223,7 @@ def test_discarded_message_can_be_put_back(served: Callable[..., Broker]) -> Non
         send_half(channel, b"lost")
         producer = AskedProducer(broker.address, "p")
         producer.question()
-        wait_for(channel, DISCARD_TOPIC)
+        wait_for_message(channel, DISCARD_TOPIC)
         (message,) = stored(broker, DISCARD_TOPIC)
         assert message.properties["REAL_TOPIC"] == "orders"
         raised = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"transactionCheckMax=1000000\n")
@@ -291,6 +273,6 @@ def test_light_queues_get_committed_messages_alone(served: Callable[..., Broker]
         assert producer.question().fields["transactionId"] == "U0"  # all of them are copied
         assert end(channel, halves[0], ROLLBACK) == ResponseCode.SUCCESS
         assert end(channel, halves[1], COMMIT) == ResponseCode.SUCCESS
-        wait_for(channel, DISCARD_TOPIC)
+        wait_for_message(channel, DISCARD_TOPIC)
         producer.close()
     assert [(message.topic, bytes(message.body)) for message in stored(broker, "%LMQ%a")] == [("orders", b"1")]

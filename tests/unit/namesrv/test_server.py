@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.sync_channel import Channel
 from support.registrations import registration
+from support.waiting import wait_until
 
 TIMEOUT_MS = 10_000
 
@@ -31,13 +31,6 @@ def server() -> Iterator[NamesrvServer]:
 def route_code(channel: Channel, topic: str = "orders") -> int:
     request = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic})
     return channel.invoke(request, timeout_ms=TIMEOUT_MS).code
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Ask again until it is so; each question is a round trip, so that nothing spins."""
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
 
 
 @pytest.mark.parametrize("header_format", list(HeaderFormat))
