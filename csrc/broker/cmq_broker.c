@@ -34,7 +34,7 @@ static void set_defaults(cmq_broker_options *o)
     if (o->transfer_bytes_disk <= 0) o->transfer_bytes_disk = 64 * 1024;
     if (o->memory_bytes <= 0) o->memory_bytes = machine_memory() / 10 * 4;
     if (o->flush_timeout_ms <= 0) o->flush_timeout_ms = 5000;
-    if (o->sends_waiting_max == 0) o->sends_waiting_max = 10000;
+    if (o->sends_waiting_max == 0) o->sends_waiting_max = CMQ_SENDS_WAITING_MAX;
     if (o->staging_bytes_max <= 0) o->staging_bytes_max = INT64_C(64) << 20;
 }
 

@@ -22,6 +22,7 @@
 #define CMQ_RUN_SENDS_MAX 256u            /* sends that go to the store in one call */
 #define CMQ_RUN_BYTES_MAX (4u << 20)      /* … and their bodies' bytes */
 #define CMQ_RUN_SCRATCH_BYTES (128u << 10)
+#define CMQ_SENDS_WAITING_MAX 10000u      /* sends of one loop that wait for the disk */
 #define CMQ_SENT_BYTES_MAX (64u << 20)    /* answers of one loop that wait for the disk */
 #define CMQ_SEND_OVERLOAD "[OVERLOAD]system busy, start flow control for a while"
 #define CMQ_SUFFIX_BYTES_MAX 512u

@@ -16,7 +16,6 @@
 #define ANSWERS_PER_TURN 512u
 #define WIDE_QUEUES 128           /* a look at a topic with more takes a part of a turn of its own */
 #define NOTES_COMPARED 16u        /* a note that equals one of the last so many is left out */
-#define NOTES_MAX 65536u          /* that wait for a loop */
 
 /* Notifications wait apart: an arrival is for a pop, also when notifications were sent for it. */
 static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code)
@@ -37,7 +36,7 @@ static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t 
             memcmp(there->names + topic.bytes, group.data, group.bytes) == 0)
             return;
     }
-    if (to->pop_note_count == NOTES_MAX) return;
+    if (to->pop_note_count == CMQ_POP_NOTES_MAX) return;
     if (to->pop_note_count == to->pop_note_slots) {
         const uint32_t slots = to->pop_note_slots == 0 ? 16 : to->pop_note_slots * 2;
         cmq_pop_note *notes = realloc(to->pop_notes, slots * sizeof *notes);

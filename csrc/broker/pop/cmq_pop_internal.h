@@ -162,6 +162,7 @@ void cmq_pop_ack_refuse(cmq_conn *conn, const cmq_command *command, cmq_status s
 void cmq_pop_ack_list_take(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
 
 /* ---- cmq_pop_hold.c ---- */
+#define CMQ_POP_NOTES_MAX 65536u      /* that wait for a loop */
 /* The loop's time in so many milliseconds; far ones stay within the clock's range. */
 int64_t cmq_pop_after_ms(const cmq_broker_loop *l, int64_t ms);
 

@@ -24,7 +24,7 @@ from cometmq.remoting.members import Members
 from cometmq.store.reading import tagged
 from cometmq.store.store import Store
 
-__all__ = ["MISSES_MAX", "UNITS_MAX", "Queries"]
+__all__ = ["BODY_BYTES_MAX", "MISSES_MAX", "UNITS_MAX", "Queries"]
 
 _log = logging.getLogger("cometmq.broker.queries")
 
@@ -32,7 +32,8 @@ _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _INDEX_TYPE = "indexType"
 _TAG_TYPE = "T"
 """The key is a tag; since 5.4. With the other types, K and U, upstream's index files give keys and unique ids alike."""
-_BODY_BYTES_MAX = 15 << 20
+BODY_BYTES_MAX = 15 << 20
+"""Records of one answer."""
 UNITS_MAX = 65_536
 """Queue units of one answer."""
 MISSES_MAX = 10_000
@@ -129,7 +130,7 @@ class Queries:
                 stop_if_gone()
                 record = record_of(message)
                 size += len(record)
-                if size > _BODY_BYTES_MAX and found:
+                if size > BODY_BYTES_MAX and found:
                     break
                 found.append(record)
         except NotFound:

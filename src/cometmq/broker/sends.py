@@ -22,6 +22,7 @@ from cometmq.remoting.answers import Caller, Outcome, Refusal, Table
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
+from cometmq.remoting.properties import PROPERTIES_BYTES_MAX
 from cometmq.remoting.server import AGAIN
 from cometmq.store_config.names import RETRY_PREFIX
 
@@ -47,7 +48,6 @@ _SHORT = {
 _LONG_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
 _TRANSACTION_MASK = 0xC
-_PROPERTIES_BYTES_MAX = 32_767
 
 
 def members_of_send(request: Command) -> Members:
@@ -64,7 +64,7 @@ def check_size(*, body_bytes: int, properties_bytes: int, body_bytes_max: int) -
     Raises:
         Refusal: body or properties are too long.
     """
-    if body_bytes > body_bytes_max or properties_bytes > _PROPERTIES_BYTES_MAX:
+    if body_bytes > body_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
         raise Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. "

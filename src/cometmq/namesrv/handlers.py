@@ -40,7 +40,7 @@ from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.java_properties import check_config_body, parse_properties
 
-__all__ = ["NameServer"]
+__all__ = ["RIVALS_MAX", "NameServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ _ZONE_FIELD = "__ZONE_NAME"
 _LISTED_INLINE = 1_000
 _ROUTE_INLINE = 200
 _RIVALS_QUIET_MS = 600_000
-_RIVALS_MAX = 1_000
+RIVALS_MAX = 1_000
 
 
 @contextmanager
@@ -251,13 +251,13 @@ class NameServer:
             return
         place = (registration.broker_name, registration.broker_id)
         takes_back = self._displaced.get(place) == registration.address
-        if place not in self._displaced and len(self._displaced) >= _RIVALS_MAX:
+        if place not in self._displaced and len(self._displaced) >= RIVALS_MAX:
             self._displaced.clear()
         self._displaced[place] = rival
         now_ms = self._now_ms()
         if not takes_back or now_ms < self._rivals_quiet_until.get(registration.broker_name, now_ms):
             return
-        if len(self._rivals_quiet_until) >= _RIVALS_MAX:
+        if len(self._rivals_quiet_until) >= RIVALS_MAX:
             self._rivals_quiet_until.clear()
         self._rivals_quiet_until[registration.broker_name] = now_ms + _RIVALS_QUIET_MS
         _log.warning(

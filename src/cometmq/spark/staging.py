@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from cometmq._engine import encode_properties, java_hash
 from cometmq.errors import Error, InvalidArgument
+from cometmq.remoting.properties import PROPERTIES_BYTES_MAX
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedFile
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store_config.names import may_send_to, validate_topic
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RowEncoder", "Sink", "WriteSchema", "plain_pieces", "stage", "write_rows"]
 
-_PROPERTIES_BYTES_MAX = 32_767
 _OWN_PROPERTIES_BYTES = 256
 """Room for the properties' names and those that the store adds."""
 _PIECE_BYTES = 64 << 20
@@ -198,7 +198,7 @@ def _check_properties(arrays: dict[str, pa.Array]) -> None:
         return
     lengths = [pc.fill_null(pc.binary_length(arrays[name]), 0) for name in names]
     longest = pc.max(functools.reduce(pc.add, lengths)).as_py() or 0
-    most = _PROPERTIES_BYTES_MAX - _OWN_PROPERTIES_BYTES
+    most = PROPERTIES_BYTES_MAX - _OWN_PROPERTIES_BYTES
     if longest > most:
         raise InvalidArgument(
             f"the columns {', '.join(names)} of a row together have {longest} bytes; at most {most} are allowed"

@@ -110,6 +110,18 @@ static void hostile_texts_are_refused(void)
     free(large);
 }
 
+static void names_have_a_limit(void)
+{
+    for (uint32_t more = 0; more < 2; more++) {
+        char text[16384], *at = text;
+        cmq_selector *selector = NULL;
+        for (uint32_t i = 0; i < CMQ_SELECTOR_NAMES_MAX + more; i++)
+            at += sprintf(at, "%sn%u IS NULL AND n%u IS NULL", i == 0 ? "" : " AND ", i, i);
+        CHECK_STATUS(cmq_selector_compile(slice(text), &selector, NULL), more == 0 ? CMQ_OK : CMQ_ERR_LIMIT);
+        if (more == 0) cmq_selector_free(selector);
+    }
+}
+
 /* As deep as the limit, with each level's operands on the stack. */
 static void deep_expressions_run(void)
 {
@@ -232,6 +244,7 @@ static void steps_count_looks(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(values_are_those_of_the_property_reader), CMQ_TEST(truth_table),
               CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place),
-              CMQ_TEST(tails_are_reported), CMQ_TEST(hostile_texts_are_refused), CMQ_TEST(deep_expressions_run),
+              CMQ_TEST(tails_are_reported), CMQ_TEST(hostile_texts_are_refused), CMQ_TEST(names_have_a_limit),
+              CMQ_TEST(deep_expressions_run),
               CMQ_TEST(cost_grows_with_the_program), CMQ_TEST(long_numbers_are_those_of_short_ones),
               CMQ_TEST(looks_of_one_message_are_limited), CMQ_TEST(steps_count_looks))

@@ -284,7 +284,8 @@ int kit_connect(uint16_t port)
     const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(client >= 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    CHECK_INT(connect(client, (struct sockaddr *)&to, sizeof to), 0);
+    if (connect(client, (struct sockaddr *)&to, sizeof to) != 0)
+        cmq_test_fail(__FILE__, __LINE__, "connecting to port %u: %s", port, strerror(errno));
     const int now = 1;   /* else a request may wait for the answer to the one before it */
     CHECK_INT(setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now), 0);
     return client;

@@ -85,9 +85,9 @@ def test_by_unique_id_the_limit_is_the_brokers(tmp_path: Path) -> None:
 
 def test_an_answer_fits_a_frame(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     one = len(records(rig, 5))
-    monkeypatch.setattr("cometmq.broker.queries._BODY_BYTES_MAX", one + one // 2)
+    monkeypatch.setattr("cometmq.broker.queries.BODY_BYTES_MAX", one + one // 2)
     assert find(rig, "all").body == records(rig, 5)
-    monkeypatch.setattr("cometmq.broker.queries._BODY_BYTES_MAX", 1)
+    monkeypatch.setattr("cometmq.broker.queries.BODY_BYTES_MAX", 1)
     assert find(rig, "all").body == records(rig, 5), "one message comes whatever its size"
 
 

@@ -451,3 +451,20 @@ def test_a_limit_is_answered() -> None:
         ResponseCode.SYSTEM_ERROR,
     ]
     assert "3 keys" in (answers[-1].remark or "")
+
+
+def test_remembered_rivals_have_a_limit(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that a client makes up make the server forget rivals, which are found again."""
+    monkeypatch.setattr("cometmq.namesrv.handlers.RIVALS_MAX", 2)
+    asked = Asked()
+
+    def change_places(name: str) -> None:
+        for number in (1, 2, 1):
+            asked.register({"brokerName": name, "brokerAddr": f"10.0.0.{number}:10911"})
+
+    for name in ("a", "b", "c", "d", "a"):
+        change_places(name)
+    warned = [vars(record)["broker"] for record in caplog.records if "take each other" in record.getMessage()]
+    assert warned == ["a", "b", "c", "d", "a"]
+    assert len(asked.server._displaced) <= 2
+    assert len(asked.server._rivals_quiet_until) <= 2

@@ -80,17 +80,22 @@ class RegisterBrokerBody(Body):
                 later have mappings of static topics behind the topics of a compressed body.
 
         Raises:
-            MalformedBody: it is neither, a length in it lies, or it inflates to more than
-                :data:`INFLATED_BYTES_MAX`.
+            MalformedBody: it is neither, a length in it lies, it inflates to more than :data:`INFLATED_BYTES_MAX`, or
+                it has too many topics, filter servers or mappings.
         """
         if version < _WHOLE_BODY_VERSION:
             alone = decode_body("TopicConfigSerializeWrapper", body, TopicConfigSerializeWrapper.decode, limits=_LIMITS)
+            _check_count("topics", len(alone.topics), REGISTERED_TOPICS_MAX)
             return RegisterBrokerBody(
                 wrapper=TopicConfigAndMappingSerializeWrapper(topics=alone.topics, data_version=alone.data_version)
             )
         if body[:1] == bytes([_ZLIB_FIRST_BYTE]):
             return _Inflated(_inflate(body)).read(with_mappings=version >= _MAPPINGS_VERSION)
-        return decode_body("RegisterBrokerBody", body, RegisterBrokerBody.decode, limits=_LIMITS)
+        read = decode_body("RegisterBrokerBody", body, RegisterBrokerBody.decode, limits=_LIMITS)
+        _check_count("topics", len(read.wrapper.topics), REGISTERED_TOPICS_MAX)
+        _check_count("filter servers", len(read.filter_servers), REGISTERED_OTHERS_MAX)
+        _check_count("mappings", len(read.wrapper.queue_mappings), REGISTERED_OTHERS_MAX)
+        return read
 
     def to_compressed(self) -> bytes:
         """Return the compressed form."""
@@ -104,6 +109,11 @@ class RegisterBrokerBody(Body):
             *(_counted(mapping.to_json()) for mapping in wrapper.queue_mappings.values()),
         ]
         return zlib.compress(b"".join(parts), zlib.Z_BEST_COMPRESSION)
+
+
+def _check_count(kind: str, count: int, most: int) -> None:
+    if count > most:
+        raise MalformedBody(f"RegisterBrokerBody: {count} {kind}; at most {most}")
 
 
 def _counted(data: bytes) -> bytes:
@@ -166,8 +176,7 @@ class _Inflated:
         # As a member of an object, so that the one reader of bodies takes it.
         wrapped = b'{"filterServerList":' + self._piece("the filter servers") + b"}"
         servers = decode_body("RegisterBrokerBody", wrapped, RegisterBrokerBody.decode, limits=_STRICT).filter_servers
-        if len(servers) > REGISTERED_OTHERS_MAX:
-            raise MalformedBody(f"RegisterBrokerBody: {len(servers)} filter servers; at most {REGISTERED_OTHERS_MAX}")
+        _check_count("filter servers", len(servers), REGISTERED_OTHERS_MAX)
         return servers
 
     def _topic(self) -> TopicConfig:
@@ -195,8 +204,7 @@ class _Inflated:
 
     def _count(self, what: str, most: int) -> int:
         count = self._length(what)
-        if count > most:
-            raise MalformedBody(f"RegisterBrokerBody: {count} {what}; at most {most} are taken")
+        _check_count(what, count, most)
         # Each takes at least the four bytes of its own length, so that a lying count ends here.
         if count > (len(self._data) - self._at) // _LENGTH.size:
             raise MalformedBody(f"RegisterBrokerBody: {count} {what} do not fit what is left")

@@ -74,6 +74,24 @@ static void names_do_not_run_together(void)
     cmq_traffic_destroy(traffic);
 }
 
+/* Names that a client makes up do not fill memory; those that were counted before still are. */
+static void entries_have_a_limit(void)
+{
+    enum { ENTRIES = CMQ_TRAFFIC_ENTRIES_MAX, MORE = 10 };
+    cmq_traffic *traffic;
+    CHECK_OK(cmq_traffic_create(&traffic));
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < ENTRIES + MORE; i++) {
+            char name[32];
+            name_of(name, sizeof name, "topic", i);
+            cmq_traffic_count(traffic, cmq_slice_of_text(name), CMQ_SLICE_NONE, 1, 10);
+        }
+    uint64_t messages;
+    CHECK_INT(list_all(traffic, &messages), ENTRIES);
+    CHECK_INT(messages, 2 * ENTRIES);
+    cmq_traffic_destroy(traffic);
+}
+
 static void *count_rounds(void *traffic)
 {
     for (int round = 0; round < 50; round++) count_all(traffic);
@@ -96,4 +114,5 @@ static void is_listed_while_it_counts(void)
     cmq_traffic_destroy(traffic);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(sums_up), CMQ_TEST(names_do_not_run_together), CMQ_TEST(is_listed_while_it_counts))
+CMQ_TEST_MAIN(CMQ_TEST(sums_up), CMQ_TEST(names_do_not_run_together), CMQ_TEST(entries_have_a_limit),
+              CMQ_TEST(is_listed_while_it_counts))

@@ -114,3 +114,29 @@ def test_damaged_bodies_raise_nothing_else() -> None:
         except MalformedBody:
             refused += 1
     assert refused > 500
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_topics_filter_servers_and_mappings_have_a_limit(compressed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "REGISTERED_TOPICS_MAX", 3)
+    monkeypatch.setattr(registration, "REGISTERED_OTHERS_MAX", 2)
+
+    def read(*, topics: int, servers: int, mappings: int) -> RegisterBrokerBody:
+        wrapper = TopicConfigAndMappingSerializeWrapper(
+            topics={f"t{n}": TopicConfig(topic_name=f"t{n}") for n in range(topics)},
+            data_version=VERSION,
+            queue_mappings={f"t{n}": TopicQueueMappingInfo(topic=f"t{n}") for n in range(mappings)},
+        )
+        body = RegisterBrokerBody(wrapper=wrapper, filter_servers=tuple(f"h:{n}" for n in range(servers)))
+        return RegisterBrokerBody.from_wire(body.to_compressed() if compressed else body.to_json(), version=479)
+
+    assert len(read(topics=3, servers=2, mappings=2).wrapper.topics) == 3
+    for counts, text in [((4, 0, 0), "4 topics"), ((0, 3, 0), "3 filter servers"), ((0, 0, 3), "3 mappings")]:
+        with pytest.raises(MalformedBody, match=f"{text}; at most"):
+            read(**dict(zip(("topics", "servers", "mappings"), counts, strict=True)))
+
+
+def test_topics_of_brokers_before_3_0_11_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "REGISTERED_TOPICS_MAX", 1)
+    with pytest.raises(MalformedBody, match="2 topics; at most 1"):
+        RegisterBrokerBody.from_wire(b'{"topicConfigTable":{"a":{},"b":{}}}', version=36)
