@@ -122,6 +122,8 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
     log->staged = options->staged;
     pthread_mutex_init(&log->make_mutex, NULL);
     pthread_mutex_init(&log->ahead_mutex, NULL);
+    pthread_mutex_init(&log->sync_mutex, NULL);
+    pthread_cond_init(&log->synced, NULL);
     cmq_status status = cmq_segment_family_create(&log->family);
     for (uint32_t i = 0; status == CMQ_OK && i < options->path_count; i++) {
         log->paths[i] = strdup(options->paths[i]);
@@ -542,5 +544,7 @@ void cmq_log_close(cmq_log *log, bool clean)
     cmq_segment_family_release(log->family);
     pthread_mutex_destroy(&log->make_mutex);
     pthread_mutex_destroy(&log->ahead_mutex);
+    pthread_mutex_destroy(&log->sync_mutex);
+    pthread_cond_destroy(&log->synced);
     free(log);
 }

@@ -77,6 +77,12 @@ struct cmq_log {
     _Alignas(64) _Atomic int64_t confirmed;
     _Atomic int64_t flushed;
     int64_t files_closed;              /* flush: segments that end at or before it have no open file */
+
+    /* Mapped: the flush's sync beside a transaction's. */
+    pthread_mutex_t sync_mutex;
+    pthread_cond_t synced;             /* syncing_to is 0 again */
+    int64_t syncing_to;                /* a sync of bytes up to here is at work; 0: none is. sync_mutex */
+    bool sync_failed;                  /* one failed: later ones prove nothing. sync_mutex */
 };
 
 cmq_segment *cmq_log_segment_at(const cmq_log *log, int64_t phy);

@@ -245,6 +245,19 @@ cmq_status cmq_log_begin_sealed(cmq_log *log, uint32_t bytes)
     return CMQ_OK;
 }
 
+/* A sync that fails takes all of a dirty page along, also the bytes of a transaction behind its range, and the system
+ * reports that once: the transaction's own sync then finds the page clean. Wait for the outcome of a sync that may have
+ * had pages with the bytes from `from` on; the largest pages are those of touch. */
+static cmq_status check_syncs_beside(cmq_log *log, int64_t from)
+{
+    pthread_mutex_lock(&log->sync_mutex);
+    while (log->syncing_to > 0 && log->syncing_to + TOUCH_BYTES_MAX > from)
+        pthread_cond_wait(&log->synced, &log->sync_mutex);
+    const bool failed = log->sync_failed;
+    pthread_mutex_unlock(&log->sync_mutex);
+    return failed ? cmq_fail(CMQ_ERR_IO, "a sync of the log beside this one failed") : CMQ_OK;
+}
+
 /* The rest, on disk; then the head. A process that is killed in between leaves it out, too: the head's magic is in
  * place before its size. Only the compiler could turn that round: stores that a killed thread has retired stay. */
 static cmq_status seal_mapped(cmq_log *log)
@@ -252,7 +265,8 @@ static cmq_status seal_mapped(cmq_log *log)
     const int64_t bytes = log->end - log->sealed_from;
     uint8_t *at = cmq_segment_data(log->current) + (log->sealed_from - cmq_segment_start(log->current));
     memcpy(at + HEAD_BYTES, log->sealed + HEAD_BYTES, (size_t)bytes - HEAD_BYTES);
-    const cmq_status status = cmq_file_sync_mapped(cmq_segment_file(log->current), at, (size_t)bytes);
+    cmq_status status = cmq_file_sync_mapped(cmq_segment_file(log->current), at, (size_t)bytes);
+    if (status == CMQ_OK) status = check_syncs_beside(log, log->sealed_from);
     if (status != CMQ_OK) return status;
     memcpy(at + HEAD_BYTES / 2, log->sealed + HEAD_BYTES / 2, HEAD_BYTES / 2);
     atomic_signal_fence(memory_order_seq_cst);
@@ -350,6 +364,24 @@ cmq_status cmq_log_write_staged(cmq_log *log, cmq_staged *staged)
     return status;
 }
 
+/* Only this range: syncing the whole file would write out the pages that were warmed ahead, and take their write
+ * permission away. */
+static cmq_status sync_part(cmq_log *log, cmq_segment *segment, int64_t from, int64_t to)
+{
+    pthread_mutex_lock(&log->sync_mutex);
+    log->syncing_to = to;
+    pthread_mutex_unlock(&log->sync_mutex);
+    const cmq_status status =
+        cmq_file_sync_mapped(cmq_segment_file(segment),
+                             cmq_segment_data(segment) + (from - cmq_segment_start(segment)), (size_t)(to - from));
+    pthread_mutex_lock(&log->sync_mutex);
+    log->syncing_to = 0;
+    if (status != CMQ_OK) log->sync_failed = true;
+    pthread_cond_signal(&log->synced);
+    pthread_mutex_unlock(&log->sync_mutex);
+    return status;
+}
+
 cmq_status cmq_log_sync(cmq_log *log, int64_t end)
 {
     CMQ_ASSERT(!log->staged);
@@ -362,11 +394,7 @@ cmq_status cmq_log_sync(cmq_log *log, int64_t end)
         if (status != CMQ_OK) return status;
         const int64_t to = min_of(end, from + (int64_t)available);
         CMQ_ASSERT(to > from);
-        /* Only this range: syncing the whole file would write out the pages that were warmed ahead, and take their
-         * write permission away. */
-        status =
-            cmq_file_sync_mapped(cmq_segment_file(segment),
-                                 cmq_segment_data(segment) + (from - cmq_segment_start(segment)), (size_t)(to - from));
+        status = sync_part(log, segment, from, to);
         cmq_segment_unpin(segment);
         if (status != CMQ_OK) return status;
         from = to;

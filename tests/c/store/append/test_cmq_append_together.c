@@ -180,23 +180,35 @@ static void flush_during_sync(void *context, const cmq_twin_call *call)
     while (atomic_load(&flusher.syncs) < 2) sched_yield();
 }
 
+static cmq_store *open_async_on_twin(const char *root, cmq_file_twin **twin_out)
+{
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+    *twin_out = cmq_file_twin_create(root, 1);
+    cmq_store_options options = kit_options(root);
+    kit_set_clock();
+    options.fs = cmq_file_twin_fs(*twin_out);
+    options.flush = CMQ_FLUSH_ASYNC;
+    return kit_open(&options);
+}
+
+static void fail_next_sync(cmq_file_twin *twin, cmq_twin_hook hook)
+{
+    const cmq_twin_fault fault = {.kind = CMQ_TWIN_SYNC_MAPPED, .nth = 1, .times = 1, .sys_errno = EIO};
+    cmq_file_twin_fail(twin, &fault);
+    cmq_file_twin_on_call(twin, 0, hook, NULL);
+}
+
 /* The system reports a failed write-back of a page once: to the transaction, though the page has older bytes. */
 static void a_flush_beside_a_failed_sync_says_nothing_is_durable(void)
 {
     cmq_appended appended[PARTS];
     cmq_append parts[PARTS];
     const char *root = kit_path(kit_directory(), "store");
-    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
-    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
-    cmq_store_options options = kit_options(root);
-    kit_set_clock();
-    options.fs = cmq_file_twin_fs(twin);
-    options.flush = CMQ_FLUSH_ASYNC;
-    flusher.store = kit_open(&options);
+    cmq_file_twin *twin;
+    flusher.store = open_async_on_twin(root, &twin);
     make_parts(parts);
     CHECK_OK(cmq_store_append(flusher.store, &parts[0], &appended[0]));
-    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_SYNC_MAPPED, .nth = 1, .times = 1, .sys_errno = EIO});
-    cmq_file_twin_on_call(twin, 0, flush_during_sync, NULL);
+    fail_next_sync(twin, flush_during_sync);
     CHECK_INT(cmq_store_append_together(flusher.store, parts, PARTS, appended), CMQ_ERR_FENCED);
     CHECK(pthread_join(flusher.thread, NULL) == 0);
     CHECK_INT(flusher.status, CMQ_ERR_FENCED);
@@ -205,7 +217,61 @@ static void a_flush_beside_a_failed_sync_says_nothing_is_durable(void)
     cmq_file_twin_close(twin);
 }
 
+/* A transaction that syncs its bytes while a flush's sync fails. */
+static struct {
+    cmq_store *store;
+    pthread_t thread;
+    cmq_status status;
+    _Atomic int syncs;
+} committer;
+
+static void *commit(void *unused)
+{
+    (void)unused;
+    cmq_appended appended[PARTS];
+    cmq_append parts[PARTS];
+    make_parts(parts);
+    committer.status = cmq_store_append_together(committer.store, parts, PARTS, appended);
+    return NULL;
+}
+
+static void commit_during_sync(void *context, const cmq_twin_call *call)
+{
+    (void)context;
+    if (call->kind != CMQ_TWIN_SYNC_MAPPED) return;
+    if (atomic_fetch_add(&committer.syncs, 1) == 0) {   /* the flush's, which fails */
+        CHECK(pthread_create(&committer.thread, NULL, commit, NULL) == 0);
+        while (atomic_load(&committer.syncs) < 2) sched_yield();
+    } else while (!cmq_store_is_fenced(committer.store)) sched_yield();
+}
+
+/* It is reported to the flush: the transaction's sync finds the page clean that its bytes share with older ones. */
+static void a_transaction_beside_a_failed_flush_has_no_head(void)
+{
+    cmq_appended first;
+    cmq_append parts[PARTS];
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_file_twin *twin;
+    cmq_file *file;
+    uint8_t head[8];
+    committer.store = open_async_on_twin(root, &twin);
+    make_parts(parts);
+    CHECK_OK(cmq_store_append(committer.store, &parts[0], &first));
+    fail_next_sync(twin, commit_during_sync);
+    CHECK_INT(cmq_store_flush(committer.store), CMQ_ERR_FENCED);
+    CHECK(pthread_join(committer.thread, NULL) == 0);
+    CHECK_INT(committer.status, CMQ_ERR_FENCED);
+    cmq_file_twin_on_call(twin, 0, NULL, NULL);
+    cmq_store_abandon(committer.store);
+    cmq_file_twin_close(twin);
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), kit_path(root, "commitlog/00000000000000000000"), CMQ_OPEN_READ, &file));
+    CHECK_OK(cmq_file_read(file, (uint64_t)first.end, head, sizeof head));
+    cmq_file_close(file);
+    for (size_t i = 0; i < sizeof head; i++) CHECK_INT(head[i], 0);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(disk_that_fills_meanwhile_sync), CMQ_TEST(disk_that_fills_meanwhile_async),
               CMQ_TEST(empty_parts_and_batches), CMQ_TEST(more_than_the_staging_takes),
               CMQ_TEST(queues_get_room_for_their_own_messages), CMQ_TEST(long_keys_count_as_what_they_are),
-              CMQ_TEST(a_flush_beside_a_failed_sync_says_nothing_is_durable))
+              CMQ_TEST(a_flush_beside_a_failed_sync_says_nothing_is_durable),
+              CMQ_TEST(a_transaction_beside_a_failed_flush_has_no_head))
