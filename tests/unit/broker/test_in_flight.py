@@ -68,6 +68,10 @@ def test_messages_popped_in_order_are_in_flight(rig: Rig) -> None:
     rig.plane.ordered["g", "orders", 0] = batch
     out = entry(0, broker_offset=9, consumer_offset=2, next_offset=5, in_flight=2, oldest_ms=1_000)
     assert told(rig).queues[0] == out
+    rig.plane.commit_offset("g", "orders", 0, 4)
+    out = entry(0, broker_offset=9, consumer_offset=4, next_offset=5, in_flight=1, oldest_ms=1_000)
+    assert told(rig).queues[0] == out, "progress has passed offset 3, which nobody acknowledged"
+    rig.plane.commit_offset("g", "orders", 0, 2)
     rig.clock.move(60_000)
     assert told(rig).queues[0] == entry(0, broker_offset=9, consumer_offset=2, next_offset=2), "it is redelivered"
 

@@ -551,6 +551,33 @@ static void large_messages_of_many_queues_fit_into_frames(void)
     free(body);
 }
 
+/* The first that does not fit an answer begins the next one: none is passed over. */
+static void large_messages_of_one_queue_are_popped_one_after_the_other(void)
+{
+    enum { COUNT = 4, BODY_BYTES = 900 << 10 };   /* over maxTransferBytesOnMessageInMemory: one each */
+    uint8_t *body = calloc(1, BODY_BYTES);
+    CHECK(body != NULL);
+    kit_broker_start_pops_threads(&kit, cmq_test_directory(), NULL, 1);
+    kit_broker_topic(&kit, "L", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text("L")},
+                               .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = body, .bytes = BODY_BYTES}}};
+    cmq_appended appended;
+    for (int i = 0; i < COUNT; i++) CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    const int client = kit_client(&kit);
+    asked large = all;
+    large.topic = "L";
+    for (int32_t opaque = 1; opaque <= COUNT; opaque++) {
+        pop(client, opaque, large);
+        const kit_answer *answer = expect(client, opaque, OK);
+        CHECK_INT(records_in(answer), 1);
+        CHECK_INT(kit_number(answer, "restNum"), COUNT - opaque);
+    }
+    close(client);
+    kit_broker_stop(&kit);
+    free(body);
+}
+
 static void a_message_whose_properties_are_full_comes_back(void)
 {
     static uint8_t filling[CMQ_PROPERTY_BYTES_MAX];
@@ -780,6 +807,7 @@ CMQ_TEST_MAIN(CMQ_TEST(acknowledged_messages_are_not_redelivered), CMQ_TEST(it_c
               CMQ_TEST(pops_beyond_the_wait_limit_are_answered), CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
               CMQ_TEST(an_ordered_pop_waits_for_messages_popped_without_order),
               CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
+              CMQ_TEST(large_messages_of_one_queue_are_popped_one_after_the_other),
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
               CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
               CMQ_TEST(waiting_for_the_disk_has_a_retriable_code), CMQ_TEST(no_message_is_younger_than_its_pop),

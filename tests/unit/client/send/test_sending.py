@@ -13,7 +13,7 @@ import pytest
 
 from cometmq.client.send.outgoing import SendStatus
 from cometmq.client.send.producer_settings import RETRY_RESPONSE_CODES
-from cometmq.client.send.sending import Failure, Next, SendFuture, SendPolicy, SendResult, judge, send_failed
+from cometmq.client.send.sending import Failure, Next, SendFuture, SendPolicy, SendResult, arrival, judge, send_failed
 from cometmq.errors import (
     BrokerError,
     BrokerNotFound,
@@ -153,6 +153,23 @@ def test_callbacks_are_called_once_each() -> None:
     future.set_result(result())
     future.add_done_callback(lambda one: called.append("late"))
     assert called == ["first", "True", "late"]
+
+
+def test_send_may_end_after_the_wait_for_it_was_cancelled() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        problems: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, problem: problems.append(problem))
+        send = SendFuture()
+        arrived = arrival(send, loop)
+        arrived.cancel()
+        send.set_result(result(queue_offset=1))
+        for _ in range(3):  # the callback goes to the loop, and runs there
+            await asyncio.sleep(0)
+        assert arrived.cancelled()
+        assert problems == []
+
+    asyncio.run(main())
 
 
 def test_a_future_is_awaited() -> None:
