@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -12,6 +13,7 @@ from typing import TypeAlias
 import hypothesis
 import pytest
 
+from support.any_disk import ANY_DISK, why_too_full
 from support.golden import GoldenStores, StoreKind
 
 GoldenStoreFixture: TypeAlias = Callable[[str, StoreKind], Path]
@@ -28,9 +30,18 @@ def pytest_configure() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.environ.update(ANY_DISK)
     if not os.access(".", os.W_OK):  # another user's checkout: examples cannot be kept there
         hypothesis.settings.register_profile("read-only checkout", database=None)
         hypothesis.settings.load_profile("read-only checkout")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse to start on a disk that is too full, where the failures of tests would not name the reason."""
+    base = session.config.option.basetemp
+    reason = why_too_full(Path(base).absolute().parent if base else Path(tempfile.gettempdir()))
+    if reason is not None:
+        pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

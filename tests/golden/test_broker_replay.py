@@ -25,8 +25,8 @@ from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.remoting.codes import NOT_YET_REQUESTS, RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
-from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.names import RETRY_PREFIX
+from support.any_disk import ANY_DISK
 from support.frames import Frame, all_frames
 from support.golden import broker_properties
 
@@ -191,7 +191,7 @@ class Replay:
         if "extraInfo" in fields:
             fields["extraInfo"] = self.our_handle(fields["extraInfo"])
         if "bornTime" in fields:
-            fields["bornTime"] = str(wall_clock_ms())
+            fields["bornTime"] = "0"  # counted from its arrival, however busy the machine is
         return replace(request, fields=fields)
 
     def our_handle(self, handle: str) -> str:
@@ -354,7 +354,7 @@ async def replayed(name: str, path: Path, frames: list[Frame]) -> Replay:
     # The run's own settings, but for its addresses.
     settings = {"namesrvAddr": "", "fileReservedTime": 1_000_000}
     config = load_broker_config(
-        path, config=broker_properties(name), listen="127.0.0.1:0", settings=settings, environ={}
+        path, config=broker_properties(name), listen="127.0.0.1:0", settings=settings, environ=ANY_DISK
     )
     broker = Broker(config)
     await asyncio.to_thread(broker.start)

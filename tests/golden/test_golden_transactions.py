@@ -21,6 +21,7 @@ from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 from conftest import GoldenStoreFixture
+from support.any_disk import ANY_DISK
 from support.golden import broker_properties
 from support.transactions import ROLLBACK, TIMEOUT_MS, AskedProducer
 
@@ -69,7 +70,7 @@ def test_open_transactions_of_apaches_broker_are_continued(golden_store: GoldenS
         "transactionCheckMax": 1_000_000,
     }
     config = load_broker_config(
-        path, config=broker_properties(name), listen="127.0.0.1:0", settings=settings, environ={}
+        path, config=broker_properties(name), listen="127.0.0.1:0", settings=settings, environ=ANY_DISK
     )
     asked: Counter[str] = Counter()
     with Broker(config) as broker, closing(AskedProducer(broker.address, "p_tx")) as producer:

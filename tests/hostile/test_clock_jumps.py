@@ -18,6 +18,7 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.data_version import wall_clock_ms
 from hostile.test_system_topics import SETTINGS, send
+from support.any_disk import ANY_DISK
 
 TIMEOUT_MS = 10_000
 DAY_MS = 24 * 3600 * 1000
@@ -39,7 +40,7 @@ def locked(channel: Channel, client: str) -> bool:
 
 def test_clients_locks_and_messages_outlast_every_jump(tmp_path: Path) -> None:
     jump = [0]
-    config = load_broker_config(tmp_path, listen=":0", settings=SETTINGS, environ={})
+    config = load_broker_config(tmp_path, listen=":0", settings=SETTINGS, environ=ANY_DISK)
     beat = HeartbeatData(
         client_id="owner",
         consumers=(ConsumerData(group_name="g", subscriptions=(SubscriptionData(topic="orders"),)),),

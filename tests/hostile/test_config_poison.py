@@ -14,6 +14,7 @@ from cometmq.broker.server import Broker
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 
 TIMEOUT_MS = 10_000
 
@@ -45,7 +46,7 @@ REQUESTS = {
 
 def make(path: Path) -> Broker:
     settings = {"brokerName": "broker-a", "flushDiskType": "ASYNC_FLUSH", "mappedFileSizeCommitLog": 1 << 20}
-    return Broker(load_broker_config(path, listen=":0", settings=settings, environ={}))
+    return Broker(load_broker_config(path, listen=":0", settings=settings, environ=ANY_DISK))
 
 
 def ask(channel: Channel, code: int, body: bytes = b"", **fields: str) -> Command:

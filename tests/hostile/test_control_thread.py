@@ -21,6 +21,7 @@ from cometmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 
 TIMEOUT_MS = 60_000
 QUEUES = 65_536
@@ -32,7 +33,7 @@ LENIENT_CHARS = 250_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    config = load_broker_config(tmp_path_factory.mktemp("store"), listen=":0", settings=SETTINGS, environ={})
+    config = load_broker_config(tmp_path_factory.mktemp("store"), listen=":0", settings=SETTINGS, environ=ANY_DISK)
     with Broker(config) as running:
         with Channel(running.address) as channel:
             fields = {

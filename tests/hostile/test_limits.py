@@ -27,6 +27,7 @@ from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.java_properties import CONFIG_BYTES_MAX
 from cometmq.store_config.setting_names import OPTIONS
+from support.any_disk import ANY_DISK
 from support.broker_twins import send_fields
 from support.limit_table import LIMITS
 
@@ -53,7 +54,7 @@ def rows() -> dict[str, tuple[str, str]]:
 
 @contextmanager
 def served(path: Path, **settings: object) -> Iterator[Broker]:
-    with Broker(load_broker_config(path, listen=":0", settings={**SMALL, **settings}, environ={})) as broker:
+    with Broker(load_broker_config(path, listen=":0", settings={**SMALL, **settings}, environ=ANY_DISK)) as broker:
         yield broker
 
 

@@ -17,6 +17,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.server import ServerLimits
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 from support.transactions import COMMIT, TIMEOUT_MS, AskedProducer, end, end_fields, send_half
 from support.waiting import wait_until
 
@@ -34,7 +35,7 @@ def started(tmp_path: Path) -> Iterator[Broker]:
         "transactionCheckInterval": 1,
         "transactionCheckMax": 1_000_000,
     }
-    with Broker(load_broker_config(tmp_path / "store", listen=":0", settings=settings, environ={})) as broker:
+    with Broker(load_broker_config(tmp_path / "store", listen=":0", settings=settings, environ=ANY_DISK)) as broker:
         yield broker
 
 

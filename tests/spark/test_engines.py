@@ -14,6 +14,7 @@ import pytest
 
 import cometmq
 from cometmq.spark import jars
+from support.any_disk import retention_on_request
 from support.golden import broker_properties, golden_names
 from support.small_store import SMALL, open_small, pretend_newer, spoil
 
@@ -144,7 +145,7 @@ def test_newer_stores_and_expired_ranges(spark: SparkSession, store: Path, tmp_p
     with open_small(expired) as opened:
         opened.append_many("t", [b"x" * 1000] * 3000)
     os.utime(expired / "commitlog" / f"{0:020d}", (1000, 1000))
-    with open_small(expired, retention=cometmq.Retention(reserved_hours=72), background=False) as opened:
+    with open_small(expired, retention=retention_on_request(72), background=False) as opened:
         assert opened.expire() > 0
         low = opened.min_offset("t")
     start = {"topic": "t", "startingOffsets": '{"t": {"0": 1}}'}
@@ -356,7 +357,7 @@ def test_an_older_frame_counts_no_expired_messages(spark: SparkSession, path: Pa
     later = frame.where("queueOffset >= 3999")
     assert frame.count() == 4000
     os.utime(path / "commitlog" / f"{0:020d}", (1000, 1000))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as opened:
+    with open_small(path, retention=retention_on_request(72), background=False) as opened:
         assert opened.expire() > 0
     for query in (frame.groupBy().count(), frame.selectExpr("max(queueOffset)"), frame.select("body")):
         with pytest.raises(Exception, match=r"are not all there any more.*failOnDataLoss=false"):

@@ -38,6 +38,7 @@ from cometmq.store.store import Store
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
+from support.any_disk import ANY_DISK
 
 T = TypeVar("T")
 
@@ -465,7 +466,7 @@ class Rig:
             config=properties,
             settings={**({} if properties is not None else small), **(settings or {})},
             insecure_listen=True,
-            environ={},
+            environ=ANY_DISK,
         )
         self.store = Store(self.config.plan(self.config.port), read_only=False)
         self.plane = MemoryPlane(store=self.store)

@@ -30,8 +30,10 @@ _SMALL_STORE: Mapping[str, object] = {
     "maxHashSlotNum": 10_000,
     "maxIndexNum": 40_000,
     "flushDiskType": "ASYNC_FLUSH",
+    "diskMaxUsedSpaceRatio": 95,
 }
-"""A test's store is small, new each time and needs no power failure survived."""
+"""A test's store is small, new each time and needs no power failure survived. Its result must not depend on the disk's
+use: this ratio's upper bound is also the least for deletions and refused appends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def cluster(
     Args:
         brokers: how many, 1 to 26.
         path: a folder for the stores, which stays; None for a temporary one.
-        settings: brokers' settings by upstream's names or ours. Without, stores are small and flush asynchronously.
+        settings: brokers' settings by upstream's names or ours. Without, stores are small, flush asynchronously, and
+            accept appends until the disk is 95% full.
 
     Raises:
         InvalidArgument: a number or a setting cannot be used.

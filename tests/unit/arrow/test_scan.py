@@ -18,6 +18,7 @@ import pytest
 import cometmq
 from cometmq import Store, errors
 from cometmq.arrow import COLUMN_NAMES, DEFAULT_COLUMNS, Scan, ScanReport
+from support.any_disk import retention_on_request
 from support.small_store import SMALL, open_small, pretend_newer
 
 COUNT = 1000
@@ -516,7 +517,7 @@ def test_expired_messages_are_reported(tmp_path: Path) -> None:
         opened.append_many("t", [b"x" * 1000] * 5000)
     for segment in (path / "commitlog").iterdir():
         os.utime(segment, (0, 0))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=1)) as opened:
+    with open_small(path, retention=retention_on_request(1)) as opened:
         assert opened.expire() > 0
         low = opened.min_offset("t")
         scan = opened.scan("t", start=0)

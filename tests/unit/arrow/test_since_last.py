@@ -19,6 +19,7 @@ from cometmq import Cursor, GroupBusy, InvalidArgument, OffsetOutOfRange, StaleC
 from cometmq.arrow import Scan
 from cometmq.arrow.cursor import Place, next_offsets
 from cometmq.store.group_book import GroupBook
+from support.any_disk import retention_on_request
 from support.small_store import SMALL, open_small, spoil
 
 QUEUES = 3
@@ -426,7 +427,7 @@ def test_messages_that_expired_unread_are_noticed(tmp_path: Path) -> None:
         cursor = scan.cursor
     for segment in (path / "commitlog").iterdir():
         os.utime(segment, (0, 0))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=1)) as store:
+    with open_small(path, retention=retention_on_request(1)) as store:
         assert store.expire() > 0
         low = store.min_offset("orders")
         starts: list[dict[str, Any]] = [{"group": "etl"}, {"start": cursor}, {"start": {0: 10}}]
@@ -454,7 +455,7 @@ def test_a_topic_made_again_after_its_messages_expired_is_noticed(tmp_path: Path
     with open_small(path) as store:
         store.append_many("orders", [b"x" * 1000] * 3000)
         store.append_many("others", [b"x" * 1000] * 2000)
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+    with open_small(path, retention=retention_on_request(72), background=False) as store:
         scan = store.scan("orders", start={0: 3000} if when == "never" else {0: 10}, batch_rows=100)
         if when == "before the scan":
             expire(store)
@@ -488,7 +489,7 @@ def test_a_scan_of_expired_messages_is_not_committed_to_a_topic_made_again(tmp_p
     with open_small(path) as store:
         store.append_many("orders", [b"x" * 1000] * 3000)
         store.append_many("others", [b"x" * 1000] * 2000)
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+    with open_small(path, retention=retention_on_request(72), background=False) as store:
         expire(store)
         scan = store.scan("orders", group="etl")
         assert bodies(scan) == []

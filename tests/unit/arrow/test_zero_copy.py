@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import cometmq
 from cometmq import Store
+from support.any_disk import retention_on_request
 from support.small_store import open_small
 
 BODY = b"a body that no view has room for "
@@ -160,7 +160,7 @@ def test_the_table_outlives_retention(tmp_path: Path) -> None:
         opened.append_many("t", long_bodies)
     for segment in (path / "commitlog").iterdir():
         os.utime(segment, (old, old))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72)) as opened:
+    with open_small(path, retention=retention_on_request(72)) as opened:
         table = opened.scan("t").to_table()
         assert opened.expire() >= 1
         left = opened.max_offset("t") - opened.min_offset("t")

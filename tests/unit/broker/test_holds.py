@@ -15,6 +15,7 @@ from cometmq.remoting.bodies.heartbeat import ConsumerData, ConsumeType, Heartbe
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 
 LIMIT_S = 30
 SUSPEND, SUBSCRIPTION = 2, 4
@@ -23,7 +24,7 @@ SUSPEND, SUBSCRIPTION = 2, 4
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     settings = {"brokerName": "broker-a", "flushDiskType": "ASYNC_FLUSH", "mappedFileSizeCommitLog": 1 << 20}
-    with Broker(load_broker_config(tmp_path / "store", listen=":0", settings=settings, environ={})) as broker:
+    with Broker(load_broker_config(tmp_path / "store", listen=":0", settings=settings, environ=ANY_DISK)) as broker:
         yield broker
 
 

@@ -16,13 +16,16 @@ from cometmq.remoting.bodies.in_flight import GroupInFlightBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 
 TIMEOUT_MS = 60_000
 SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1700000000000", "h": "0"}
 
 
 def make(path: Path, **settings: object) -> Broker:
-    return Broker(load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ={}))
+    return Broker(
+        load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ=ANY_DISK)
+    )
 
 
 def pop(channel: Channel, *, poll_ms: int = 0, invisible_ms: int = 1_000, most: int = 32) -> Command:
@@ -33,7 +36,7 @@ def pop(channel: Channel, *, poll_ms: int = 0, invisible_ms: int = 1_000, most: 
         "maxMsgNums": str(most),
         "invisibleTime": str(invisible_ms),
         "pollTime": str(poll_ms),
-        "bornTime": str(int(time.time() * 1_000)),
+        "bornTime": "0",  # counted from its arrival: on a busy machine one that took 500 ms would be refused
         "initMode": "0",
     }
     return channel.invoke(Command(code=RequestCode.POP_MESSAGE, fields=fields), timeout_ms=TIMEOUT_MS)

@@ -14,6 +14,7 @@ from cometmq.broker.server import Broker
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 
 TIMEOUT_MS = 60_000
 SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1700000000000", "h": "0"}
@@ -62,7 +63,9 @@ WRONG = [
 
 
 def make(path: Path, **settings: object) -> Broker:
-    return Broker(load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ={}))
+    return Broker(
+        load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ=ANY_DISK)
+    )
 
 
 def ask(channel: Channel, code: int, fields: dict[str, str], body: bytes = b"") -> Command:

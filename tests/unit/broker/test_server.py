@@ -22,6 +22,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.consumer_offsets import ConsumerOffsets
+from support.any_disk import ANY_DISK
 from support.broker_twins import consumer
 
 TIMEOUT_MS = 10_000
@@ -55,7 +56,7 @@ PULL = {
 
 def make(path: Path, **settings: object) -> Broker:
     fixed = {"brokerName": "broker-a", "flushDiskType": "ASYNC_FLUSH", "mappedFileSizeCommitLog": 1 << 20}
-    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ={}))
+    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ=ANY_DISK))
 
 
 @pytest.fixture
@@ -265,7 +266,7 @@ def test_a_port_that_is_taken_leaves_nothing_open(tmp_path: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        config = load_broker_config(tmp_path, listen=f":{port}", environ={})
+        config = load_broker_config(tmp_path, listen=f":{port}", environ=ANY_DISK)
         with pytest.raises(Error, match=str(port)):
             Broker(config).start()
     with make(tmp_path):

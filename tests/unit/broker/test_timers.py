@@ -24,6 +24,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 from cometmq.testing import cluster
+from support.any_disk import ANY_DISK
 from support.broker_twins import NOW_MS, Rig
 
 TIMEOUT_MS = 30_000
@@ -38,7 +39,7 @@ def make(path: Path, **settings: object) -> Broker:
         "timerPrecisionMs": 10,
         "recallMessageEnable": True,
     }
-    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ={}))
+    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ=ANY_DISK))
 
 
 @pytest.fixture

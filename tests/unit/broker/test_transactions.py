@@ -21,6 +21,7 @@ from cometmq.errors import NotFound
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from support.any_disk import ANY_DISK
 from support.broker_twins import NOW_MS, Caller, Rig, run
 from support.transactions import COMMIT, ROLLBACK, TIMEOUT_MS, AskedProducer, end, send_half
 from support.waiting import wait_for_message
@@ -173,7 +174,7 @@ def make(path: Path, **settings: object) -> Broker:
         "transactionCheckMax": 1_000_000,
         "transactionOpBatchInterval": 1,
     }
-    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ={}))
+    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ=ANY_DISK))
 
 
 def stored(broker: Broker, topic: str = "orders") -> list[Message]:

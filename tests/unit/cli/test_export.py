@@ -29,6 +29,7 @@ import cometmq
 from cometmq.arrow.columns import DEFAULT_COLUMNS, plain
 from cometmq.arrow.exporting import STATE_NAME, Exporter, ExportReport, PartitionBy
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind
+from support.any_disk import retention_on_request
 from support.command_line import run, run_json
 from support.small_store import open_small
 
@@ -503,7 +504,7 @@ def test_messages_that_expired_meanwhile_are_reported(tmp_path: Path, export: Ex
     done = len(all_rows(out))
     for segment in (path / "commitlog").iterdir():
         os.utime(segment, (0, 0))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=1)) as store:
+    with open_small(path, retention=retention_on_request(1)) as store:
         assert store.expire() > 0
         low = store.min_offset("orders")
     assert 0 < done < low

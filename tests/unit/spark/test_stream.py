@@ -15,6 +15,7 @@ import pytest
 
 import cometmq
 from cometmq.spark.errors import DataLoss, OptionError
+from support.any_disk import retention_on_request
 from support.small_store import open_small
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -345,7 +346,7 @@ def test_expired_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
             append(store, 2000)
     for segment in sorted((path / "commitlog").iterdir()):
         os.utime(segment, (1000, 1000))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+    with open_small(path, retention=retention_on_request(72), background=False) as store:
         assert store.expire() > 0
         low = store.min_offset("t")
         assert low > 0
@@ -369,7 +370,7 @@ def test_retention_passes_an_idle_stream(tmp_path: Path) -> None:
         append(store, 12_000)
     for segment in (path / "commitlog").iterdir():
         os.utime(segment, (1000, 1000))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+    with open_small(path, retention=retention_on_request(72), background=False) as store:
         assert store.expire() > 0
         low = store.min_offset("t")
         assert low > 10
@@ -389,7 +390,7 @@ def test_topic_is_made_again_after_its_read_messages_expired(tmp_path: Path) -> 
         append(store, 10, topic="other")
     for segment in (path / "commitlog").iterdir():
         os.utime(segment, (1000, 1000))
-    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+    with open_small(path, retention=retention_on_request(72), background=False) as store:
         assert store.expire() > 0
         position = latest(reader, position)
         assert positions(position) == {"t/0": 4}

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import cometmq
+from support.any_disk import retention_on_request
 from support.small_store import SMALL, open_small
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -30,7 +31,7 @@ from unit.spark.test_stream import latest, let_time_pass, through_json
 # In 101 a view looked for files of a topic that had been deleted.
 SEEDS = range(2_000) if os.environ.get("CMQ_LONG") else (*range(10), 101)
 SEGMENTS = {**SMALL, "mappedFileSizeCommitLog": 1 << 16, "maxMessageSize": 20_000}
-RETENTION = cometmq.Retention(reserved_hours=72)
+RETENTION = retention_on_request(72)
 BODY = StructType([StructField("body", BinaryType())])
 
 

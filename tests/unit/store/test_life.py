@@ -24,6 +24,7 @@ from cometmq import Retention, Store, errors
 from cometmq.store.core import log_overwrites
 from cometmq.store.inspection import inspect
 from cometmq.store.verification import Severity, verify
+from support.any_disk import retention_on_request
 from support.small_store import SMALL, open_small
 
 
@@ -481,7 +482,7 @@ def test_a_full_disk_is_one_error(tmp_path: Path) -> None:
 
 def test_retention_deletes_only_when_asked(tmp_path: Path) -> None:
     old = time.time() - 100 * 3600
-    for retention, left in ((None, 5), (Retention(reserved_hours=72), 1)):
+    for retention, left in ((None, 5), (retention_on_request(72), 1)):
         path = tmp_path / f"store-{left}"
         with open_small(path) as store:
             store.append_many("t", [b"x" * 100_000] * 44)

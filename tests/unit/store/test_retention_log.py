@@ -10,6 +10,7 @@ import pytest
 import cometmq
 from cometmq.store.options import Retention
 from cometmq.store.retention_log import RetentionLog
+from support.any_disk import retention_on_request
 
 PATH = Path("/data")
 HOUR_MS = 3_600_000
@@ -82,9 +83,8 @@ def test_a_store_on_a_full_disk_logs_what_it_does(tmp_path: Path, caplog: pytest
 
 
 def test_deletions_shortly_before_a_close_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    retention = Retention(reserved_hours=0, delete_hours=(), max_used_ratio=1, force_ratio=1, warning_ratio=1)
     options = {"mappedFileSizeCommitLog": 1 << 20, "cleanFileForciblyEnable": False}
-    with cometmq.open(tmp_path / "data", retention=retention, settings=options) as store:
+    with cometmq.open(tmp_path / "data", retention=retention_on_request(0), settings=options) as store:
         store.append_many("orders", [bytes(64 << 10)] * 40)
         store.handle.maintain(True)
         deleted = store.expire()

@@ -27,6 +27,7 @@ from cometmq.store.handoff_client import HandoffClient
 from cometmq.store.handoff_files import CallWork, HandoffFolder, MessagesWork, new_work_id
 from cometmq.store.topic_calls import CALLS, Books
 from cometmq.store.writer_role import WriterRole
+from support.any_disk import retention_on_request
 from support.small_store import SMALL, open_small
 
 SHARER = """
@@ -156,7 +157,7 @@ def test_topics_and_groups_are_changed_from_any_process(path: Path) -> None:
 
 
 def test_calls_of_the_writer_alone_name_its_process(path: Path) -> None:
-    with open_shared(path, retention=cometmq.Retention()) as first, open_shared(path) as second:
+    with open_shared(path, retention=retention_on_request(72)) as first, open_shared(path) as second:
         assert first.expire() == 0
         for store in (first, second):
             store.maintain()
@@ -372,7 +373,7 @@ def test_killed_writers_lose_nothing_and_the_role_moves(path: Path) -> None:
 
 
 def test_view_that_retention_has_passed_is_opened_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
+    with open_shared(path, background=False, retention=retention_on_request(72)) as store:
         store.append("t", b"first")
         with store.read("t", follow=True, timeout_s=0) as reader:
             next(reader)
@@ -427,7 +428,7 @@ def test_appended_messages_are_found_before_the_end_of_a_view_that_has_ended(pat
 
 
 def test_view_that_cannot_be_opened_anew_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
+    with open_shared(path, background=False, retention=retention_on_request(72)) as store:
         expire_what_was_read(store, path)
         with monkeypatch.context() as full:
             full.setattr(store, "_open_topic_book", no_descriptor)
@@ -448,7 +449,7 @@ def test_calls_on_a_view_that_has_ended_hold_up_nobody(path: Path) -> None:
             began.set()
             may_end.wait()
 
-    with open_shared(path, background=False, retention=cometmq.Retention(reserved_hours=72)) as store:
+    with open_shared(path, background=False, retention=retention_on_request(72)) as store:
         call = threading.Thread(target=verify, args=(store._handle,))
         call.start()
         began.wait()
@@ -558,7 +559,7 @@ def test_flush_that_the_role_moves_under_raises(path: Path, monkeypatch: pytest.
 
 
 def test_calls_that_the_role_moves_under_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_shared(path, background=False, retention=cometmq.Retention()) as store:
+    with open_shared(path, background=False, retention=retention_on_request(72)) as store:
         store.append("t", b"1")
         role = store._role
         assert role is not None

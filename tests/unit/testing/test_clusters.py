@@ -13,6 +13,7 @@ from cometmq.remoting.bodies.routes import ClusterInfo, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from cometmq.store.options import Retention
 from cometmq.testing import Cluster
 
 pytest_plugins = ["cometmq.testing.pytest_plugin"]
@@ -48,6 +49,12 @@ def test_several_brokers_under_one_name_server() -> None:
         assert set(ClusterInfo.from_json(answer.body).brokers) == {"broker-a", "broker-c"}
     assert not folder.exists()
     assert {thread for thread in set(threading.enumerate()) - before if thread.is_alive()} == set()
+
+
+def test_brokers_accept_appends_on_a_nearly_full_disk() -> None:
+    with cometmq.testing.cluster() as running:
+        retention = Retention.from_settings(running.broker.config.settings)
+    assert (retention.max_used_ratio, retention.force_ratio, retention.warning_ratio) == (0.95, 0.95, 0.95)
 
 
 def test_stores_of_a_given_folder_stay(tmp_path: Path) -> None:
