@@ -117,18 +117,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         whole = dict(end)
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end, limit)
-        anew = {key for key in resumed if end[key] == whole[key]}
-        if end == begin and not anew:
+        restarted = {key for key in resumed if end[key] == whole[key]}
+        if end == begin and not restarted:
             self._end.check(self._opened())
             return start
         self._advanced_at = time.monotonic()
-        return encode_stream_offset(end, self._marks(begin, marks, end, anew, lows))
+        return encode_stream_offset(end, self._marks(begin, marks, end, restarted, lows))
 
-    def _marks(self, begin: Position, known: Marks, end: Position, anew: Collection[QueueKey], lows: Position) -> Marks:
-        """Return the marks of an end; queues that did not move keep theirs, but for those that are read anew."""
+    def _marks(
+        self, begin: Position, known: Marks, end: Position, restarted: Collection[QueueKey], lows: Position
+    ) -> Marks:
+        """Return the marks of an end. Queues that did not move keep theirs, except restarted ones."""
         marks: Marks = {}
         for key, high in end.items():
-            unmoved = high == begin.get(key) and key in known and key not in anew
+            unmoved = high == begin.get(key) and key in known and key not in restarted
             mark = known[key] if unmoved else self._opened().stored_ms(key, high - 1) if high > 0 else None
             if mark is None and 0 < high <= lows.get(key, 0):
                 # That message has expired. Any time before those of a topic that is made again shows the other life.
@@ -161,8 +163,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _ends(self, begin: Position, marks: Marks) -> tuple[Position, Position, Position]:
-        """Return the end of every queue, those of ``begin`` that are gone included; of queues that are not the same any
-        more where reading goes on; and where the queues begin.
+        """Return the end of every queue, including those of ``begin`` that no longer exist; the new position of each
+        queue whose reading restarts, because its topic was re-created or the log was cut; and where the queues begin.
         """
         self._check_form(begin)
         queues = self._queues(begin)

@@ -7,7 +7,7 @@ import java.nio.ByteOrder;
 import java.util.List;
 
 /**
- * What a scan reads. Packed as csrc/export/cmq_scan_request.h says.
+ * The columns and messages of a scan. csrc/export/cmq_scan_request.h describes the packed form.
  *
  * @param columns the columns, at least one
  * @param ranges the messages

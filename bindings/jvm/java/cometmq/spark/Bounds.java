@@ -19,14 +19,14 @@ import org.apache.spark.sql.sources.LessThanOrEqual;
 import org.apache.spark.sql.sources.Or;
 
 /**
- * What filters leave to be read. Null sets bound nothing. A filter's bounds hold for every row that it lets through, and
- * for others, too, unless it is exact.
+ * The part of the messages that filters leave to be read. A null set is no bound. A filter's bounds hold for every row
+ * that passes it; unless the filter is exact, other rows may be within them, too.
  */
 record Bounds(Set<String> topics, Set<Integer> queueIds, long queueLow, long queueHigh, long offsetLow, long offsetHigh,
         Long timeLowMs, Long timeHighMs, Set<String> tags, Set<String> keys) {
     static final Bounds NONE = new Bounds(null, null, 0, Long.MAX_VALUE, 0, Long.MAX_VALUE, null, null, null, null);
 
-    /** Store times fall where a broker's clock was set back. By so much they are trusted not to. */
+    /** Store times fall where a broker's clock was set back. Larger steps than this are not expected. */
     private static final long CLOCK_STEP_MS = 60_000;
     private static final char MENDED = '\ufffd'; // stands in a row for bytes that are not UTF-8
 

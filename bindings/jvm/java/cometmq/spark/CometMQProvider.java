@@ -82,7 +82,7 @@ public final class CometMQProvider implements TableProvider, DataSourceRegister,
     }
 
     /**
-     * Who reads.
+     * The engine that reads.
      *
      * @param options the options where the JVM does, or null
      * @param reason why Python does although the JVM might, or null

@@ -89,25 +89,26 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
         StreamOffset begin = (StreamOffset) start;
-        Set<QueueKey> anew = new HashSet<>();
+        Set<QueueKey> restarted = new HashSet<>();
         Map<QueueKey, Catalog.Ends> queues = queues(begin.position.keySet());
-        Map<QueueKey, Long> whole = ends(begin, queues, anew);
+        Map<QueueKey, Long> whole = ends(begin, queues, restarted);
         Map<QueueKey, Long> end = limit instanceof ReadAllAvailable ? whole : limited(begin.position, whole, limit);
-        anew.removeIf(key -> !end.get(key).equals(whole.get(key)));
-        if (end.equals(begin.position) && anew.isEmpty()) {
+        restarted.removeIf(key -> !end.get(key).equals(whole.get(key)));
+        if (end.equals(begin.position) && restarted.isEmpty()) {
             opened().checkEnd();
             return start;
         }
         advancedAt = System.nanoTime();
-        return new StreamOffset(end, marks(begin, end, queues, anew));
+        return new StreamOffset(end, marks(begin, end, queues, restarted));
     }
 
-    /** Return the marks of an end; queues that did not move keep theirs, but for those that are read anew. */
+    /** Return the marks of an end. Queues that did not move keep theirs, except restarted ones. */
     private Map<QueueKey, Long> marks(StreamOffset begin, Map<QueueKey, Long> end, Map<QueueKey, Catalog.Ends> queues,
-            Set<QueueKey> anew) {
+            Set<QueueKey> restarted) {
         Map<QueueKey, Long> marks = new TreeMap<>();
         end.forEach((key, high) -> {
-            boolean unmoved = high.equals(begin.position.get(key)) && begin.marks.containsKey(key) && !anew.contains(key);
+            boolean unmoved = high.equals(begin.position.get(key)) && begin.marks.containsKey(key)
+                    && !restarted.contains(key);
             if (unmoved) {
                 marks.put(key, begin.marks.get(key));
             } else if (high > 0) {
@@ -160,8 +161,11 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
                 : "and another message lies there now: the topic was deleted and made again");
     }
 
-    /** Return the end of every queue, those read before that are gone included; note in {@code anew} those read anew. */
-    private Map<QueueKey, Long> ends(StreamOffset begin, Map<QueueKey, Catalog.Ends> queues, Set<QueueKey> anew) {
+    /**
+     * Return the end of every queue, including queues that were read and no longer exist. Add queues whose reading
+     * restarts, because the topic was re-created or the log was cut, to {@code restarted}.
+     */
+    private Map<QueueKey, Long> ends(StreamOffset begin, Map<QueueKey, Catalog.Ends> queues, Set<QueueKey> restarted) {
         Map<QueueKey, Long> end = new TreeMap<>();
         queues.forEach((key, ends) -> {
             long at = begin.position.getOrDefault(key, 0L);
@@ -169,7 +173,7 @@ final class CometMQStream implements MicroBatchStream, SupportsTriggerAvailableN
             long high = target == null ? ends.high() : Math.min(ends.high(), target.getOrDefault(key, at));
             if (again != null) {
                 loss.lost(otherQueue(key, at, ends));
-                anew.add(key);
+                restarted.add(key);
                 end.put(key, Math.max(high, again));
             } else if (target == null || target.containsKey(key) || begin.position.containsKey(key)) {
                 end.put(key, Math.max(high, at));

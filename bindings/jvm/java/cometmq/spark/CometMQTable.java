@@ -14,7 +14,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A loaded frame, or the target of a write. What the JVM cannot answer goes to Python's table, where that may be asked. */
+/** A loaded frame, or the target of a write. Python's table does what the JVM cannot, if allowed. */
 final class CometMQTable implements SupportsRead, SupportsWrite {
     private final StructType schema;
     private final Options given;

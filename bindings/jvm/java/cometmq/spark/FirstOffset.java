@@ -14,7 +14,7 @@ import org.apache.spark.sql.classic.SparkSession;
 
 /**
  * Where a stream began, in its checkpoint. Spark asks for it until the first micro-batch is committed, also after a
- * crash; looked up anew, `latest` and an expired `earliest` would pass over rows that were planned.
+ * crash; a second look-up of `latest`, or of an `earliest` that has expired, would skip rows that were planned.
  */
 final class FirstOffset {
     private static final String NAME = "cometmq-first-offset";

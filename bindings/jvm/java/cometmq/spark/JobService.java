@@ -26,7 +26,7 @@ final class JobService {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int IDLE_MAX = 2;
     private static final int ENDED_WAIT_S = 10;
-    /** Longest wait for the answer of an interrupted call: what was begun or committed is to be known to its caller. */
+    /** Longest wait for the answer of an interrupted call: its caller needs to know whether it began or committed. */
     private static final int INTERRUPTED_WAIT_S = 10;
     private static final Deque<JobService> IDLE = new ArrayDeque<>();
 

@@ -4,7 +4,7 @@ import cometmq.engine.ScanRequest;
 import java.io.Serializable;
 import java.util.List;
 
-/** What every task of a query needs; it travels to the executors. Times are inclusive, {@code limit} 0 is none. */
+/** The plan of a query, which Spark sends to the executors. Times are inclusive, {@code limit} 0 is none. */
 record ReadPlan(String path, List<String> batchTopics, List<Columns.Column> columns, List<String> tags,
         List<String> keys, String where, Long timeLowMs, Long timeHighMs, int batchRows, int batchBytes, long limit,
         boolean skipCorrupt, boolean failOnDataLoss) implements Serializable {

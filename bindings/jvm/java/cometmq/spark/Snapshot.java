@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** What a loaded frame reads: ranges whose ends are fixed when its first query is planned, and the sizes of messages. */
+/** The messages of a loaded frame: ranges whose ends are fixed when its first query is planned, and their sizes. */
 final class Snapshot {
     final Tasks.Sized sized;
     final List<String> batchTopics;

@@ -31,7 +31,7 @@ final class StagedWriter implements DataWriter<InternalRow> {
     /** A task's message to the driver; without rows there is no file. */
     record Staged(String name, long rows, long bytes, long crc32) implements WriterCommitMessage {}
 
-    /** What every task of a job needs; it travels to the executors. */
+    /** The parameters that every task of a job gets; Spark sends them to the executors. */
     record Factory(String path, String job, byte[] kinds, int bodyBytesMax, boolean hasTopic, StructType schema)
             implements DataWriterFactory, StreamingDataWriterFactory {
         @Override

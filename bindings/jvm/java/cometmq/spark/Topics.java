@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 
-/** What a store's topics.json says of topics, as far as reading needs it. */
+/** The topics of a store's topics.json, as far as reading needs them. */
 final class Topics {
     private static final Set<String> SYSTEM = Set.of("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest",
             "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",

@@ -19,7 +19,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class Vectors {
     private Vectors() {}
 
-    /** What a column shows that the engine does not have. */
+    /** The empty array of a column that the engine does not have. */
     static final Batch.Array NO_ARRAY = new Batch.Array(0, new long[] {0, 0, 0}, new Batch.Array[0]);
 
     /** Return a vector for a column, as yet without rows. */
@@ -37,7 +37,7 @@ final class Vectors {
         return type instanceof MapType || type instanceof ArrayType ? new PairsVector(type) : new NumberVector(type);
     }
 
-    /** What the vectors share. */
+    /** The common part of the vectors. */
     abstract static class EngineVector extends ColumnVector {
         private static final int VALIDITY = 0;
 
