@@ -1,4 +1,4 @@
-# The structs of the Arrow C data and stream interfaces: what the bindings use of csrc/export/cmq_arrow_abi.h.
+# The structs of the Arrow C data and stream interfaces: the part of csrc/export/cmq_arrow_abi.h that the bindings use.
 from libc.stdint cimport int64_t
 
 

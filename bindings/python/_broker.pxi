@@ -530,7 +530,7 @@ cdef class BrokerPlane(RequestHandler):
 
     def start_delay(self):
         """Begin to deliver."""
-        cmq_offsets_share_out(self._offsets)   # what was stored is loaded by now
+        cmq_offsets_share_out(self._offsets)   # the stored offsets are loaded by now
         self.enter()
         cdef cmq_status status = cmq_delay_start(self._delay)
         self.leave()

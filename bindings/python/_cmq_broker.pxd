@@ -1,4 +1,4 @@
-# Externs of csrc/broker: what the control plane calls. The headers say what each does.
+# Externs of csrc/broker that the control plane calls; the headers document them.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from _cmq cimport *

@@ -36,7 +36,7 @@ cdef class _Column:
     cdef Py_ssize_t count            # elements; -1: any number
     cdef _ColumnRole role
     cdef str name                    # of the argument, for errors
-    cdef object kept                 # what the slices point into
+    cdef object kept                 # owns the memory of the slices
     cdef list made                   # bytes made on the way
     cdef cmq_slice *slices
     cdef Py_buffer *buffers

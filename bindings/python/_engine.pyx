@@ -15,9 +15,9 @@ cmq_core is linked statically and must be in the process once.
     _verify.pxi    verification and repair
     _offsetlog.pxi OffsetLog: the journal of committed offsets
     _wire.pxi      remoting commands
-    _received.pxi  ReceivedMessage: what a consumer pulled
-    _popped.pxi    what a POP adds to them: queues, offsets, handles
-    _message_table.pxi  MessageTable: what a consumer holds of one queue
+    _received.pxi  ReceivedMessage: a message that a consumer pulled
+    _popped.pxi    the fields that a POP adds: queues, offsets, handles
+    _message_table.pxi  MessageTable: a consumer's messages of one queue
     _client.pxi    sends and pulls of a client, and their answers
     _sending.pxi   SendFuture: sends in flight, and their waiters
     _producing.pxi messages on their way out: ids, properties, requests, batches

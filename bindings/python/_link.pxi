@@ -93,7 +93,7 @@ cdef void _out_empty(_bytes_out *out) noexcept:
 cdef size_t _write_request(int kind, object request, uint8_t *into, size_t capacity, cmq_header_format format,
                            int32_t opaque, bint is_oneway,
                            cmq_slice *body_out) except? 0:
-    """Prefix and header; what is more than the capacity was not written."""
+    """Prefix and header. Bytes beyond the capacity are not written."""
     cdef cmq_command_writer writer
     cdef cmq_slice note = _NO_BYTES
     cdef int32_t flag = CMQ_COMMAND_ONEWAY if is_oneway else 0
@@ -275,7 +275,7 @@ cdef class Link:
         state = "closed" if self._closed else f"fd {self._fd}"
         return f"<Link {state} {_counted(self._waiting, 'request')} waiting>"
 
-    # ---- what it is in
+    # ---- its state
 
     @property
     def waiting(self):
@@ -696,9 +696,8 @@ cdef class Link:
         """Free the requests whose time is over: a list of (on_answer, code, timeout_ms, whether the other side is taken
         for dead).
 
-        It is where nothing at all came since the request was sent, or where the frame that comes now began FRAME_MS
-        ago: whoever has lost count of its frames, or a byte of them, would otherwise leave every further request
-        unanswered.
+        It is stuck if nothing has come since the request was sent, or if the frame being received began FRAME_MS ago: a
+        peer that has lost a byte of its frames would otherwise leave every further request unanswered.
         """
         cdef list over = []
         cdef uint32_t i

@@ -67,7 +67,7 @@ cdef class MessageTable:
         cdef size_t first = self._first_waiting()
         return 0 if first == self._end else self._entries[self._last_waiting()].offset - self._entries[first].offset
 
-    # ---- what comes in
+    # ---- adding messages
 
     def put_all(self, messages):
         """Take messages. One that is held already is replaced and counts once."""
@@ -194,7 +194,7 @@ cdef class MessageTable:
         cdef size_t at = self._first_waiting()
         return None if at == self._end else <object>self._entries[at].message
 
-    # ---- what goes
+    # ---- removing messages
 
     cdef void _drop(self, size_t at) noexcept:
         """Let one message go."""

@@ -122,7 +122,7 @@ cdef class Message:
         self._parse()
         return _message_id(&self._view.store_host, self._physical_offset)
 
-    # ---- what it is
+    # ---- body and properties
 
     @property
     def raw_body(self):

@@ -71,7 +71,7 @@ cdef class OffsetLog:
         _check(status)
 
     def restart(self, tuple basis not None):
-        """Begin anew on a JSON that has all that was appended, durably."""
+        """Restart on a JSON that has all that was appended, durably."""
         cdef cmq_offset_journal_basis continued = _basis_of(basis)
         _check(cmq_offset_journal_restart(self._log, &continued))
 

@@ -22,8 +22,8 @@ def popped_places(list messages not None):
 
 
 def set_popped(list messages not None, str head not None, int32_t queue_id, list offsets not None):
-    """Say where messages of one queue lie: what their handles have in common, their queue, and the queue offset of
-    each. For the consumer that holds
+    """Set the places of messages of one queue: the common part of their handles, their queue, and each one's queue
+    offset. For the consumer that holds
     them, also when a message gets another handle."""
     cdef ReceivedMessage message
     cdef _Pull pull = None

@@ -22,7 +22,7 @@ cdef class Reader:
     cdef dict _positions
     cdef list _elements              # of an inner batch being handed out
     cdef Py_ssize_t _element_at
-    cdef object _failure             # what fetch() met behind messages that it gave: raised by the next call
+    cdef object _failure             # error behind the messages that fetch() returned; the next call raises it
     cdef bint _ended
     cdef bint _busy
     cdef bint _follow
@@ -141,7 +141,7 @@ cdef class Reader:
 
     @property
     def seen_end(self):
-        """Confirmed end before the last look: what ``wait_more`` takes to wait for something new."""
+        """Confirmed end before the last look, for ``wait_more``."""
         return self._seen_end
 
     def __repr__(self):

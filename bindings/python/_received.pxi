@@ -303,12 +303,12 @@ cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_t
 
 
 cdef struct _unfold_budget:
-    int64_t bytes, count             # what compressed inner batches of this answer may still come to
+    int64_t bytes, count             # budget left for the compressed inner batches of this answer
 
 
 cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted,
                           _unfold_budget *left) except -1:
-    """All of an inner batch, or nothing of it where it cannot be read: what is beside it does not suffer."""
+    """All of an inner batch, or nothing of it where it cannot be read; other messages are not affected."""
     cdef Py_ssize_t messages = len(pulled.messages), decoded = pulled.decoded
     cdef int64_t body_bytes = pulled.body_bytes
     try:
@@ -356,7 +356,7 @@ cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wan
         pulled.decoded += 1
         if _is_wanted(wanted, element.properties):
             message = _received_of(record._pull, record._owner, record._record, &record._view)
-            message._plain = owner      # what the slices point into; an element is not compressed itself
+            message._plain = owner      # owns the memory of the slices; an element is not compressed itself
             message._queue_offset = offset
             message._view.queue_offset = stored
             message._view.flag = element.flag

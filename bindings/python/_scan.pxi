@@ -149,7 +149,7 @@ cdef class ColumnScan(_Decompressing):
     cdef int64_t _timeout_ms
     cdef int64_t _seen_end
     cdef Selector _where             # the engine borrows its program
-    cdef bytes _stream_error         # what get_last_error points at
+    cdef bytes _stream_error         # the text that get_last_error returns
     cdef object _failure             # the exception behind it
     cdef object __weakref__
 

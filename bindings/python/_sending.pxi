@@ -129,8 +129,7 @@ cdef class SendFuture:
             self._wait(timeout_s if timeout is None else timeout)
         error = self._why()
         if error is not None:
-            # Several may raise it, this one twice or all that waited for one thing: what each adds is not for the
-            # others.
+            # Several waiters may raise it, or one of them twice: notes that one adds are not for the others.
             raise error.with_traceback(self._trace())
         return self._outcome()
 
@@ -405,7 +404,7 @@ cdef class PendingSend(SendFuture):
 
 @cython.final
 cdef class Gathered(SendFuture):
-    """One message of a batch: what becomes of it is what becomes of the batch."""
+    """One message of a batch; the batch's outcome is its own."""
     cdef PendingBatch _pending
     cdef uint32_t _index
 

@@ -15,7 +15,7 @@ cdef class AppendResult:
         queue_offset: number of the message in its queue.
         physical_offset: byte position of its record in the commit log.
         store_timestamp_ms: when it was stored.
-        end: physical offset behind its record: what ``wait_durable`` takes.
+        end: physical offset behind its record, for ``wait_durable``.
     """
     cdef readonly str topic
     cdef readonly int32_t queue_id
@@ -54,7 +54,7 @@ cdef class AppendManyResult:
         count: number of messages; also ``len()``.
         queue_id: the queue of all of them, or None when they went to several.
         store_timestamp_ms: when the last was stored.
-        end: physical offset behind the last record: what ``wait_durable`` takes.
+        end: physical offset behind the last record, for ``wait_durable``.
     """
     cdef readonly str topic
     cdef readonly Py_ssize_t count
@@ -215,7 +215,7 @@ cdef class StoreHandle:
     but close() raises StoreClosed. Memory of messages stays valid even after the handle is closed.
     """
     cdef cmq_store *_store
-    cdef cmq_append _template        # what every append starts from
+    cdef cmq_append _template        # every append starts from this
     cdef Py_ssize_t _in_flight
     cdef dict _holding               # thread -> how many of its calls are under way that run code of the caller's
     cdef bint _closing
@@ -634,7 +634,7 @@ cdef class StoreHandle:
         self.leave()
         _check(status)
 
-    # ---- what is there
+    # ---- the store's contents
 
     @property
     def confirmed_end(self):

@@ -60,7 +60,7 @@ def decode_command(const uint8_t[::1] frame not None):
 
 cdef size_t _write_command(cmq_command_writer *writer, uint8_t *into, size_t capacity, tuple head, cmq_slice remark,
                            list fields, size_t body_bytes) except? 0:
-    """Prefix and header; what is more than the capacity was not written."""
+    """Prefix and header. Bytes beyond the capacity are not written."""
     cdef str name, value
     cmq_command_begin(writer, into, capacity, <cmq_header_format><int>head[5], head[0], head[3], head[4], remark)
     writer.language = head[1]

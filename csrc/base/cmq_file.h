@@ -61,7 +61,7 @@ static inline double cmq_disk_used_ratio(const cmq_disk_space *space)
     return used + space->usable_bytes > 0 ? (double)used / (double)(used + space->usable_bytes) : 0.0;
 }
 
-/* What happens to blocks that have bytes already when they are written again. */
+/* How the file system overwrites blocks that have bytes already. */
 typedef enum cmq_overwrites {
     CMQ_OVERWRITES_IN_PLACE = 0,
     CMQ_OVERWRITES_COPIED = 1,      /* the file system writes them elsewhere: each write needs free blocks */
@@ -284,7 +284,7 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory_unsynced(cmq_fs *f
 }
 
 /* CMQ_OK where a store's directory is there. Ask before folders in it are made while it is open: a store that was moved
- * is not begun anew at its old place. */
+ * is not created again at its old place. */
 cmq_status CMQ_MUST_CHECK cmq_fs_require_root(cmq_fs *fs, const char *root);
 
 /* Remove a file; CMQ_ERR_NOT_FOUND when there is none. */

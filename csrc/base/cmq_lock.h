@@ -10,7 +10,7 @@
  *            process that took it.
  * Way:       store open -> [cmq_lock] -> cmq_file_lock
  * Threads:   any; one mutex guards the table, over the system calls as well. After fork the child holds nothing: it may
- *            only release (which frees) or acquire anew.
+ * only release (which frees) or acquire again.
  * Source:    upstream's DefaultMessageStore.start: FileChannel.tryLock(0, 1, false), then the bytes `lock`.
  */
 #ifndef CMQ_LOCK_H

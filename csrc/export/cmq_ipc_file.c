@@ -51,7 +51,7 @@ struct cmq_ipc_file {
 typedef struct flat {
     uint8_t *at;
     size_t used, room;
-    bool failed; /* no memory: what follows writes nothing */
+    bool failed; /* no memory: later writes do nothing */
 } flat;
 
 static bool make_room(flat *into, size_t bytes)

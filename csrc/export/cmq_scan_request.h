@@ -40,7 +40,7 @@ typedef struct cmq_scan_request {
     cmq_slice where;   /* the expression: the caller compiles it into options.read.where */
 } cmq_scan_request;
 
-/* Read the options. `bytes` outlives the request. Whatever is returned, end it by cmq_scan_request_free.
+/* Read the options. `bytes` outlives the request. End it by cmq_scan_request_free also after an error.
  * CMQ_ERR_ARGUMENT: these bytes are no request. */
 cmq_status CMQ_MUST_CHECK cmq_scan_request_read(cmq_slice bytes, cmq_scan_request *request_out);
 void cmq_scan_request_free(cmq_scan_request *request);

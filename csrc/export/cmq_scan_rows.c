@@ -268,7 +268,7 @@ static cmq_status next_element(cmq_scan *scan, cmq_scan_row *row)
     return CMQ_OK;
 }
 
-/* ---- what comes next ---- */
+/* ---- the next message ---- */
 
 static cmq_status next_found(cmq_scan *scan)
 {
@@ -340,7 +340,7 @@ static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
     return status;
 }
 
-/* ---- what fits ---- */
+/* ---- rows of a batch ---- */
 
 static bool reaches(const cmq_scan *scan, cmq_scan_home *home, const cmq_scan_row *row)
 {

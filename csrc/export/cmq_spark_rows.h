@@ -60,7 +60,7 @@ cmq_status CMQ_MUST_CHECK cmq_spark_rows_take(cmq_spark_rows *rows, cmq_slice pa
 /* Write the batch, if it has rows. */
 cmq_status CMQ_MUST_CHECK cmq_spark_rows_flush(cmq_spark_rows *rows);
 
-/* What a commit says of a file. */
+/* A commit's figures of a file. */
 typedef struct cmq_spark_file {
     int64_t rows;
     uint64_t bytes;

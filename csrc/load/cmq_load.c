@@ -288,7 +288,7 @@ void cmq_load_stop(cmq_load *load)
     (void)written;
 }
 
-/* ---- what others see ---- */
+/* ---- progress, for other threads ---- */
 
 static void show(cmq_load *load)
 {
@@ -338,7 +338,7 @@ static cmq_status handle_event(cmq_load *load, const struct epoll_event *event)
     if (event->data.u32 == EVENT_STOP || event->data.u32 == EVENT_TIMER) {
         uint64_t count;
         const ssize_t got = read(event->data.u32 == EVENT_STOP ? load->stop_fd : load->timer_fd, &count, sizeof count);
-        (void)got;   /* empty already: the timer was set anew */
+        (void)got;   /* empty already: the timer was set again */
         return CMQ_OK;
     }
     load->now_ns = cmq_load_clock_ns();

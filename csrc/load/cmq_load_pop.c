@@ -194,7 +194,7 @@ cmq_status cmq_load_acked(cmq_load *load, const cmq_command *command)
     return CMQ_OK;
 }
 
-/* ---- what comes ---- */
+/* ---- answers ---- */
 
 static void skip(cmq_slice *text, size_t bytes)
 {

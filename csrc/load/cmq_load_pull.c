@@ -55,7 +55,7 @@ cmq_status cmq_load_pull_all(cmq_load *load, load_conn *conn)
     return status;
 }
 
-/* ---- what comes ---- */
+/* ---- answers ---- */
 
 static void note_broken(cmq_load *load, const cmq_record_view *view, const char *what)
 {

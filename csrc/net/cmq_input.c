@@ -20,7 +20,7 @@
 #define TLS_HANDSHAKE 0x16u
 #define GO_AWAY_VERSION 475   /* MQVersion.V5_3_1: later clients know code 1500 */
 
-/* ---- what is kept of a frame ---- */
+/* ---- the kept part of a frame ---- */
 
 static size_t input_room(const net_input *input) { return input->block.bytes - sizeof *input; }
 

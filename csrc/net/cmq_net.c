@@ -221,7 +221,7 @@ void cmq_net_abandon(cmq_net *net)
     }
 }
 
-/* ---- what there is to see ---- */
+/* ---- port and counters ---- */
 
 uint16_t cmq_net_port(const cmq_net *net, uint32_t index)
 {

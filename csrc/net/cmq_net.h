@@ -39,7 +39,7 @@ typedef struct cmq_conn cmq_conn;
 
 typedef uint64_t cmq_conn_id;   /* 0: none. Loop, slot and the slot's generation */
 
-/* ---- what the loops ask ---- */
+/* ---- callbacks of the loops ---- */
 
 typedef enum cmq_net_verdict {
     CMQ_NET_DONE = 0,   /* answered, held, or needs no answer */

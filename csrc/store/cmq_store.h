@@ -8,7 +8,7 @@
  *   - Under CMQ_FLUSH_SYNC (the default) a message that cmq_store_append reported is on disk, and nobody sees it before
  *     it is. Under CMQ_FLUSH_ASYNC it is in the page cache: it survives the process, not a power loss.
  *   - A failed fsync or log write fences the store: reads go on, every later append answers CMQ_ERR_FENCED until the
- *     store is opened anew.
+ *   store is reopened.
  *   - A full disk refuses appends with CMQ_ERR_DISK_FULL before anything was assigned, and they work again when there
  *     is space.
  *   - After fork the child may only call cmq_store_abandon.
@@ -233,7 +233,7 @@ typedef struct cmq_store_info {
     cmq_flush_mode flush;
 } cmq_store_info;
 
-/* What retention did since the last report, for a program to log. */
+/* The deletions of retention since the last report, for a program to log. */
 #define CMQ_DELETIONS_MAX 64u
 
 typedef struct cmq_deletion {

@@ -180,7 +180,7 @@ struct cmq_store {
     bool left_unclean;                  /* a writer was killed before the view was opened, and none had recovered the
                                          * log then */
     bool view_began, has_view_point;
-    bool view_disturbed;                /* writers came or went while it was opened: it must be opened anew */
+    bool view_disturbed;                /* writers came or went while it was opened: it must be reopened */
     cmq_durable_point view_point;               /* with has_view_point: the durable point when opening began */
     int64_t view_generation;            /* of the page then */
     int64_t deletions;                  /* of the page: so many are known here */

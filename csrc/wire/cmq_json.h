@@ -29,7 +29,7 @@ typedef struct cmq_json {
     const uint8_t *at, *end;
     uint8_t *scratch;        /* where the next unescaped string goes */
     cmq_quotes quotes;
-    const char *wrong;       /* what is missing at json.at, once something returned false */
+    const char *wrong;       /* the missing part at json.at, once a function returned false */
 } cmq_json;
 
 /* Begin. `scratch` takes what has to be unescaped: it has text.bytes at least, and lives as long as what is read;

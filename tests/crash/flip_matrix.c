@@ -377,7 +377,7 @@ enum { READ_ONLY = 1, WRITER = 2 };
 
 typedef struct answers {
     bool seen[WAYS][MESSAGES_SUMMED];
-    bool told[WAYS];               /* the reader reported damage */
+    bool reported[WAYS];           /* the reader reported damage */
     uint32_t missing[WAYS];        /* messages that did not come, and the way reported no damage */
     uint32_t changed[WAYS];        /* that came with other bytes, which no CRC covers */
     uint32_t unchecked[WAYS];      /* that came although their CRC is wrong, for this way computes none */
@@ -403,7 +403,7 @@ static void must_be_typed(const char *what, cmq_status status)
 static void hear(way by, const char *what, cmq_status status)
 {
     must_be_typed(what, status);
-    if (status == CMQ_ERR_CORRUPT || status == CMQ_ERR_IO || status == CMQ_ERR_CLOSED) got.told[by] = true;
+    if (status == CMQ_ERR_CORRUPT || status == CMQ_ERR_IO || status == CMQ_ERR_CLOSED) got.reported[by] = true;
 }
 
 /* The number of the message that was appended at a place, or -1. */
@@ -424,7 +424,7 @@ static void look_at(way by, const cmq_found *item, int asked)
     cmq_record_view view;
     /* parsing its head shows it */
     if (cmq_record_parse(item->record, item->record_bytes, item->physical_offset, 0, &view) != CMQ_OK) {
-        got.told[by] = true;
+        got.reported[by] = true;
         return;
     }
     const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | CMQ_RECORD_CHECK_IF_PROPERTY_CRC;
@@ -601,7 +601,7 @@ static void scan_without_index(void)
     const cmq_status status = open_trial(READ_ONLY, true, &view);
     hear(NO_INDEX, "opening without the index", status);
     if (status != CMQ_OK) {
-        got.told[NO_INDEX] = true;
+        got.reported[NO_INDEX] = true;
         return;
     }
     scan_by_key(NO_INDEX, view);
@@ -618,7 +618,7 @@ static void read_as_follower(cmq_store **view, kit_found *found)
     *view = NULL;
     const cmq_status status = open_trial(READ_ONLY, false, view);
     must_be_typed("opening beside the writer", status);
-    got.told[FOLLOWER] = status != CMQ_OK;
+    got.reported[FOLLOWER] = status != CMQ_OK;
     if (status == CMQ_OK) read_queues(FOLLOWER, *view, found);
 }
 
@@ -654,7 +654,7 @@ static void read_in_every_way(cmq_store *store, unsigned mode, cmq_store **view)
     scan_without_index();
     for (way by = 0; by < WAYS; by++)
         for (int i = 0; i < now.of->count; i++)
-            if (!got.told[by] && is_expected(by, mode, i) && !got.seen[by][i]) got.missing[by]++;
+            if (!got.reported[by] && is_expected(by, mode, i) && !got.seen[by][i]) got.missing[by]++;
     for (way by = 0; by < WAYS; by++) {   /* those came, though not whole */
         const uint32_t other = got.changed[by] + got.unchecked[by];
         got.missing[by] -= other < got.missing[by] ? other : got.missing[by];
@@ -663,9 +663,9 @@ static void read_in_every_way(cmq_store *store, unsigned mode, cmq_store **view)
 
 /* ---- judging ---- */
 
-typedef enum outcome { INTACT, REFUSED, OPENING_TOLD, READER_TOLD, VERIFY_TOLD, KNOWN, OUTCOMES } outcome;
-static const char *const outcome_names[OUTCOMES] = {"all whole",   "refused",     "opening told",
-                                                    "reader told", "verify told", "not told"};
+typedef enum outcome { INTACT, REFUSED, OPENING_REPORTS, READER_REPORTS, VERIFY_REPORTS, KNOWN, OUTCOMES } outcome;
+static const char *const outcome_names[OUTCOMES] = {"all whole", "refused", "opening",
+                                                    "reader",    "verify",  "unreported"};
 static uint64_t counts[AREAS][KINDS][OUTCOMES], damages, silent;
 static uint64_t left_to_verify[AREAS][WAYS];   /* openings in which the way left messages out, and only the opening or
                                                 * verify says so */
@@ -724,7 +724,7 @@ static bool is_known(unsigned mode, way by, fault what)
 }
 
 /* Does `cometmq verify` name what an undamaged store does not have? */
-static bool verify_tells(cmq_store *store, unsigned mode)
+static bool verify_names_damage(cmq_store *store, unsigned mode)
 {
     cmq_verified verified;
     const cmq_status status = cmq_store_verify(store, &(cmq_verify_options){0}, &verified);
@@ -744,11 +744,11 @@ static void complain(unsigned mode, way by, const char *what, uint32_t many)
  * whether or not `cometmq verify` runs. */
 static bool is_for_readers(void) { return now.area == QUEUE || now.area == BATCH; }
 
-static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
+static outcome judge(cmq_store *store, unsigned mode, bool opening_reports)
 {
-    bool lost = false, told = false, wrong = false;
+    bool lost = false, reported = false, wrong = false;
     for (way by = 0; by < WAYS; by++) {
-        told = told || got.told[by];
+        reported = reported || got.reported[by];
         lost = lost || got.missing[by] > 0;
         if (got.foreign[by] > 0 && !is_known(mode, by, FOREIGN)) complain(mode, by, "foreign", got.foreign[by]);
         if (got.changed[by] > 0 && !is_known(mode, by, CHANGED)) complain(mode, by, "changed", got.changed[by]);
@@ -756,18 +756,18 @@ static outcome judge(cmq_store *store, unsigned mode, bool opening_told)
             complain(mode, by, "with a wrong CRC", got.unchecked[by]);
         wrong = wrong || got.changed[by] > 0 || got.unchecked[by] > 0 || got.foreign[by] > 0;
     }
-    const bool verify_told = lost && !opening_told && !is_for_readers() && verify_tells(store, mode);
-    for (way by = 0; by < WAYS && lost && !opening_told && !verify_told; by++) {
+    const bool verify_reports = lost && !opening_reports && !is_for_readers() && verify_names_damage(store, mode);
+    for (way by = 0; by < WAYS && lost && !opening_reports && !verify_reports; by++) {
         if (got.missing[by] == 0) continue;
         wrong = true;
         if (!is_known(mode, by, MISSING)) complain(mode, by, "missing", got.missing[by]);
     }
     for (way by = 0; by < WAYS; by++)
-        if (got.missing[by] > 0 && (opening_told || verify_told)) left_to_verify[now.area][by]++;
+        if (got.missing[by] > 0 && (opening_reports || verify_reports)) left_to_verify[now.area][by]++;
     if (wrong) return KNOWN;
-    if (opening_told) return OPENING_TOLD;
-    if (verify_told) return VERIFY_TOLD;
-    return told ? READER_TOLD : INTACT;
+    if (opening_reports) return OPENING_REPORTS;
+    if (verify_reports) return VERIFY_REPORTS;
+    return reported ? READER_REPORTS : INTACT;
 }
 
 /* *view: as READ_ONLY the store that stays open; as WRITER that one, if it could be opened. */
@@ -779,10 +779,10 @@ static outcome try_mode(unsigned mode, cmq_store **view)
     must_be_typed("opening", status);
     if (status != CMQ_OK) return REFUSED;
     cmq_store_opening_of(store, &opening);
-    const bool opening_told =
+    const bool opening_reports =
         opening.cut_bytes > 0 || opening.removed_records > 0 || opening.gaps > 0 || opening.index_missing_end > 0;
     read_in_every_way(store, mode, view);
-    const outcome result = judge(store, mode, opening_told);
+    const outcome result = judge(store, mode, opening_reports);
     if (mode == READ_ONLY) *view = store;
     else must_be_typed("closing", cmq_store_close(store));
     return result;

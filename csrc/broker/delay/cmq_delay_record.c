@@ -65,7 +65,7 @@ cmq_status cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out,
     return CMQ_OK;
 }
 
-/* The properties without a CRC of their own, which the store makes anew where it keeps them. */
+/* The properties without a CRC of their own, which the store computes again where it keeps them. */
 static cmq_status CMQ_MUST_CHECK without_crc(cmq_slice *properties, uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES])
 {
     cmq_slice rest = *properties, name, value;

@@ -242,7 +242,7 @@ void cmq_transfer_leave(cmq_transfer_place *place);
  * index. */
 static inline uint64_t cmq_transfer_examine(uint32_t wanted) { return wanted > 800u ? wanted : 800u; }
 
-/* ---- cmq_select.c: what a filter lets pass ---- */
+/* ---- cmq_select.c: the units that pass a filter ---- */
 /* The units from `from` on that the filter (NULL: all) lets pass, `wanted` at most, into l->units. *next: behind those
  * that were looked at, which are a bounded number. *steps: those of expressions that the request has left. */
 cmq_status CMQ_MUST_CHECK cmq_select_units(cmq_broker_loop *l, cmq_queue *queue, const cmq_filter *filter, int64_t from,

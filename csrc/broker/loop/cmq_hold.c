@@ -315,7 +315,7 @@ static cmq_status check_limits(const cmq_holds *holds, const cmq_hold_conn *conn
     return CMQ_OK;
 }
 
-/* Messages are seen from where the first hold begins; from an earlier one where the queue began anew. */
+/* Messages are seen from where the first hold begins; from an earlier one where the queue restarted. */
 static void note_from(cmq_hold_anchor *a, int64_t from)
 {
     if (a->first == NONE || from < a->seen) a->seen = from;

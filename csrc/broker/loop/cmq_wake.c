@@ -4,7 +4,7 @@
  * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait
  * for its tag; the others are not touched. Answering thousands at once would keep the loop from everything else, so a
  * turn reads and answers a bounded number and leaves the rest to the next. A queue that is not through goes behind the
- * others. What comparing expressions costs is counted in steps, here and in the requests that run again; when a turn's
+ * others. The cost of comparing expressions is counted in steps, here and in the requests that run again; when a turn's
  * steps are used up, the next turn continues.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.

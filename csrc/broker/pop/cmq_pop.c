@@ -4,7 +4,7 @@
  *     checks -> draw -> [retry topic] -> queues of the topic -> [retry topic] -> one answer
  *     each queue, inside its lane: where it goes on -> scan -> records pinned -> checkpoint, or ordered batch -> taken
  *
- * A request that found nothing is held (cmq_pop_hold), and runs anew from the checks on: another pop time, draw and
+ * A request that found nothing is held (cmq_pop_hold), and runs again from the checks on: another pop time, draw and
  * revive queue.
  *
  * Source: consumption specification 4.4, 4.5; upstream's PopMessageProcessor.
@@ -119,7 +119,7 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
     (void)status;
     int64_t next = cmq_pop_lane_next(lane);
     if (next > max) {
-        /* The queue has begun anew: batches of its former life, of a pop that went on while it was deleted, must not
+        /* The queue was re-created: batches of its former life, of a pop that went on while it was deleted, must not
          * move the group. */
         cmq_pop_lane_reset(cmq_pop_service_buffer(a->pops), lane);
         next = -1;

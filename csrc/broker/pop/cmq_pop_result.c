@@ -1,7 +1,7 @@
 /* cmq_pop_result: a pop's result, from the first queue to the answer: records pinned where they lie, the texts that
  * name them, and retry messages that go out under the topic that was asked for.
  *
- * A retry message is encoded anew: the same record but for its topic and the property POP_CK, by which its client
+ * A retry message is re-encoded: the same record but for its topic and the property POP_CK, by which its client
  * acknowledges it. A POP_CK that it has already is its sender's, as of an application that forwards what it popped, and
  * goes. A message that has no room for them goes out as it is stored; clients tell from its topic what it is.
  *
@@ -80,13 +80,13 @@ bool cmq_pop_result_has_room(const cmq_pop_result *popped, const cmq_unit *first
 
 /* ---- retry messages ---- */
 
-/* Properties of a record that is encoded anew. */
+/* Properties of a record that is re-encoded. */
 typedef struct anew_room {
     uint8_t pair[PAIR_BYTES];              /* POP_CK */
     uint8_t own[CMQ_PROPERTY_BYTES_MAX];   /* the record's own, where one of them has to go */
 } anew_room;
 
-/* The fields to encode the record anew from; false: it stays as it is. */
+/* The fields to re-encode the record from; false: it stays as it is. */
 static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *item, anew_room *room,
                       cmq_record_fields *fields)
 {

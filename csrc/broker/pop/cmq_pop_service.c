@@ -40,14 +40,14 @@ struct cmq_pop_service {
     _Atomic int64_t awake_ms;            /* when the thread will look next */
 };
 
-/* ---- what the parts ask ---- */
+/* ---- callbacks of the parts ---- */
 
 static void commit(void *context, const cmq_pop_key *key, int64_t offset)
 {
     const cmq_pop_service *pops = context;
     const cmq_offset_key to = {.group = key->group, .topic = key->topic, .queue_id = key->queue_id};
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(pops->options.store), key->topic, key->queue_id);
-    /* Of a pop that went on while the topic was deleted: the queue is gone, or has begun anew. */
+    /* Of a pop that went on while the topic was deleted: the queue is gone, or was re-created. */
     if (queue == NULL || offset > cmq_queue_max(queue, cmq_store_confirmed(pops->options.store))) return;
     /* A pending reset, or a full table: the messages are redelivered. */
     const cmq_status status = cmq_offsets_advance(pops->options.offsets, &to, offset);

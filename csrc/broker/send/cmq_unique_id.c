@@ -10,7 +10,7 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_clock.h"
 
-/* The month that is cached: [begin, end) in ms. Two threads that make it anew write the same. */
+/* The month that is cached: [begin, end) in ms. Two threads that compute it at once write the same. */
 static _Atomic int64_t month_begin_ms, month_end_ms;
 static _Atomic uint32_t counter;
 

@@ -82,7 +82,7 @@ struct cmq_tables {
 
 static node tombstone;
 
-/* ---- what goes ---- */
+/* ---- removal ---- */
 
 static void free_plain(retiree *what) { free(what); }
 

@@ -40,7 +40,7 @@ typedef struct append_context {
     cmq_queue *queue_of[CMQ_APPEND_QUEUES];        /* of small queue ids, found during this hold of the writer lock;
                                                     * NULL: not yet */
     unsigned scratch_used;                         /* the one whose bytes the properties are now */
-    uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
+    uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* rewritten properties of inner batches and light queues */
 } append_context;
 
 /* Element i of a column. */
@@ -67,7 +67,7 @@ static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
 /* May the store take appends? Any thread. */
 cmq_status CMQ_MUST_CHECK cmq_append_check_writable(cmq_store *store);
 
-/* Begin with a call's messages; what does not depend on the store is checked next. */
+/* Begin with a call's messages; the checks that do not depend on the store come next. */
 void cmq_append_begin(append_context *c, cmq_store *store, const cmq_append *append);
 cmq_status CMQ_MUST_CHECK cmq_append_check_call(const append_context *c);
 

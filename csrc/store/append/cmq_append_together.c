@@ -57,7 +57,7 @@ static cmq_status claim_parts(append_context *c, cmq_store *store, const cmq_app
     return status == CMQ_OK ? cmq_log_begin_sealed(store->log, (uint32_t)total) : status;
 }
 
-/* One hold of the writer lock. What fails behind the claim leaves bytes that nobody may find: the store is fenced. */
+/* One hold of the writer lock. A failure behind the claim leaves bytes that nobody may find: the store is fenced. */
 static cmq_status append_parts(append_context *c, cmq_store *store, const cmq_append *parts, uint32_t count,
                                uint32_t messages, cmq_appended *appended)
 {

@@ -156,8 +156,7 @@ static cmq_status CMQ_MUST_CHECK check_folders(cmq_repair *repair)
         else if (status == CMQ_OK && folder.device != root.device)
             status = cmq_fail(CMQ_ERR_SETTING,
                               "%s is on another file system than the store, so it cannot be swapped by renaming: "
-                              "unmount it, and repair "
-                              "builds it anew beside the log",
+                              "unmount it, and repair rebuilds it beside the log",
                               path);
     }
     return status;
@@ -202,7 +201,7 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     return status == CMQ_OK ? read_old_index(repair) : status;
 }
 
-/* ---- what lies behind the end ---- */
+/* ---- bytes behind the end ---- */
 
 /* Bytes that are not zero behind the end, in its segment and in later ones. */
 static int64_t bytes_behind(cmq_repair *repair)

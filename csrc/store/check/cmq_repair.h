@@ -1,5 +1,5 @@
-/* cmq_repair: makes a store that nobody has open whole again: queues, extensions and index anew from the log; the log's
- * tail cut when asked to.
+/* cmq_repair: makes a store that nobody has open whole again: queues, extensions and index rebuilt from the log; the
+ * log's tail cut when asked to.
  *
  * Derived files are built beside, in cometmq/rebuild/, and then swapped in; the old ones go to cometmq/removed/<UTC
  * time>/ and stay there. The log is not touched unless a cut was requested, and then the bytes that it loses are kept

@@ -21,7 +21,7 @@
 #define CMQ_REPAIR_STAMP_BYTES 40
 #define CMQ_REPAIR_FOLDERS 4
 
-/* The folders that are built anew. */
+/* The folders that are rebuilt. */
 extern const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS];
 
 /* The journal of the swap: enough to carry it out. */
@@ -105,7 +105,7 @@ cmq_status CMQ_MUST_CHECK cmq_repair_fill_log(const cmq_repair_filling *of, cons
 
 /* ---- cmq_repair_sizes.c ---- */
 
-/* As cmq_layout_probe, but queue and index files that contradict each other are outvoted: they are built anew. */
+/* As cmq_layout_probe, but queue and index files that contradict each other are outvoted: they are rebuilt. */
 cmq_status CMQ_MUST_CHECK cmq_repair_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *given,
                                            cmq_layout *layout_out);
 

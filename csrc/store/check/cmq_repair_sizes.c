@@ -1,7 +1,7 @@
 /* cmq_repair_sizes: which sizes the queue and index files get that a repair builds.
  *
  * Mostly cmq_layout_probe finds them. Where queue or index files contradict each other (one was cut short, say), a
- * store does not open; a repair makes them all anew and may go by the most common length. The caller's settings count
+ * store does not open; a repair rebuilds them all and may go by the most common length. The caller's settings count
  * before all files.
  *
  * Threads: any; nothing is kept.
@@ -138,7 +138,7 @@ static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, cons
         "the index files do not tell their sizes: set maxHashSlotNum and maxIndexNum as the broker has them");
 }
 
-/* All segments must be of one length: the log cannot be made anew. */
+/* All segments must be of one length: the log cannot be rebuilt. */
 static cmq_status CMQ_MUST_CHECK take_segment(cmq_fs *fs, const char *root, int64_t given, int64_t normal,
                                               int64_t *size_out)
 {

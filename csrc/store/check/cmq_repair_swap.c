@@ -3,7 +3,7 @@
  *
  * Each step may be done again: a folder is swapped while its new one lies in cometmq/rebuild; segments behind the cut
  * are moved while they are there; blanking zeros is nothing; fillers are the same bytes again; checkpoint and point are
- * written anew.
+ * rewritten.
  *
  * The file, big-endian:
  *   0 magic u64   8 version u32   12 flags u32 (1: remove abort)   16 segment_bytes   24 cut_at   32 crc of
@@ -261,7 +261,7 @@ static cmq_status CMQ_MUST_CHECK fill_log(const swap *of)
     return cmq_repair_fill_log(&filling, of->side);
 }
 
-/* The checksums of queue files that were built anew. Old ones of other bytes would be of no harm, but scans of those
+/* The checksums of queue files that were rebuilt. Old ones of other bytes would be of no harm, but scans of those
  * blocks slow. */
 static cmq_status CMQ_MUST_CHECK swap_sums(const swap *of)
 {

@@ -75,7 +75,7 @@ typedef struct cmq_verification {
     uint32_t missing_count;
     cmq_verify_range damaged[CMQ_VERIFY_RANGES_MAX];   /* rising; with more, the rest is named again */
     uint32_t damaged_count;
-    int64_t superseded;              /* records of before their queue began anew */
+    int64_t superseded;              /* records of before their queue was re-created */
     int64_t superseded_first_phy;
     int64_t displaced;               /* records whose unit is at another offset than they say */
     int64_t displaced_first_phy;

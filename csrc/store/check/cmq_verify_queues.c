@@ -1,8 +1,7 @@
 /* cmq_verify_queues: the units in the queue files against the records of the log; see cmq_verify.h.
  *
  * A record asks for the unit at its own offset. Without one there, it may be that
- *   - its topic was deleted and made again: a later record has the offset now, or the numbering has begun anew (a
- *     note);
+ *   - its topic was deleted and made again: a later record has the offset now, or the numbering has restarted (a note);
  *   - the unit is there at another offset, as upstream puts it when it finds a gap (a note);
  *   - the store crashed and the record has not been dispatched: opening does it (a note);
  *   - the unit is lost, or damaged.
@@ -296,7 +295,7 @@ static cmq_status CMQ_MUST_CHECK check_unit(cmq_verification *v, const cmq_recor
     bool there;
     cmq_status status = state_of(v, raw, &state);
     if (status != CMQ_OK || state->gone) return status;
-    if (offset < state->next) {   /* the numbering begins anew: earlier units belong to a deleted topic */
+    if (offset < state->next) {   /* the numbering restarts: earlier units belong to a deleted topic */
         if (state->missing.count > 0) note_superseded(v, state->missing.count, state->missing.first_phy);
         state->missing.count = 0;
     }

@@ -15,7 +15,7 @@
  *
  * A writer of ours announces its deletions (a topic, queues that are empty) in the page, with the log's end at that
  * moment. The view forgets those queues when it has come so far, neither before nor after: later records of the same
- * name begin anew.
+ * name start again at 0.
  *
  * Invariant: the view never passes what its source confirms, and never goes back within one generation of the writer.
  * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on
@@ -499,7 +499,7 @@ static cmq_status refresh_from_page(cmq_store *store)
     }
     if (status == CMQ_OK &&
         (page.confirmed_end > cmq_log_last_file_end(store->log) || page.log_min > cmq_log_min(store->log))) {
-        /* Queues are corrected for segments that have gone since, and not anew for each segment that comes: files of a
+        /* Queues are corrected for segments that have gone since, and not again for each segment that comes: files of a
          * topic that the writer has deleted are gone, and the view forgets it only below. */
         const int64_t min = cmq_log_min(store->log);
         status = cmq_log_refresh(store->log);

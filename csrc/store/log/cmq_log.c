@@ -373,7 +373,7 @@ static cmq_status blank_behind(cmq_log *log, cmq_segment *segment, int64_t end)
     return status;
 }
 
-/* Put a loaded segment into the table anew, open for what comes in. */
+/* Put a loaded segment back into the table, open for new records. */
 static cmq_status open_to_append(cmq_log *log, cmq_segment **segment)
 {
     cmq_segment *before = *segment, *now;

@@ -64,8 +64,8 @@ static void adopt(cmq_segment_family *family, cmq_segment *segment)
     pthread_mutex_unlock(&family->mutex);
 }
 
-/* A file that is there already is left from a creation whose sync failed: nothing about it is durable, so it is made
- * anew. It holds nothing. */
+/* A file that is there already is left from a creation whose sync failed: nothing about it is durable, so it is created
+ * again. It holds nothing. */
 static cmq_status make_empty(cmq_file *file, const char *path)
 {
     uint64_t data;

@@ -46,8 +46,8 @@ typedef struct cmq_durable_point {
     int32_t last_bytes;        /* its size */
     uint32_t last_crc;         /* crc32 of its header, as much as the store chooses */
 
-    /* Keys of records that begin in [from, end) may be missing from the index, and stay so until it is built anew: both
-     * 0: none are known to be. */
+    /* Keys of records that begin in [from, end) may be missing from the index, and stay so until it is rebuilt: both 0:
+     * none are known to be. */
     int64_t index_missing_from, index_missing_end;
 
     cmq_layout_sizes sizes;    /* with which the store is open: files of a kind that has none yet get them also after

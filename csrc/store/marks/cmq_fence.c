@@ -58,7 +58,7 @@ cmq_status cmq_fence_rewrite(cmq_store *store, int64_t from, int64_t end)
 {
     const int64_t segment_bytes = cmq_log_segment_bytes(store->log);
     uint8_t *chunk = malloc(CHUNK_BYTES);
-    cmq_status status = chunk != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory to write the log anew");
+    cmq_status status = chunk != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory to rewrite the log");
     while (status == CMQ_OK && from < end) {
         cmq_segment *segment;
         const uint8_t *data;

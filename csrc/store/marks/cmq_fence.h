@@ -2,8 +2,8 @@
  *
  * When write-back of a page fails, Linux marks it clean and keeps it: a later fdatasync answers "done", and the bytes
  * are in memory alone. So the store is fenced; and its next opening in the same boot finds whole records that no disk
- * has. The fence leaves a mark, and that opening writes everything behind the last durable point anew, the same bytes,
- * before it counts them as durable.
+ * has. The fence leaves a mark, and that opening writes everything behind the last durable point again, with the same
+ * bytes, before it counts them as durable.
  *
  * Owns:    the file <root>/cometmq/fenced: empty; that it is there is what it says. It is not synced: after a reboot
  *          memory holds what the disk has.

@@ -66,7 +66,7 @@ cmq_layout_sizes cmq_layout_normal(cmq_fs *fs, const char *root);
  *   CMQ_ERR_SETTING     a setting that no file agrees with: names the option and both values
  *   CMQ_ERR_AMBIGUOUS   files of several lengths (the odd one is named), or an index whose split is unknown: names the
  *                       options to set
- * A directory that is neither empty nor a store is CMQ_OK with both false: what to do with it is the caller's. */
+ * A directory that is neither empty nor a store is CMQ_OK with both false; the caller decides about it. */
 cmq_status CMQ_MUST_CHECK cmq_layout_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *settings,
                                            cmq_layout *layout_out);
 

@@ -45,7 +45,7 @@ cmq_status CMQ_MUST_CHECK cmq_file_cache_open(cmq_file_cache *cache, uint64_t ow
                                              cmq_open_mode mode, uint64_t bytes, cmq_cachedfile **cached_out);
 void cmq_file_cache_release(cmq_file_cache *cache, cmq_cachedfile *cached);
 
-/* Forget (owner, start): the next open opens anew. Closed when its last user lets go. */
+/* Forget (owner, start): the next open opens the file again. Closed when its last user lets go. */
 void cmq_file_cache_drop(cmq_file_cache *cache, uint64_t owner, int64_t start);
 void cmq_file_cache_drop_all(cmq_file_cache *cache);
 

@@ -17,7 +17,7 @@
 #define BACK_UNITS 64u                /* units per step of a read backwards */
 #define BATCH_OFFSETS_MAX INT16_MAX
 
-/* ---- what a queue is ---- */
+/* ---- identity ---- */
 
 const char *cmq_queue_topic(const cmq_queue *queue) { return queue->topic->name; }
 uint32_t cmq_queue_topic_bytes(const cmq_queue *queue) { return queue->topic->bytes; }

@@ -124,7 +124,7 @@ bool cmq_queue_expired(const cmq_queue *queue, int64_t min_phy);
 /* The ordinal that the next message gets. */
 int64_t cmq_queue_next(const cmq_queue *queue);
 
-/* view: open the queues' files anew. Another writer may have put others in their places. */
+/* view: reopen the queues' files. Another writer may have put others in their places. */
 void cmq_queues_reopen_files(cmq_queues *queues);
 
 /* A turn begins: room made from here on stays until the next turn, also while room is made in other queues. */

@@ -128,7 +128,7 @@ static cmq_status CMQ_MUST_CHECK make_set_aside(cmq_queues *queues)
     char root[CMQ_PATH_BYTES];
     /* A power loss could take the table of a writer that was killed, and nothing else tells of the missing files. */
     cmq_status status = cmq_queue_end_sums_sync(queues);
-    /* What attempts before this one have left takes the space that it needs. */
+    /* Files of earlier attempts take the space that this one needs. */
     (void)!cmq_queues_empty_trash(queues, UINT32_MAX);
     if (status == CMQ_OK) status = cmq_queues_trash_folder(queues, root);
     if (status == CMQ_OK) status = cmq_fs_make_directory_unsynced(queues->fs, root);

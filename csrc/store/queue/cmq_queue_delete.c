@@ -127,8 +127,8 @@ static void drop_cached(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles
     *files = CMQ_QUEUEFILES_NONE;
 }
 
-/* The sums of a topic whose queues were moved. Where it fails they stay: they are of no harm to a topic that is made
- * anew. */
+/* The sums of a topic whose queues were moved. Where it fails they stay: they do no harm to a topic that is re-created.
+ * */
 static void move_sums(const cmq_queue *queue)
 {
     char path[CMQ_PATH_BYTES];
@@ -175,7 +175,7 @@ static bool is_first_of_topic(const deletion *of, uint32_t i)
     return i == 0 || of->queues[i - 1]->topic != of->queues[i]->topic;
 }
 
-/* A queue that is back after a power loss would hold ordinals that were given anew. */
+/* A queue that is back after a power loss would hold ordinals that other messages have now. */
 static cmq_status CMQ_MUST_CHECK sync_deletion(deletion *of)
 {
     char path[CMQ_PATH_BYTES];

@@ -225,7 +225,7 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder fol
     cmq_file_close(file);
     if (status != CMQ_OK && kept) return status;
     if (status != CMQ_OK) {
-        /* half made: the next try makes it anew; the first failure is the one to report */
+        /* half made: the next try creates it again; the first failure is the one to report */
         const cmq_error error = *cmq_last_error();
         (void)!cmq_fs_remove(queue->set->fs, path);
         return cmq_fail_again(&error);
@@ -280,7 +280,7 @@ cmq_status cmq_queue_file_write(cmq_queue *queue, cmq_queuefolder folder, cmq_qu
 {
     CMQ_ASSERT(!queue->set->read_only);
     const cmq_status status = write_across(queue, folder, files, offset, from, bytes);
-    /* What was written is written again, and the sum must not count it twice. */
+    /* The next try writes the same units again, and the sum must not count them twice. */
     if (status != CMQ_OK && folder != CMQ_FOLDER_EXT) files->sum_known = false;
     return status;
 }

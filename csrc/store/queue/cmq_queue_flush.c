@@ -217,7 +217,7 @@ static cmq_status CMQ_MUST_CHECK sync_all(cmq_queues *queues, const syncing *of)
 static cmq_status CMQ_MUST_CHECK make_durable(cmq_queues *queues)
 {
     if (queues->sync_failed)
-        return cmq_fail(CMQ_ERR_FENCED, "a sync of the consume queues failed before; open the store anew");
+        return cmq_fail(CMQ_ERR_FENCED, "a sync of the consume queues failed before; reopen the store");
     syncing of = {0};
     for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) {
         of.used[folder] = queues->sync_due[folder];

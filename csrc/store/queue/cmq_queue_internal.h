@@ -283,8 +283,8 @@ cmq_status CMQ_MUST_CHECK cmq_queue_begin_at(cmq_queue *queue, int64_t offset);
 
 /* ---- cmq_queue_delete ---- */
 
-/* writer: the path of a new folder in cometmq/deleted: what is left in it is removed in the background, also by the
- * next writer. It is made with the first file in it. */
+/* writer: the path of a new folder in cometmq/deleted. Files left in it are removed in the background, also by the next
+ * writer. It is made with the first file in it. */
 cmq_status CMQ_MUST_CHECK cmq_queues_trash_folder(cmq_queues *queues, char into[CMQ_PATH_BYTES]);
 
 void cmq_queues_look_for_trash(cmq_queues *queues);

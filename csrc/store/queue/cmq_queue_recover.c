@@ -273,7 +273,7 @@ cmq_status cmq_queue_drop_files(cmq_queue *queue, cmq_queuefolder folder, cmq_qu
     return CMQ_OK;
 }
 
-/* A file that recovery made anew under the same name, or came to, stays. */
+/* A file that recovery created again under the same name, or came to, stays. */
 static cmq_status CMQ_MUST_CHECK remove_late(const cmq_latecut *late, cmq_queuefiles *files)
 {
     if (files->first >= 0 && late->start >= files->first && late->start < files->end) return CMQ_OK;

@@ -147,8 +147,8 @@ static cmq_status CMQ_MUST_CHECK keep_files(cmq_queue *queue, int64_t position)
     return status == CMQ_OK ? cmq_queue_cut_later(queue, folder) : status;
 }
 
-/* Settle the files of a queue that begins at `position` now. Their content is of no use; a file that is made anew has
- * fillers up to there. */
+/* Settle the files of a queue that begins at `position` now. Their content is of no use; a new file has fillers up to
+ * there. */
 static cmq_status CMQ_MUST_CHECK settle_files(cmq_queue *queue, int64_t position)
 {
     const int64_t at = position * cmq_queue_unit_bytes(queue);

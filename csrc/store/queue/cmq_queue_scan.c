@@ -227,8 +227,7 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     return CMQ_OK;
 }
 
-/* One step over units that are decoded one by one: batch queues, and tails with an extension. `any`: whatever their
- * tags code is. */
+/* One step over units that are decoded one by one: batch queues, and tails with an extension. `any`: all tags codes. */
 static cmq_status CMQ_MUST_CHECK step_decoded(scan *of, int64_t *at, int64_t end, bool any, int64_t *offset_out)
 {
     cmq_unit units[64];
@@ -344,7 +343,7 @@ cmq_status cmq_queue_search(cmq_queue *queue, int64_t low, int64_t high, int64_t
     return cmq_queue_missing_is_corrupt(status);
 }
 
-/* ---- what another process wrote ---- */
+/* ---- units of another process ---- */
 
 /* The image at `position` of the files as they are now; CMQ_AGAIN when there is no unit. */
 static cmq_status CMQ_MUST_CHECK image_in_file(const cmq_queue *queue, int64_t position, uint8_t *image)

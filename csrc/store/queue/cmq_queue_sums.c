@@ -154,7 +154,7 @@ static sums *sums_of(const cmq_queue *queue, cmq_cachedfile *mapped)
     return there;
 }
 
-/* Read the sums anew; missing ones stay as they are. */
+/* Read the sums again; missing ones stay as they are. */
 static void read_sums(const cmq_queue *queue, int64_t start, sums *of)
 {
     char path[CMQ_PATH_BYTES];

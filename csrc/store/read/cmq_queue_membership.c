@@ -1,5 +1,5 @@
 /* cmq_queue_membership: does a record's queue still have it? A deleted topic's records stay in the log and in the index
- * until they expire, and one that is made again begins anew: records before a queue's first are not of that queue.
+ * until they expire, and a re-created one starts at 0: records before a queue's first are not of that queue.
  *
  * Threads: any.
  */

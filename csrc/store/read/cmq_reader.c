@@ -354,8 +354,8 @@ static inline void fetch_ahead(const cmq_reader *reader, const cmq_cursor *curso
 
 /* ---- records ---- */
 
-/* A walk that goes on forwards has ever larger pieces read ahead of it; a jump begins anew, without reading, for it may
- * be one of many. Never beyond the confirmed end: pages there are the writer's to make. */
+/* A walk that goes on forwards has ever larger pieces read ahead of it; a jump restarts without reading ahead, as it
+ * may be one of many. Never beyond the confirmed end: pages there are the writer's to make. */
 static void read_ahead(cmq_reader *reader, int64_t phy, const uint8_t *data, size_t available)
 {
     const int64_t confirmed = cmq_log_confirmed(reader->store->log);

@@ -1,8 +1,8 @@
 /* cmq_index_tags: does the index of this store get the tags of its messages?
  *
  * RocketMQ enters them since 5.4, without a setting, and earlier versions never did. Where the options do not say, the
- * store's newest index entries decide: whatever wrote them, this store continues the same way, so that a look-up by
- * tags does not lose the messages from the day on which the writer changed.
+ * store's newest index entries decide: this store continues the way of their writer, so that a look-up by tags does not
+ * lose the messages from the day on which the writer changed.
  *
  * Costs: an opening reads a few records; at most LOOK_RECORDS where messages have no tags.
  * Threads: an opening that has the store to itself.

@@ -8,7 +8,7 @@
  *   without a whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it,
  *   it is
  *      damage in the middle: opening refuses, because cutting there would lose acknowledged messages.
- *   4. After a failed write or sync: write the found records anew (cmq_fence). 5. Keep the bytes behind the end, if a
+ *   4. After a failed write or sync: write the found records again (cmq_fence). 5. Keep the bytes behind the end, if a
  *   whole record is in them (cmq_removed). 6. Cut queues and log to the end; bytes behind it are zeroed, so that stale
  *   records can never be taken for new ones.
  *
@@ -71,7 +71,7 @@ cmq_status cmq_store_refuse_lost_log(cmq_store *store)
                        "the commit log has no segment file, but messages were on disk: all of its files are missing. "
                        "Put them back (is their disk mounted?). "
                        "If they were removed on purpose, remove checkpoint and " CMQ_OWN_FOLDER
-                       "/point in %s too, and the store begins anew",
+                       "/point in %s, too, and the store starts empty",
                        store->root);
 }
 

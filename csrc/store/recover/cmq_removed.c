@@ -112,7 +112,7 @@ static cmq_status CMQ_MUST_CHECK crc_of(cmq_fs *fs, const char *path, int64_t of
     return status;
 }
 
-/* ---- what there is to keep ---- */
+/* ---- records to keep ---- */
 
 /* How many whole records of this log lie behind `end`. */
 static int64_t count_records(cmq_store *store, int64_t end)

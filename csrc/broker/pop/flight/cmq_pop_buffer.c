@@ -560,7 +560,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
     free(lane);
 }
 
-/* Linear probing has no holes: the remaining entries are put in anew. */
+/* Linear probing has no holes: the remaining entries are inserted again. */
 static void rebuild_table(cmq_pop_shard *s)
 {
     CMQ_ASSERT((s->table_slots & (s->table_slots - 1)) == 0);

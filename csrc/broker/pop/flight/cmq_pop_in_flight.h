@@ -4,7 +4,7 @@
  * A message is counted when it is popped, by the time of its pop and its invisible time, and counted off by the same,
  * which its handle names. So the end of a pop of before the broker's start, or of one that is over, counts nothing off
  * that another pop brought. Counts are exact unless the clock is set back while all spans are taken: then some may stay
- * counted until the broker is started anew.
+ * counted until the broker restarts.
  *
  * Cost:      328 bytes, whatever is in flight. Where there are more pop times than spans, the two of one invisible time
  *            that lie closest become one; where all invisible times differ, the oldest two become the one that is

@@ -38,7 +38,7 @@
 #define CMQ_POP_REVIVE_TOPIC_PREFIX "rmq_sys_REVIVE_LOG_"   /* and the cluster's name */
 #define CMQ_POP_REVIVE_GROUP "CID_RMQ_SYS_REVIVE_GROUP"
 
-/* ---- what there is ---- */
+/* ---- the records ---- */
 
 /* Messages popped together from one queue. */
 typedef struct cmq_pop_checkpoint {

@@ -282,7 +282,7 @@ static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, cmq_pop_revi
 
 /* ---- a queue ---- */
 
-/* The queue was deleted, and has begun anew: messages read from its former life are revived now, as no ack of them will
+/* The queue was deleted and re-created: messages read from its former life are revived now, as no ack of them will
  * be read any more. */
 static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t now_ms)
 {

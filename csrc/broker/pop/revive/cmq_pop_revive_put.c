@@ -65,7 +65,7 @@ static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_reco
     size_t used = 0;
     cmq_status status = CMQ_OK;
     if (original->reconsume_times != 0 && cmq_property_find(rest, CMQ_NAME("1ST_POP_TIME"), &old)) return CMQ_OK;
-    /* Written anew without an older one, in place where the CRC went: a pair is never moved forward over itself. */
+    /* Written again without an older one, in place where the CRC went: a pair is never moved forward over itself. */
     while (status == CMQ_OK && cmq_property_next(&rest, &name, &value)) {
         if (cmq_slice_equal(name, CMQ_NAME("1ST_POP_TIME"))) continue;
         if (used + cmq_property_pair_bytes(name, value) > sizeof r->scratch)
