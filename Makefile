@@ -11,7 +11,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Images of containers often set it. Each of the thousands of processes that tests start would compile the package anew.
+# Images of containers often set it. Each of the thousands of processes that tests start would compile the package
+# again.
 unexport PYTHONDONTWRITEBYTECODE
 
 SETUP := $(VENV)/.setup-done
@@ -38,7 +39,7 @@ $(SETUP): tools/setup.sh tools/requirements-build.txt
 .PHONY: setup
 setup: $(SETUP) ## compiler, headers, virtual environment (as root on Debian: installs what is missing)
 
-# Whether the package has the engine for Spark's JVM, and why not: what CMake found, whose output pip hides. $(1): the target.
+# Whether the package has the engine for Spark's JVM, and why not: the findings of CMake, whose output pip hides. $(1): the target.
 define jvm_state
 	@sed 's/^/$(1): /' "$$(ls -t build/py-*/bindings/jvm/state.txt | head -n 1)"
 endef
@@ -106,7 +107,7 @@ test-asan: $(SETUP) ## C unit tests under AddressSanitizer and UndefinedBehavior
 test-tsan: $(SETUP) ## the C unit tests that have threads, under ThreadSanitizer
 	$(call ctest_preset,tsan)
 
-# Run $(2); what it says goes to build/$(1).log, and is shown when it has ended.
+# Run $(2); its output goes to build/$(1).log, and is shown when it has ended.
 define shown_when_ended
 	@$(2) > build/$(1).log 2>&1; status=$$?; cat build/$(1).log; exit $$status
 endef
@@ -342,12 +343,12 @@ bench-broker: $(BUILT) ## our broker beside Apache RocketMQ's, one load generato
 
 .PHONY: bench-client
 bench-client: $(BUILT) ## our client beside the Java client, confluent-kafka, nats-py and redis-py (BENCH_ARGS='--quick --systems our')
-	@tools/setup_rivals.sh || echo "bench-client: what is missing is left out"
+	@tools/setup_rivals.sh || echo "bench-client: missing ones are left out"
 	@$(BIN)/python benchmarks/run_client.py $(BENCH_ARGS)
 
 .PHONY: bench-pop
 bench-pop: $(BUILT) ## POP: ours beside Apache's broker, memory and revival, from Python beside Redis and NATS (BENCH_ARGS='--quick --without-java')
-	@tools/setup_rivals.sh || echo "bench-pop: what is missing is left out"
+	@tools/setup_rivals.sh || echo "bench-pop: missing ones are left out"
 	@$(BIN)/python benchmarks/run_pop.py $(BENCH_ARGS)
 
 .PHONY: bench-query

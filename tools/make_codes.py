@@ -333,7 +333,7 @@ def document(table: Table) -> str:
         "",
         "## Other answers than upstream's, on purpose",
         "",
-        "| what | why |",
+        "| difference | reason |",
         "|---|---|",
         *(f"| {difference.what} | {difference.why} |" for difference in table.differences),
     ]

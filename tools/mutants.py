@@ -142,7 +142,7 @@ def c_mutants(text: str) -> Iterator[Mutant]:
         start = text.rfind("\n", 0, found.start()) + 1
         before, after = text[start : found.start()], text[found.end() : found.end() + 1]
         if _C_DULL.search(lines[line - 1]) or not before.startswith(" "):
-            continue  # what ends the process, and what is outside a function
+            continue  # code that ends the process, and code outside a function
         is_binary = before.endswith(" ") and after == " "
         if found["operator"] in ("-", "+", "&", "|", "<", ">") and not is_binary:
             continue  # a sign, an address, a bracket

@@ -13,7 +13,8 @@ venv=.venv
 say() { printf 'setup: %s\n' "$*"; }
 stop() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# Inside an activated .venv, `python3` is the environment's own; what is asked and what makes it anew is its base.
+# Inside an activated .venv, `python3` is the environment's own; this asks its base, and creates the environment with
+# it.
 if command -v "$python" >/dev/null; then
     python=$("$python" -c 'import sys; print(getattr(sys, "_base_executable", sys.executable))')
 fi
@@ -73,7 +74,7 @@ if [ -n "$packages" ]; then
 fi
 [ "${1:-}" != --only-check ] || exit 0
 
-# A virtual environment whose interpreter went away (moved checkout, upgraded Python) is made anew.
+# A virtual environment whose interpreter went away (moved checkout, upgraded Python) is created again.
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     say "making the virtual environment $venv with $("$python" --version)"
     rm -rf "$venv"

@@ -1,7 +1,7 @@
 """Lists the tests that ``make test`` skipped, and why: ``python tools/skips.py FOLDER`` exits 1 on a new reason.
 
 pytest leaves ``*.jsonl`` in the folder (``tests/conftest.py``), ctest ``*.xml`` (JUnit). ``tests/allowed_skips.txt``
-lists the allowed reasons, one regular expression a line; what follows ``#`` at the end of a line says why.
+lists the allowed reasons, one regular expression a line; the comment behind ``#`` gives the cause.
 """
 
 from __future__ import annotations
