@@ -56,7 +56,7 @@ def main(folder: str) -> None:
         try:
             cometmq.open(folder)
         except cometmq.StoreLocked as error:
-            print(f"a second writer is told: {error}")
+            print(f"a second writer gets: {error}")
 
 
 if __name__ == "__main__":

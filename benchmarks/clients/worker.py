@@ -1,7 +1,7 @@
 """The base of every worker: one client library in a process of its own, which serves requests one after the other.
 
-A worker lives through the whole run, so that none is measured while it is still warming up; clients are made anew for
-each request. Times are taken here, around the library's calls alone: bodies are made before, and checked behind.
+A worker lives through the whole run, so that none is measured while it is still warming up; each request gets new
+clients. Times are taken here, around the library's calls alone: bodies are made before, and checked behind.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def decompress(kind: CompressionType, data: BytesLike, *, limit_bytes: int) -> b
         raise DecompressionError(f"an empty body is no {kind.name} data")
     pieces = _inflate(data) if kind is CompressionType.ZLIB else _unframe(kind, data)
     result = bytearray()
-    with closing(pieces):  # it lets go of the data: who lent it may release it as this returns
+    with closing(pieces):  # it releases the data, so that the caller may free it when this returns
         for piece in pieces:
             if len(piece) > limit_bytes - len(result):
                 raise LimitReached(

@@ -580,7 +580,7 @@ class PendingSend(SendFuture):
 
 @final
 class Gathered(SendFuture):
-    """One message of a batch: what becomes of it is what becomes of the batch."""
+    """One message of a batch; the batch's outcome is its own."""
 
     @property
     def unique_id(self) -> str: ...
@@ -994,7 +994,7 @@ SCAN_FORMS: tuple[str, ...]
 
 @final
 class ColumnScan:
-    """Messages as Arrow columns. One thread at a time; what it gives may go to any thread."""
+    """Messages as Arrow columns. One thread at a time; its batches may go to any thread."""
 
     def __init__(
         self,

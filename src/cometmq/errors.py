@@ -426,7 +426,7 @@ class BrokerError(Error):
         code: the response code, also where it is one that we do not know; 0 where the server gave none.
         remark: the server's own text, or None.
         address: the server, ``host:port``, or None.
-        advice: what to do about it, which is also the end of the text, or None.
+        advice: the remedy, which is also the end of the text, or None.
     """
 
     _RETRIABLE = frozenset({2, 11, 14, 209, 215, 1500})
@@ -570,7 +570,7 @@ class HookFailed(Error):
 class StaleHandle(Error, LookupError):
     """A popped message's handle is not valid any more: it cannot be acknowledged or hidden for longer by it.
 
-    The message has expired, its topic was made anew or has fewer queues, or the handle is another broker's, or was
+    The message has expired, its topic was re-created or has fewer queues, or the handle is another broker's, or was
     changed on its way. If the message is still stored, it is redelivered. Brokers do not look up whether a message was
     acknowledged: a second or late acknowledgement does not raise StaleHandle.
 

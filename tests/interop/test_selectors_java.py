@@ -1,6 +1,6 @@
 """Upstream's SQL92 evaluator gives the answers that ``tests/unit/selector/answers.json`` keeps.
 
-``CMQ_WRITE_ANSWERS=1`` writes the file anew, for the expressions and properties in it.
+``CMQ_WRITE_ANSWERS=1`` rewrites the file, for the expressions and properties in it.
 """
 
 from __future__ import annotations

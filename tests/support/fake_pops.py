@@ -1,4 +1,4 @@
-"""POP in a broker of the fake cluster: messages given out and hidden, acknowledged, hidden anew, revived;
+"""POP in a broker of the fake cluster: messages given out and hidden, acknowledged, extended, revived;
 questions that are held; and which queues, pulled or popped, are whose.
 
 A message that is not acknowledged in time is appended to the group's retry topic at once, without a broker's delay.

@@ -83,7 +83,7 @@ def stored(request: Command, **fields: str) -> bytes:
 
 
 def begin(ends: Ends, request: Any = SEND, **options: Any) -> list[Any]:
-    """Begin a request; the list gets what it is told."""
+    """Begin a request; the list gets its outcome."""
     told: list[Any] = []
     assert ends.link.begin(request, told.append, options.pop("timeout_ms", LONG_MS), **options)
     return told

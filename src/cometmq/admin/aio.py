@@ -285,7 +285,7 @@ class AsyncSender(AsyncOnly):
 
         Raises:
             InvalidArgument, MessageTooLarge: one cannot be sent; those before it are.
-            Error: what ended the sender; :attr:`Error.appended` says how many messages were acknowledged.
+            Error: the failure that ended the sender; :attr:`Error.appended` is the number of acknowledged messages.
         """
         sending = self._state()
         iterator = iter(messages)
@@ -304,7 +304,7 @@ class AsyncSender(AsyncOnly):
         """Wait until everything that was put is acknowledged.
 
         Raises:
-            Error: what ended the sender; :attr:`Error.appended` says how many messages were acknowledged.
+            Error: the failure that ended the sender; :attr:`Error.appended` is the number of acknowledged messages.
         """
         await self._settle()
         self._check()

@@ -153,7 +153,7 @@ class QueueProgress:
     Attributes:
         topic, broker_name, queue_id: the queue.
         broker_offset: its end.
-        consumer_offset: what the group committed; -1 where it committed nothing.
+        consumer_offset: the group's committed offset; -1 where it committed nothing.
         pull_offset: up to where it pulled; 0 from a 4.9 broker.
         last_timestamp_ms: store time of the message before the committed offset; 0 without one.
     """
@@ -253,7 +253,7 @@ class QueueInFlight:
     Attributes:
         topic, broker_name, queue_id: the queue; of messages that came back the group's retry topic.
         broker_offset: its end.
-        consumer_offset: what the group committed; -1 where it committed nothing.
+        consumer_offset: the group's committed offset; -1 where it committed nothing.
         next_offset: where its next pop begins; where it pulls, or nobody can say, the committed offset.
         in_flight: messages that were popped and are neither acknowledged nor back; None where the broker does not say.
         oldest_unacked_ms: for how long the oldest of them has been, since its pop, regardless of changes of its

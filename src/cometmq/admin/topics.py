@@ -180,7 +180,7 @@ class TopicOperations:
             topic: its name.
             queues: queues at each broker.
             read_queues: queues that may be read, where that is another number.
-            perm: what may be done with it.
+            perm: the allowed operations.
             order: True for a topic whose order spans queues.
             attributes: upstream's topic attributes, such as ``{"message.type": "FIFO"}``.
             cluster: only at this cluster; needed where the name servers know several.

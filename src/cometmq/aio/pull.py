@@ -214,7 +214,7 @@ class PullConsumer(AsyncOnly):
         when it was given back ``max_reconsume_times`` times. Subscribe to ``%RETRY%group`` to get it again.
 
         Args:
-            message: what could not be handled.
+            message: the failed message.
             delay_level: the delay's level; 0 for one that grows with each try, -1 for a dead letter now.
 
         Raises:

@@ -1,4 +1,4 @@
-"""AsyncReader, AsyncConsumer, AsyncHandedOff: what the calls of an AsyncStore give."""
+"""AsyncReader, AsyncConsumer, AsyncHandedOff: results of calls of an AsyncStore."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class AsyncReader(AsyncOnly):
 
     @property
     def seen_end(self) -> int:
-        """Physical offset up to which was looked: what :meth:`AsyncStore.wait` takes to wait for something new."""
+        """Physical offset up to which the reader has looked, for :meth:`AsyncStore.wait`."""
         return self._reader.seen_end
 
     def positions(self) -> dict[tuple[str, int], int]:

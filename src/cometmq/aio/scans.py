@@ -1,4 +1,4 @@
-"""AsyncScan: what the scan of an AsyncStore gives."""
+"""AsyncScan: a scan of an AsyncStore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as Arrow columns, without an export: what :meth:`cometmq.Store.scan` gives. ``docs/arrow.md`` teaches it.
+"""Messages as Arrow columns, without an export, from :meth:`cometmq.Store.scan`. The guide is ``docs/arrow.md``.
 
 :class:`Scan` is an Arrow stream for pyarrow, Polars, DuckDB and pandas. The columns are made in C; this package names
 them, decodes structured bodies by Arrow's own readers, and hands everything on. pyarrow, Polars, DuckDB and pandas are

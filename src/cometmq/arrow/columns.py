@@ -51,7 +51,7 @@ class Column:
     """A column as the engine takes it.
 
     Attributes:
-        kind: what it says, by the engine's name.
+        kind: its content, by the engine's name.
         form: how it is laid out: "default", "view", "plain", "dictionary".
         name: the field's name.
         property: the property's name, of kind "property".

@@ -96,7 +96,7 @@ class ExportReport:
         skipped: damaged records that were passed over by this run.
         expired: messages that were deleted by age before this run came to them; they are in no file.
         clamped_times: times of this run that no calendar has; the nearest that one has is in the files.
-        bad_bodies: bodies of this run that do not fit the schema; what does not fit is null.
+        bad_bodies: bodies of this run that do not fit the schema; values that do not fit are null.
         elapsed_s: seconds that this run took.
     """
 
@@ -170,7 +170,7 @@ class _State:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidArgument(
-                f"{path} cannot be read ({error}): how far the export was is lost; remove the folder and begin anew"
+                f"{path} cannot be read ({error}): the export's position is lost; remove the folder and start again"
             ) from error
 
 
@@ -198,7 +198,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class PartitionBy(enum.Enum):
-    """What the folders of an export are named after, as ``day=2026-11-27``."""
+    """The key in the names of an export's folders, as ``day=2026-11-27``."""
 
     DAY = "day"
     """The day of storing, UTC."""

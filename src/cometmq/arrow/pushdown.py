@@ -1,4 +1,4 @@
-"""What a library asks of a scan beyond its columns: conditions of a query that narrow the messages read.
+"""A library's conditions on a scan beyond its columns: they narrow the messages read.
 
 A library's filter is a conjunction of terms. Terms that the engine has (offsets, queues, topics, tags, store times)
 narrow the scan, others are passed over: the library, or the caller, filters the rows again, so that a term that is not
@@ -244,7 +244,7 @@ def dataset_of(schema: Any, scan_of: Callable[[list[str] | None, list[Term]], An
     datasets = library("pyarrow.dataset")
 
     class Table(datasets.Dataset):  # type: ignore[misc, name-defined]
-        """Messages as pyarrow's datasets are: what goes by way of a scanner is there, fragments are not."""
+        """Messages as a pyarrow dataset: all that a scanner does works; there are no fragments."""
 
         def __init__(self) -> None:
             """Nothing of a dataset's own."""

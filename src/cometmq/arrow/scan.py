@@ -161,7 +161,7 @@ class ScanPass:
             handle: the store.
             query: the request.
             decoder: makes columns of bodies.
-            on_bad_body: what becomes of bodies that do not fit.
+            on_bad_body: the treatment of bodies that do not fit.
             warn: called with a text about such bodies, for each batch that has some.
             tracker: follows how far the pass is.
         """

@@ -235,7 +235,7 @@ def connect(
         start_time: the same.
         end_time: the same.
         schemas: schemas of bodies by topic, as ``schema`` of :meth:`cometmq.Store.scan`; None for all other topics.
-            What does not fit is null.
+            Values that do not fit are null.
         body_format: format of the bodies that have a schema.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A broker: what it decides in Python, over loops in C that send and pull.
+"""A broker: the control plane in Python, over loops in C that send and pull.
 
 =====================  ================================================================================================
 module                 holds

@@ -107,7 +107,7 @@ class Admin:
             delay_progress: next offset of each delay level.
             waiting_requests: how many requests wait for the control thread.
             broker_name: the broker.
-            broker_address: what clients connect to.
+            broker_address: the address for clients.
             now_ms: the clock.
         """
         self._live = live
@@ -285,7 +285,7 @@ class Admin:
         }
 
     def _rates(self, name: str, *, empty: float | None = None) -> str:
-        """Three rates as upstream shows them: what is not known yet is empty, its blank stays."""
+        """Three rates as upstream shows them; an unknown one is empty, and its blank stays."""
         rates = (empty if rate is None else rate for rate in self._stats.rates(name, ""))
         return " ".join("" if rate is None else repr(rate) for rate in rates)
 
@@ -311,7 +311,7 @@ class Admin:
         stored_ms = max(self._queues.stored_ms(topic, queue_id, high - 1), 0)
         return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp_ms=stored_ms)
 
-    # --- 203, 204, 328, 300, 343, 345: who is there
+    # --- 203, 204, 328, 300, 343, 345: clients and groups
 
     async def _show_consumers(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).required("consumerGroup")
@@ -414,7 +414,7 @@ class Admin:
         _log.info("cleaned up", extra={"what": what, "count": count, "peer": caller.peer})
 
     def _delete_expired(self) -> int:
-        """Delete queues all of whose messages have expired. They begin anew at 0, and so does progress in them."""
+        """Delete queues all of whose messages have expired. They restart at 0, and so does progress in them."""
         empty = [queue for queue in self._store.queues() if queue.min_offset == queue.max_offset > 0]
         count = self._store.handle.delete_expired_queues()
         anew = set()

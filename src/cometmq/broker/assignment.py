@@ -63,7 +63,7 @@ def allocate_for_pop(
     """Return the queues that a member pops, some of them perhaps twice.
 
     Args:
-        strategy: what divides the queues.
+        strategy: divides the queues.
         group, client_id, queues, client_ids: as for :meth:`AllocateStrategy.allocate`; both lists are sorted.
         share: a member pops its own queues and those of so many members behind it; none, or as many as there are
             others: it pops all, which is said by one queue of id -1 for each broker.
@@ -156,7 +156,7 @@ class Assignments:
             routes: where queues are.
             topics, groups, consumers: this broker's.
             broker_name: this broker's name.
-            rules: what the settings say.
+            rules: the settings.
             file_ops: the file operations to use.
 
         Raises:

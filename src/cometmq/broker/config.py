@@ -36,7 +36,7 @@ __all__ = ["SETTABLE", "BrokerConfig", "load_broker_config"]
 _LOOPBACK = "127.0.0.1"
 _PORTS_BELOW_FAST = 2
 _DEFAULT_TOPIC_QUEUES = 4
-"""Queues of a topic that an append of this process makes: what a Java client's send would get."""
+"""Queues of a topic that an append of this process creates, as many as for a Java client's send."""
 
 SETTABLE: frozenset[str] = frozenset(
     {

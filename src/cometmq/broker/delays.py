@@ -1,9 +1,9 @@
 """Progress of the delay levels: ``delayOffset.json``, and a mark beside it that makes a crash deliver nothing twice.
 
 Upstream writes the progress every ten seconds, so that a crash delivers up to ten seconds of delayed messages again.
-The mark (``cometmq/delay.json``) says where the log ended when the progress held: what the log shows behind that place
-was delivered already. Absent, damaged or of another progress, it is passed over, and delivery is at least once as
-upstream's.
+The mark (``cometmq/delay.json``) says where the log ended when the progress held: messages delivered into the log
+behind that place are not delivered again. Absent, damaged or of another progress, it is passed over, and delivery is at
+least once as upstream's.
 
 Threads: any; :meth:`BrokerDelays.persist` takes one after the other. Waits for the disk.
 Source: store specification 9.1 to 9.3.

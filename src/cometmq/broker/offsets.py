@@ -143,7 +143,7 @@ class BrokerOffsets:
         for group, topic, queue_id, offset in self._table.all():
             if (topic, queue_id) in queues and offset > 0:
                 _log.warning(
-                    "progress of group %s begins anew: queue %d of topic %s expired and was deleted",
+                    "progress of group %s restarts: queue %d of topic %s expired and was deleted",
                     group,
                     queue_id,
                     topic,
@@ -440,7 +440,7 @@ class BrokerOffsets:
 
 
 def _check_group(group: str) -> None:
-    """Refuse to move the progress of a group of the broker's own: what was popped would not come back."""
+    """Refuse to move the progress of a group of the broker's own: popped messages would not be redelivered."""
     if group.startswith(SYSTEM_GROUP_PREFIX):
         raise Refusal(ResponseCode.NO_PERMISSION, f"the broker alone commits the progress of group {group}")
 

@@ -58,7 +58,7 @@ class Queries:
         Args:
             store: the store that is served.
             queues: its queues.
-            consumers: who is online.
+            consumers: the online consumers.
             unique_max: most messages of a query by unique id (``defaultQueryMaxNum``).
             batch_max: most messages of any query (``maxMsgsNumBatch``).
         """

@@ -61,8 +61,8 @@ class BrokerIdentity:
     Attributes:
         cluster, name: the broker's.
         broker_id: 0 for a master.
-        address: what clients connect to, ``host:port``.
-        ha_address: what slaves connect to.
+        address: the address for clients, ``host:port``.
+        ha_address: the address for slaves.
     """
 
     cluster: str
@@ -313,7 +313,7 @@ class _NameServer:
                 self.first_try.set()
                 await self._wait(self._owner._pause_ms(rounds))
             elif is_old and not self._is_connected():
-                # The name server was started anew, which ended the connection: a new one may do at once.
+                # The name server restarted, which closed the connection; a new connection may succeed at once.
                 continue
             else:
                 self.first_try.set()

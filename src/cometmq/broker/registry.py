@@ -42,8 +42,8 @@ class ClientConnection:
 
     Attributes:
         conn: the connection's id.
-        client_id: what the client calls itself; one client may have several groups on one connection.
-        language, version: what its heartbeat said.
+        client_id: the client's id; one client may have several groups on one connection.
+        language, version: from its heartbeat.
         peer: ``ip:port``.
         seen_ms: time of the last heartbeat.
     """
@@ -229,7 +229,7 @@ class _Changes:
     Attributes:
         topics: topics came or went.
         filters: a topic is filtered by something else.
-        versions: a subscription was made anew, and says the same or something else.
+        versions: a subscription has a new version, with the same or another content.
         differing: topics that the group and the client do not subscribe to alike; retry topics do not count.
     """
 

@@ -67,7 +67,7 @@ class Replies:
         Args:
             topics, producers, plane, link: the broker's.
             settings: returns the settings as they are now.
-            answer_fields: what every answer carries, ``MSG_REGION`` and ``TRACE_ON``.
+            answer_fields: ``MSG_REGION`` and ``TRACE_ON``, which every answer carries.
             broker_ip: for the text of a refusal.
             broker_address: returns ``ip:port``, the storing host of a reply.
             now_ms: the wall clock.

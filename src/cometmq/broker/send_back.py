@@ -72,7 +72,7 @@ def route_failed(group: str, *, reconsume_times: int, delay_level: int, times_ma
     Args:
         group: consumer group.
         reconsume_times: how often it failed before.
-        delay_level: what the consumer wants: negative gives it up, 0 leaves it to us.
+        delay_level: the consumer's choice; negative gives it up, 0 leaves it to the broker.
         times_max: redeliveries before it is given up.
     """
     if reconsume_times >= times_max or delay_level < 0:
@@ -89,7 +89,7 @@ def route_retry_send(topic: str, *, reconsume_times: int, times_max: int, is_gro
 
     Args:
         topic: ``%RETRY%`` and the group.
-        reconsume_times: what the header says.
+        reconsume_times: from the header.
         times_max: redeliveries before it is given up; the header's where it has one.
         is_group_locked: whether any lock of the group's queues is alive.
     """
@@ -101,7 +101,7 @@ def route_retry_send(topic: str, *, reconsume_times: int, times_max: int, is_gro
 
 
 def effective_maximum(request: Command, members: Members, group: SubscriptionGroupConfig) -> int:
-    """Return after how many redeliveries a message is given up: what the client says, or the group's setting."""
+    """Return the maximum of redeliveries of a message: the client's, or the group's setting."""
     if request.version < _VERSION_WITH_MAXIMUM:
         return group.retry_max_times
     return members.int32("maxReconsumeTimes", group.retry_max_times)

@@ -91,8 +91,8 @@ class Sends:
 
         Args:
             topics, groups, locks, plane: the broker's.
-            answer_fields: what every answer to a send carries, ``MSG_REGION`` and ``TRACE_ON``.
-            properties: what the broker adds to every message.
+            answer_fields: ``MSG_REGION`` and ``TRACE_ON``, which every answer to a send carries.
+            properties: the properties that the broker adds to every message.
             body_bytes_max: largest body.
             broker_ip: for the text of a refusal.
         """

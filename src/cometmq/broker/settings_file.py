@@ -1,5 +1,5 @@
-"""The file in which settings that were changed at run time last: the one of ``--config``, as upstream does it, or
-without one ``cometmq/broker.properties`` in the store, which the next start without ``--config`` reads.
+"""The file in which settings that were changed at run time last: the one of ``--config``, as in upstream, or without
+one ``cometmq/broker.properties`` in the store, which the next start without ``--config`` reads.
 
 Only the changed settings' lines are written; comments and everything else stay. The new content goes into a temporary
 file, is read back, decoded and compared, and replaces the old one by a rename, so that a crash leaves one of the two

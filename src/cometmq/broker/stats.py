@@ -106,7 +106,7 @@ class Statistics:
                 item.touched_ms = self._now_ms()
 
     def follow(self, name: str, key: str, total: int) -> None:
-        """Count up to a total that something else keeps, such as the loops; a smaller one begins anew."""
+        """Count up to a total that something else keeps, such as the loops; a smaller one restarts the count."""
         before = self._seen.get((name, key), 0)
         grown = total - before if total >= before else total
         if grown:

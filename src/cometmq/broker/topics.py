@@ -107,7 +107,7 @@ class BrokerTopics:
             book: the store's topics.
             plane: the loops.
             announcer: the way to the name servers.
-            rules: what the settings say.
+            rules: the settings.
             delete: deletes a topic's queues and progress in the store; may take long.
             make_batch: marks a topic's queues in the store as holding inner batches.
             groups_with_progress: names the groups that have progress in a topic.
@@ -341,7 +341,7 @@ class BrokerTopics:
         self._check_system(name)
 
     def _check_system(self, name: str) -> None:
-        # Those that only the broker writes are never changed: what lies parked there would be lost.
+        # Topics that only the broker writes are never changed: messages parked there would be lost.
         if not may_send_to(name) or (self.rules.refuse_system_names and is_system_topic(name)):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
 

@@ -1,6 +1,6 @@
 """``cometmq completion``: scripts that complete commands, options and choices in shells, made from the parsers.
 
-A script has all words in it, so that no key press starts Python. It is made anew after an upgrade.
+A script has all words in it, so that no key press starts Python. Create it again after an upgrade.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def completion(
     """Print a script that completes commands, options and choices with the Tab key.
 
     File names are completed elsewhere. Load the script at the start of the shell, or keep it in the shell's folder of
-    completions and make it anew after an upgrade.
+    completions and create it again after an upgrade.
 
     \b
     Examples:

@@ -385,7 +385,7 @@ def be_a_member(
     Args:
         group: the group.
         queues: as they were at the start.
-        wanted: what of them.
+        wanted: selects their messages.
         printer: prints.
         ended: set when no more shall be printed.
         interruption: Ctrl-C.

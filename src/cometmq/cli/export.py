@@ -280,7 +280,7 @@ def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool
         fail(f"warning: {times} outside 0001-01-02 to 9999-12-30 became the nearest inside")
     if report.bad_bodies:
         bodies = counted(report.bad_bodies, "body")
-        fail(f"warning: {bodies} of this run did not fit the schema; what does not fit is null")
+        fail(f"warning: {bodies} of this run did not fit the schema; values that do not fit are null")
     if not report.complete:
         way = (
             "use --resume to continue"

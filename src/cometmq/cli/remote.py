@@ -112,7 +112,7 @@ def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:
             return f"{address} is a name server, not a broker: pass it as --namesrv"
         with cometmq.admin.connect(broker=address, rpc_hooks=hooks_of_environment()) as admin:
             admin.cluster.broker_config()
-    except Error:  # of neither kind, or gone meanwhile: what was said first says more
+    except Error:  # of neither kind, or gone meanwhile: the first error says more
         return None
     return (
         f"{address} is a broker, not a name server: use the name server that the "

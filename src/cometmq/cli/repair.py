@@ -1,4 +1,4 @@
-"""``cometmq repair``: files derived from the log, built anew."""
+"""``cometmq repair``: rebuilds the files derived from the log."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ def sql(
         else:
             _print_table(answer, rows)
         if database.bad_bodies:
-            fail(f"note: {counted(database.bad_bodies, 'body')} did not fit the schema; what does not fit is NULL")
+            bodies = counted(database.bad_bodies, "body")
+            fail(f"note: {bodies} did not fit the schema; values that do not fit are NULL")
 
 
 def _schemas(given: list[str], topics: list[str]) -> dict[str | None, str]:

@@ -159,7 +159,7 @@ class Producer:
             deliver_at_ms: until then, in milliseconds since 1970.
             sharding_key: messages with the same one go to the same queue, in order where one thread sends them.
             queue: the queue it must go to; or
-            selector: what chooses it: called with the queues and
+            selector: a function that chooses it, called with the queues and
             arg: this.
             timeout_ms: longest wait with all attempts; None for the setting ``send_msg_timeout_ms``.
 

@@ -205,7 +205,7 @@ class PullConsumer(PollingConsumer):
         if batch is None:
             return []
         messages = batch.messages
-        # Last of all: what an exception comes before, as by Ctrl-C, was returned to nobody and goes back.
+        # Last: an exception before this, as by Ctrl-C, gives the messages back.
         batch.is_received = True
         return messages
 

@@ -269,7 +269,7 @@ class PushSettings(ConsumerSettings):
         consume_timeout_minutes: when a message that hangs is sent back.
         await_termination_when_shutdown_ms: how long closing waits for listeners.
         adjust_thread_pool_nums_threshold: changes nothing, here as upstream; admin tools show it.
-        offset_illegal_delay_ms: how long a queue rests whose offset the broker refused, before it begins anew.
+        offset_illegal_delay_ms: how long a queue rests whose offset the broker refused, before it restarts.
     """
 
     _upstream_order: ClassVar[tuple[str, ...]] = (

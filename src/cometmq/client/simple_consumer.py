@@ -152,7 +152,7 @@ class SimpleConsumer(PollingConsumer):
         work = self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s)
         handout = self._run(self._engine.hand_out(work, thread=threading.get_ident()))
         messages = list(handout.messages)
-        # Last of all: what an exception comes before, as by Ctrl-C, was returned to nobody and goes back.
+        # Last: an exception before this, as by Ctrl-C, gives the messages back.
         handout.is_received = True
         return messages
 
@@ -164,7 +164,7 @@ class SimpleConsumer(PollingConsumer):
         Raises:
             ClientStateError: the consumer does not run.
             InvalidArgument: the message was not received by POP.
-            StaleHandle: its broker has no such message: it has expired, or its topic was made anew.
+            StaleHandle: its broker has no such message: it has expired, or its topic was re-created.
             BrokerError, BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: it is not known to be done.
         """
         self._run(self._engine.ack([message]))

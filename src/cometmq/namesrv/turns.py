@@ -36,11 +36,11 @@ class Turns:
 
         Args:
             steps: the work.
-            then: what makes the answer.
+            then: makes the answer.
             ahead: its first step does not wait for work before it, of which it may see half.
 
         Raises:
-            Exception: what the work, or ``then``, raises.
+            Exception: from the work, or from ``then``.
         """
         if ahead or not self._waiting:
             try:

@@ -13,7 +13,7 @@ module            holds
 ``sync_channel``  the same for threads
 ``signing``       hooks that sign requests, and add a namespace
 ``answers``       handlers, refusals, tables of handlers
-``server``        the server's end: what C's socket loops hand to Python
+``server``        the server's end: requests that C's socket loops pass to Python
 ================  ==================================================================================================
 """
 

@@ -53,7 +53,7 @@ def check_listen_host(host: str, *, insecure_listen: bool, danger: str) -> None:
     Args:
         host: a numeric address.
         insecure_listen: it is meant.
-        danger: what anyone who reaches the port could do.
+        danger: the harm that anyone who reaches the port could do.
 
     Raises:
         InvalidArgument: it is not the loopback.

@@ -55,7 +55,7 @@ class Caller(Protocol):
 
         Raises:
             Refusal: too much work of the connection waits.
-            Exception: what the function raises.
+            Exception: from the function.
         """
 
     def store_apart(self, work: Callable[[], T]) -> Awaitable[T]:

@@ -147,8 +147,8 @@ class Exchange(Generic[W]):
     def is_dead(self, received_before: int) -> bool:
         """Return whether the other side is to be taken for dead by a request that timed out.
 
-        It is where nothing at all has come since, or where the frame that comes now began :data:`FRAME_S_MAX` ago:
-        whoever has lost count of its frames would otherwise leave every further request unanswered.
+        It is stuck if nothing has come since, or if the frame being received began :data:`FRAME_S_MAX` ago: a peer that
+        has lost a byte of its frames would otherwise leave every further request unanswered.
 
         Args:
             received_before: :attr:`received_bytes` when the request was sent.

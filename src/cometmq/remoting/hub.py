@@ -622,7 +622,7 @@ class Hub:
         for wire in list(self._wires):
             wire.end(f"the connection to {wire.address} was closed by this client", wants_tasks_ended=True)
         await asyncio.gather(*connecting, return_exceptions=True)
-        for peer in peers:  # a task that was cancelled before it ran told nobody
+        for peer in peers:  # a task that was cancelled before it ran has reported nothing
             self._connected(peer, None, NotConnected(f"the connections of this client were closed: {peer.address}"))
 
 

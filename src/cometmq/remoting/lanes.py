@@ -122,7 +122,7 @@ class Lanes:
 
         Raises:
             Refusal: too much work of the connection waits.
-            Exception: what the function raises.
+            Exception: from the function.
         """
         count = self._counts.get(conn, 0)
         if count >= self._waiting_max:

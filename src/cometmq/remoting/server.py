@@ -1,4 +1,4 @@
-"""The server's end of remoting connections: what C's socket loops hand to Python, served on an asyncio loop.
+"""The server's end of remoting connections: requests that C's socket loops pass to Python, served on an asyncio loop.
 
 The loops (``csrc/net``) own the sockets and serve the hot requests themselves. Everything else comes here through a
 bounded queue, is given to the handler of its code, and the answer leaves through the same connection:
@@ -94,7 +94,7 @@ class Caller:
 
         Raises:
             Refusal: too much work of the connection waits.
-            Exception: what the function raises.
+            Exception: from the function.
         """
         return self._server.lanes.run(self.conn, work)
 
@@ -103,7 +103,7 @@ class Caller:
 
         Raises:
             Refusal: too much work of the connection waits.
-            Exception: what the function raises.
+            Exception: from the function.
         """
         return self._server.store_lanes.run(self.conn, work)
 

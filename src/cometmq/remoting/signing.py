@@ -1,8 +1,8 @@
 """Hooks of requests that clusters with access control ask for: signatures, and the namespace beside them.
 
 A signature is the HMAC-SHA1 of the values of all fields, in the order of the fields' names, followed by the body. It
-covers every field, so the hook that signs is the last one. Neither replaces encryption: whoever sees a request can read
-it, and send it again.
+covers every field, so the hook that signs is the last one. Neither replaces encryption: an observer of a request can
+read it, and send it again.
 
 Thread safety: any thread. Source: remoting specification 6.1; specification of transactions and filters 5.4.
 """

@@ -37,7 +37,7 @@ class PathMissing(OptionError):
 
 
 class DataLoss(Error):
-    """Messages that were to be read are gone: they expired, or the store was cut or made anew.
+    """Messages that were to be read are gone: they expired, or the store was cut or re-created.
 
     With ``failOnDataLoss=false`` the rest is read, and the loss is logged.
     """

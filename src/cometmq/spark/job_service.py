@@ -108,7 +108,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
 
 
 def main() -> None:
-    """Serve this process's input and output; whatever else writes to the output goes to the error output."""
+    """Serve this process's input and output; other writes to the output go to the error output."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # Java writes UTF-8 whatever the locale is.

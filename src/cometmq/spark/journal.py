@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 BATCH_SCOPE = "batch"
-"""What the names of batches' jobs begin with."""
+"""Prefix of the names of batches' jobs."""
 
 
 def stream_scope(checkpoint: str | None) -> str:

@@ -455,10 +455,10 @@ class WriteOptions:
         broker_name: only this broker is sent to, or None.
         topic: topic of rows without one, or None: every row names its own.
         topic_queues: queues of a topic that the write makes; 0: as many as the broker gives it.
-        job_id: name under which a batch is written once only, or None: every run writes. Through brokers: what the
-            ids of its messages are made of.
+        job_id: name under which a batch is written once only, or None: every run writes. Through brokers: the base of
+            its messages' ids.
         commit_timeout_ms: longest wait for the store's writer.
-        guarantee: through brokers: what is asked for; None: exactly once where the broker takes it.
+        guarantee: through brokers: the requested one; None: exactly once where the broker takes it.
     """
 
     path: str | None

@@ -31,7 +31,7 @@ class Column:
     Attributes:
         name: name in Spark.
         spark_type: its Spark type, as ``simpleString`` writes it.
-        kind: what it says: a name of ``cmq_scan_kind`` in lower case.
+        kind: its content: a name of ``cmq_scan_kind`` in lower case.
         property: the property that it is, or the constant.
         nullable: as Spark's schema says.
     """

@@ -227,7 +227,7 @@ class Wire:
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered in time.
-            NotFound: the broker is not registered, and did not register in time: one that restarts registers anew.
+            NotFound: the broker is not registered, and did not register in time: a restarting one registers again.
         """
         return self.run(self._ask(lambda: self._writable_brokers(topic), (*_SILENCE, NotFound)))
 
@@ -247,7 +247,7 @@ class Wire:
         came: asyncio.Future[_Answer] = self._background.loop.create_future()
 
         def on_answer(answer: _Answer) -> None:
-            if not came.done():  # who asked may have gone
+            if not came.done():  # the caller may have gone
                 came.set_result(answer)
 
         self._hub.pull(address, request, on_answer, timeout_ms=_TRY_MS)

@@ -122,7 +122,7 @@ def begin(options: WriteOptions, door: Door, scope: str, *, alone: bool = False)
 
     Args:
         options, door: of the write.
-        scope: what it belongs to.
+        scope: its owner.
         alone: a scope has one job at a time; an earlier one, whose driver died, is abandoned.
 
     Raises:
@@ -208,8 +208,8 @@ def commit(
 
     Args:
         options, broker, job: of the write.
-        files: what tasks brought, in the order in which it is appended.
-        done_key, done_number: what may be done once; None: this job.
+        files: the tasks' files, in the order in which they are appended.
+        done_key, done_number: the work that may be done once; None: this job.
 
     Raises:
         HandoffWaiting: the store's writer has not taken the work in time. It is durable and will be appended.

@@ -108,7 +108,7 @@ class _WireJob:
 
 
 def _log_left(broker: str, error: Error) -> None:
-    _log.warning("what was staged stays at broker %s until its stagedJobExpireTime: %s", broker, error)
+    _log.warning("the staged files stay at broker %s until its stagedJobExpireTime: %s", broker, error)
 
 
 class WireBatchWriter(DataSourceArrowWriter):
@@ -209,7 +209,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
             _log.warning("micro-batch %d failed; sent rows stay, and are sent again with the same ids", batchId)
 
     def _abandon_all(self) -> bool:
-        """Give up what the stream has staged, where its tasks told nothing; False where nothing is staged."""
+        """Give up the stream's staged files if its tasks reported none; False where nothing is staged."""
         try:
             door = self._job.find_door()
         except Error as error:

@@ -329,8 +329,8 @@ class Administration(Reading):
     def restore_removed(self, name: str, *, again: bool = False) -> RestoreReport:
         """Append whole records that recovery or a repair cut off the log again, as new messages of their queues.
 
-        They get new offsets and a new store time; all else is theirs. Records of deleted topics are left out. A call
-        that is cut off may be repeated: what it appended comes twice then.
+        They get new offsets and a new store time; all else is theirs. Records of deleted topics are left out. An
+        interrupted call may be repeated; the messages that it appended are then stored twice.
 
         Args:
             name: the folder under ``cometmq/removed``.

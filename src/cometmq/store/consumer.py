@@ -134,7 +134,7 @@ class Consumer:
     # --- Progress
 
     def positions(self) -> Position:
-        """Return the next offset of each queue behind the messages handed out: what :meth:`commit` would store."""
+        """Return the next offset of each queue behind the messages handed out, which :meth:`commit` would store."""
         return self._reader.positions()
 
     def committed(self) -> Position:

@@ -304,7 +304,7 @@ class StoreCore:
                 self._topic_book, self._handle = topics, handle
         # A close waits for calls under way, such as a verify(), which must hold up neither the keeper nor an append.
         threading.Thread(target=ended.close, name="cometmq-ended-view", daemon=True).start()
-        _log.warning("the view of %s had ended and was opened anew; its readers and consumers end", self._plan.path)
+        _log.warning("the view of %s had ended and was reopened; its readers and consumers end", self._plan.path)
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies handed-off work, and close it."""

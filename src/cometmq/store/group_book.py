@@ -226,7 +226,7 @@ class GroupBook:
                 was, now = ("none" if offset is None else f"{offset:,}" for offset in (before, found))
                 raise GroupBusy(
                     f"the progress of the group {group!r} in {topic}/{queue_id} changed from {was} to {now} since this "
-                    "scan was made: another scan or consumer of the group committed. Nothing was stored: scan anew"
+                    "scan was made: another scan or consumer of the group committed. Nothing was stored: scan again"
                 )
 
     @contextmanager

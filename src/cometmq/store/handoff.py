@@ -177,7 +177,7 @@ class HandoffApplier:
         with self._groups.committing() as commit:
             for name, work in works.items():
                 if isinstance(work, CallWork):
-                    # What a call forgets is not to come back by commits from before it.
+                    # Earlier commits must not bring back the progress that a call forgets.
                     self._handle.flush()
                     commit.persist()
                 if self._apply(name, work, done.get(work.work_id, Counter()), commit):

@@ -101,7 +101,7 @@ class HandoffClient:
         keep_view: Callable[[], None] | None,
     ) -> None:
         """``apply_directly`` opens the store for writing, which applies waiting work, and closes it; ``keep_view``
-        refreshes the view and opens one that has ended anew, or None: such a view stays ended.
+        refreshes the view and reopens one that has ended, or None: such a view stays ended.
         """
         self.folder = folder
         self.door = DoorClient(folder.root)

@@ -15,7 +15,7 @@ A piece of work is a header, a JSON text and the bodies behind each other::
 
     0   8  b"CMQWORK1"     8   4  bytes of the JSON text     12  8  bytes of the bodies     20  4  crc32 of both
 
-all little-endian. It is written under another name, synced, renamed, and the folder synced: what has the name is
+all little-endian. It is written under another name, synced, renamed, and the folder synced: a file of this name is
 whole.
 
 Guarantees, and their reasons:
@@ -141,8 +141,8 @@ class CommitWork:
         work_id: 32 hexadecimal digits.
         group: consumer group.
         offsets: (topic, queue id, next offset to consume) of each queue.
-        expected: what the offsets must be until then, in the same order, None where there must be none; or None where
-            they may be any.
+        expected: the offsets required before, in the same order, None where there must be none; or None where they may
+            be any.
     """
 
     work_id: str

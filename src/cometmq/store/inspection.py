@@ -465,7 +465,7 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
         if not cut.restored
     ]
     if kept > len(cuts):
-        remarks.append(f"what repairs put aside is in {removed}: delete it when you no longer need it")
+        remarks.append(f"files that repairs put aside are in {removed}: delete them when you no longer need them")
     return Health(
         writer_pid=pid,
         writer_is_ours=ours and pid != 0,

@@ -161,7 +161,7 @@ class StoreOpening:
         removed_records: how many whole records it has; :meth:`Store.restore_removed` appends them again.
         gaps: filler units put where a queue missed messages.
         index_missing_from: keys of records behind this physical offset were lost with an index file, at this opening
-            or an earlier one (queries by key read that part; ``cometmq repair`` builds the index anew); 0: none.
+            or an earlier one (queries by key read that part; ``cometmq repair`` rebuilds the index); 0: none.
         overwrites: how the file system writes a file's bytes again: ``"in_place"``, ``"copied"`` to other blocks
             (btrfs, ZFS), or ``"shared"`` with a copy of the file until then (reflinks). Not asked in mode "r".
         overwritten: the path that is not overwritten in place, or None.

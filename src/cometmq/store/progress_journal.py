@@ -1,7 +1,7 @@
 """Progress of groups on its way to ``consumerOffset.json``: the journal ``cometmq/progress``, and waiting for it.
 
 A commit is a record in the journal, which ``csrc/store/marks/cmq_offset_journal.h`` describes. The JSON is written
-every few seconds, when the journal is full, and at close; the journal begins anew with each. Opening reads the JSON
+every few seconds, when the journal is full, and at close; each write restarts the journal. Opening reads the JSON
 and, where the journal continues that very file, the commits behind it. A JSON that another program wrote since
 overrules the journal. See docs/decisions/0018-a-journal-of-commits.md.
 
@@ -116,7 +116,7 @@ class ProgressJournal:
             raise
 
     def persist(self) -> bool:
-        """Write the JSON where progress changed, and begin the journal anew; True when it was written.
+        """Write the JSON where progress changed, and restart the journal; True when it was written.
 
         Raises:
             StorageError: it could not be written. Until it can, no commit is stored in the journal, whose JSON may be
@@ -131,7 +131,7 @@ class ProgressJournal:
             try:
                 self._log.restart(self._offsets.fingerprint)
             except StorageError as error:
-                _log.warning("the journal of commits cannot be used, and is made anew: %s", error)
+                _log.warning("the journal of commits cannot be used, and is replaced: %s", error)
                 self._log = None
         self._wants_json = False
         return written

@@ -1,4 +1,4 @@
-"""Repair: files derived from a store's log, built anew and swapped in; see ``csrc/store/check/cmq_repair.h``."""
+"""Repair: files derived from a store's log, rebuilt and swapped in; see ``csrc/store/check/cmq_repair.h``."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def repair(
     on_progress: Callable[[int, int], bool] | None = None,
     on_damage: Callable[[int, int, str], object] | None = None,
 ) -> RepairReport:
-    """Build queues, extensions and index of a store anew, and put what was there before aside.
+    """Rebuild queues, extensions and index of a store, and put the previous files aside.
 
     The commit log is only touched by a cut, or where damage is filled. Otherwise damage is passed over: every whole
     message stays.

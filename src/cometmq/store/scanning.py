@@ -111,8 +111,9 @@ class Scanning(Administration):
                 ``"id BIGINT, at timestamp[ms, tz=UTC]"``), or ``"infer"`` for the types of the oldest and newest
                 JSON bodies of each queue. A number in a body is a time's count of units since 1970.
             body_format: ``"json"``: a body is one object; ``"csv"``: one line, its fields in the schema's order.
-            on_bad_body: ``"null"``: what does not fit is null, and ``scan.report`` counts it; ``"fail"``: it fails the
-                scan. None is ``"null"`` with a warning at the first batch that has one.
+            on_bad_body: ``"null"``: values that do not fit are null, and ``scan.report`` counts the bodies;
+                ``"fail"``: a body that does not fit fails the scan. None is ``"null"`` with a warning at the first
+                batch that has one.
             strict: the same as ``on_bad_body="fail"``.
             error_column: name of a text column, behind those of the schema, that has the reason where something does
                 not fit, and is null otherwise.

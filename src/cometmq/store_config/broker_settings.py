@@ -44,7 +44,7 @@ class BrokerSettings(StoreSettings):
 
     # --- Permissions
     broker_permission: int = option(
-        "brokerPermission", _READ_WRITE, "what clients may do: 4 read, 2 write, 6 both", maximum=7
+        "brokerPermission", _READ_WRITE, "allowed operations of clients: 4 read, 2 write, 6 both", maximum=7
     )
     recall_message_enable: bool = option("recallMessageEnable", False, "allow recall of timer messages")
     allow_recall_when_broker_not_writeable: bool = option(

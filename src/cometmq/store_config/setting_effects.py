@@ -1,8 +1,9 @@
 """The effect of each of upstream's settings on a CometMQ broker: as upstream's, refused for some values, or none.
 
 A setting has its effect unless it is in one of the two tables here. Where a value asks for something that this broker
-does not do, and nobody would notice before it matters (a second replica, access control), it is refused. The others
-are harmless: what they tune or switch on is not here, or is fixed; a broker that gets one names it when it starts.
+does not do, and nobody would notice before it matters (a second replica, access control), it is refused. The others are
+harmless: they tune or switch on something that CometMQ does not have, or that is fixed; a broker that gets one names it
+when it starts.
 
 ``docs/settings.md`` is made from this module.
 """
@@ -42,7 +43,7 @@ class Refusal:
         name: upstream's name.
         values: the refused values in words, for the docs.
         is_refused: whether a value, as text, is one of them.
-        reason: what is missing, and what to do.
+        reason: the missing function, and the remedy.
         has_effect: other values have their effect; else they are harmless.
         only_with: values of another setting, without which no value is refused.
     """
@@ -349,7 +350,7 @@ _HARMLESS: Mapping[str, str] = {
         reviveInterval reviveMaxSlow reviveScanTime scheduleAsyncDeliverMaxPendingLimit
         scheduleAsyncDeliverMaxResendNum2Blocked timerEnableRetryUntilSuccess timerInterceptDelayLevel
         timerSkipUnknownError timerStopEnqueue maxDelayTime""",
-    "what CometMQ does not do, or always does": """
+    "functions that CometMQ does not have, or always has": """
         broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond clusterName disappearTimeAfterStart enableBatchPush
         enableBroadcastOffsetStore enableCleanExpiredOffset enableCreateSysGroup enableMixedMessageType
         enableMultiDispatch enableShutdownGracefully maxConsumeQueueScan maxTopicLength pullBatchMaxMessageCount

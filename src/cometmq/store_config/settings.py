@@ -338,7 +338,7 @@ class StoreSettings:
     )
     broker_ip2: str | None = text_option("brokerIP2", None, "address for slaves, as registered with name servers")
     listen_port: int = option("listenPort", 10911, "port to listen on", maximum=65_535)
-    broker_role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER, "what the broker is in its group")
+    broker_role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER, "role of the broker in its group")
     namesrv_addr: str | None = text_option("namesrvAddr", None, "addresses of name servers, separated by ;")
     slave_read_enable: bool = option("slaveReadEnable", False, "let slaves answer pulls")
     enable_slave_acting_master: bool = option("enableSlaveActingMaster", False, "a slave stands in for its master")

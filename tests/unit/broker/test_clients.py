@@ -89,7 +89,7 @@ def test_a_newer_subscription_reaches_the_loops_but_is_no_change(rig: Rig) -> No
     rig.link.sent.clear()
     rig.plane.log.clear()
     run(rig.heartbeat(FIRST, consumer("g", "t", version=6)))
-    assert rig.plane.log == ["consumer g"], "a rebalance makes it anew; held pulls were made for the same"
+    assert rig.plane.log == ["consumer g"], "a rebalance creates it again; held pulls were made for the same"
     assert rig.plane.consumers["g"][2]["t"].sub_version == 6
     rig.plane.log.clear()
     newer = consumer("g", "t", version=7)

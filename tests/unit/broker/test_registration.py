@@ -270,7 +270,7 @@ def test_a_topic_that_was_refused_comes_with_the_next_full_registration() -> Non
         bench = Bench({"a:1": server})
         await bench.registrar.start()
         await bench.settle()
-        # A Java name server that was started anew refuses a broker which registers one topic alone.
+        # A restarted Java name server refuses a broker which registers one topic alone.
         server.answer = lambda request: request.response(1 if server.topics()[-1] == ["new"] else 0)
         bench.source.table.append(TopicConfig(topic_name="new"))
         await bench.registrar.announce([TopicConfig(topic_name="new")])

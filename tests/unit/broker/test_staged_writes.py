@@ -215,7 +215,7 @@ def test_a_commit_that_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert put(rig, b"late", file="late.arrow").code == WRONG
     assert rig.run(RequestCode.ABANDON_STAGED_JOB, {"job": "j"}).code == ResponseCode.SUCCESS
     assert left_over(rig) == ["wire-again", "wire-j"], "committed files are not given up"
-    assert outcome(commit(rig, other, job="again")) == "waiting", "the same key, from a driver that began anew"
+    assert outcome(commit(rig, other, job="again")) == "waiting", "the same key, from a restarted driver"
     assert left_over(rig) == ["wire-j"]
     rig.store.apply_handoffs()
     assert outcome(commit(rig, staged)) == "before"

@@ -868,7 +868,7 @@ def test_bodies_as_columns(tmp_path: Path) -> None:
     options = ["--columns", "queue_offset", "--schema", "id bigint, to struct<city: string>"]
     outcome = run("export", path, "t", "-o", out, *options)
     assert outcome.code == 0
-    assert "warning: 2 bodies of this run did not fit the schema; what does not fit is null" in outcome.err
+    assert "warning: 2 bodies of this run did not fit the schema; values that do not fit are null" in outcome.err
     assert pq.read_table(out).to_pylist() == [
         {"queue_offset": 0, "id": 1, "to": {"city": "Kiel"}},
         {"queue_offset": 1, "id": None, "to": None},

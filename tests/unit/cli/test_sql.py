@@ -320,7 +320,7 @@ def test_a_bad_body_does_not_end_a_query(path: Path) -> None:
         store.append_many("orders", [b"no JSON", b'{"id": "many"}'], queue=0)
     outcome = run("sql", path, "select count(*) as n, count(id) as ids from orders", "--schema", "id int", "--json")
     assert (outcome.code, json.loads(outcome.out)) == (0, [{"n": COUNT + 2, "ids": COUNT}])
-    assert "note: 2 bodies did not fit the schema; what does not fit is NULL" in outcome.err
+    assert "note: 2 bodies did not fit the schema; values that do not fit are NULL" in outcome.err
     assert "note" not in run("sql", path, "select count(*) from orders", "--schema", "id int").err
 
 

@@ -23,7 +23,7 @@ def two() -> Iterator[Cluster]:
 
 
 def registered(two: Cluster, topic: str, queues: int | None = None) -> Target:
-    """Ask the name server until the brokers have told it of the topic."""
+    """Ask the name server until the brokers have registered the topic."""
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         with suppress(TopicNotFound):

@@ -1,7 +1,7 @@
 """Checks: a stream gives each message once, whatever happens to topics and to the driver meanwhile.
 
 A history appends, lets segments expire, deletes topics and makes them again, plans micro-batches, reads them with a
-reader of their own and starts the driver anew. Messages that were deleted may be missing; no message comes twice, and
+reader of their own and restarts the driver. Messages that were deleted may be missing; no message comes twice, and
 none of those left is missing. ``CMQ_LONG=1`` runs 2,000 histories.
 """
 
@@ -91,7 +91,7 @@ class History:
 
 
 class Driver:
-    """A driver that may be started anew at any time; its checkpoint is kept as JSON."""
+    """A driver that may restart at any time; its checkpoint is kept as JSON."""
 
     def __init__(self, path: Path, options: dict[str, str]) -> None:
         self._given = {"path": str(path), "failOnDataLoss": "false", "startingOffsets": "earliest", **options}

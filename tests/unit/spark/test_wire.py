@@ -373,7 +373,7 @@ def test_a_cluster_without_a_broker_is_asked_again(cluster: Cluster, monkeypatch
 
         async def brokers(self: Any) -> Any:
             calls.append(1)
-            if len(calls) < 3:  # the only one died, and has not registered anew
+            if len(calls) < 3:  # the only one died, and has not registered again
                 raise NotFound("no broker is registered")
             return await right(self)
 

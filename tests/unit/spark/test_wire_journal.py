@@ -273,7 +273,7 @@ def test_a_broker_that_is_gone(cluster: Cluster, caplog: pytest.LogCaptureFixtur
         writer.commit(messages)
     with caplog.at_level(logging.WARNING, "cometmq.spark"):
         writer.abort(messages)
-    assert "what was staged stays at broker broker-a until its stagedJobExpireTime" in caplog.text
+    assert "the staged files stay at broker broker-a until its stagedJobExpireTime" in caplog.text
     with pytest.raises((ConnectionLost, cometmq.errors.NotFound)):
         batch_writer(cluster, **options)
 

@@ -1,5 +1,5 @@
 """Checks: another process's hand-off is applied exactly once, also when the writer dies at any step; it is durable
-when left; the one who waits learns where his messages are; what cannot be applied is put aside and told.
+when left; the one who waits learns where his messages are; work that cannot be applied is put aside and reported.
 """
 
 from __future__ import annotations
@@ -664,7 +664,7 @@ def raising(failure: Exception) -> Callable[..., int]:
 
 
 def test_a_deleted_topic_takes_commits_of_the_same_round_with_it(path: Path, tmp_path: Path) -> None:
-    """Progress that came back would hide the first messages of a topic made anew."""
+    """Progress that came back would hide the first messages of a re-created topic."""
     copy = tmp_path / "copy"
     with open_small(path, flush="sync", background=False) as store:
         folder = HandoffFolder(path)

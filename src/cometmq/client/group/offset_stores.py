@@ -4,8 +4,8 @@ A store holds the next offset to consume of each queue in memory, and knows one 
 that share the messages, a file for members that each get all. Offsets in memory are persisted every few seconds, when a
 queue is given up and when the consumer closes, so after a crash some messages are redelivered: at least once.
 
-An offset that was frozen (:meth:`OffsetStore.update_and_freeze`) stays as it is until the queue is removed: what late
-listeners report about a queue that was reset must not undo the reset.
+An offset that was frozen (:meth:`OffsetStore.update_and_freeze`) stays as it is until the queue is removed: late
+listeners of a queue that was reset must not undo the reset.
 
 Threads: the client's loop. Source: consumption specification 1.11.
 """

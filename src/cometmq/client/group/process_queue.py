@@ -24,7 +24,7 @@ LOCK_LIVES_MS: Final = 30_000
 """A lock that was not renewed for longer than this counts as lost."""
 
 PULL_IDLE_MS: Final = 120_000
-"""A queue that was not pulled for longer than this is made anew by the next rebalance."""
+"""A queue that was not pulled for longer than this is replaced by the next rebalance."""
 
 NOTHING: Final = -1
 """Answer of :meth:`ProcessQueue.remove` and :meth:`ProcessQueue.commit` where no offset follows."""
@@ -60,7 +60,7 @@ class ProcessQueue(MessageTable):
         last_lock_ms: when it did last.
         last_pull_ms: when a pull was last due, 0 before the first.
         last_consume_ms: when a listener last took or finished messages.
-        behind: how many messages the broker had beyond those of the last pull that told so.
+        behind: how many messages the broker had beyond those of the last pull that reported it.
         consuming_now: a chain of listener calls runs for this orderly queue.
         listeners: listener calls that run at this moment for this orderly queue.
         try_unlock_times: how often the queue could not be given back because a listener was busy.

@@ -35,7 +35,7 @@ def allocation_of(
         client_ids: all members, likewise.
 
     Raises:
-        Exception: what the strategy raises.
+        Exception: the strategy's error.
     """
     in_order = sorted(queues, key=queue_order)
     members = sorted(client_ids, key=text_order)
@@ -58,8 +58,9 @@ def removals_of(
         wanted: the queues that this member is to have.
         table: the queues that it has.
         now_ms: milliseconds by the clock that the table's times are of.
-        is_push: queues are pulled without being asked, so that one whose pulls stopped is to be made anew.
-        kept: queues that were to go before and could not: they go also where they are wanted again, and come anew.
+        is_push: queues are pulled without being asked, so that one whose pulls stopped must be replaced.
+        kept: queues that were to go before and could not: they are removed also where they are wanted again, and then
+            added as new.
     """
     return [
         (queue, held)

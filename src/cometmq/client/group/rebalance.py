@@ -114,7 +114,7 @@ class RebalanceOwner(Protocol):
 
         Args:
             topic: the topic.
-            queues: what is to be popped; an id of -1 stands for all queues of the broker.
+            queues: the queues to pop; an id of -1 stands for all queues of the broker.
             is_pulled: whether others of the topic are to be pulled.
         """
         ...
@@ -331,7 +331,7 @@ class Rebalance:
             yield
 
     def give_up_later(self, queue: MessageQueue) -> None:
-        """Let the next rounds give up a queue that is dropped and could not go yet; it comes anew then."""
+        """Let the next rounds give up a queue that is dropped and could not go yet; it is added as new then."""
         if queue in self.queues:
             self._kept.add(queue)
             self._instance.wake_rebalance()

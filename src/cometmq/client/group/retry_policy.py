@@ -113,7 +113,7 @@ def send_back_command(
     """Return the request that gives a message back to its broker (code 36).
 
     Args:
-        message: what failed.
+        message: the failed message.
         group: the group in which it did.
         delay_level: -1 makes it a dead letter now, 0 lets the broker choose, more is that level.
         most: how often it may be tried, see :func:`most_tries`.
@@ -160,7 +160,7 @@ def resend_of(message: FailedMessage, *, group: str, most: int) -> Resend:
     """Return the message that takes the place of one that could not be given back.
 
     Args:
-        message: what failed.
+        message: the failed message.
         group: the group in which it did.
         most: how often it may be tried.
     """

@@ -1,7 +1,7 @@
 """Where a consumer begins in a queue: where its group was, or where a new group begins.
 
 Invariant: a group that begins in the middle of a queue has that place in its progress before it pulls anything. Else
-the next member to get the queue would choose anew, further on, and messages in between would be lost to the group.
+    the next member to get the queue would choose a later start, and messages in between would be lost to the group.
 
 Source: consumption specification 1.11.4.
 """

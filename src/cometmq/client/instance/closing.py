@@ -91,7 +91,7 @@ class CloseSteps:
         """The time begins.
 
         Args:
-            name: what is closed.
+            name: the closed object's.
             timeout_ms: for all steps together; None waits for each to its end.
         """
         self._name = name
@@ -101,7 +101,7 @@ class CloseSteps:
 
     @property
     def left_ms(self) -> int | None:
-        """What is left of the time; None without a limit."""
+        """The remaining time; None without a limit."""
         return None if self._end_s is None else max(0, int((self._end_s - self._loop.time()) * 1000))
 
     async def run(self, work: Coroutine[Any, Any, None], given_up: Callable[[], str]) -> bool:

@@ -60,7 +60,7 @@ class HeartbeatSender:
         """Send nothing yet.
 
         Args:
-            client_id: who is there.
+            client_id: the client's id.
             settings: the client's.
             routes: say which brokers there are.
             network: reaches them.

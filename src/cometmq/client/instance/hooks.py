@@ -47,15 +47,15 @@ class SendContext:
     Attributes:
         group: the producer group.
         topic: the topic.
-        messages: what is sent; several in a batch. Their bodies are as the caller gave them.
+        messages: the messages; several in a batch. Their bodies are as the caller gave them.
         unique_ids: their ids.
         queue: the queue of the first attempt, or None before it.
         address: the broker's ``host:port``, or None while it is not known.
         began_ms: milliseconds since 1970.
         elapsed_ms: how long it took with all attempts; after the send.
-        result: what the broker said, after a send that was acknowledged.
+        result: the broker's answer, after a send that was acknowledged.
         error: why it was given up, after one that was not.
-        data: for the interceptors: what is put here before is there after.
+        data: for the interceptors, which find here after the call the values that they put here before it.
     """
 
     group: str
@@ -96,7 +96,7 @@ class ConsumeContext:
         elapsed_ms: how long the listener took; after it.
         is_success: True where all were consumed; after it.
         return_type: how it ended; after it.
-        data: for the interceptors: what is put here before is there after.
+        data: for the interceptors, which find here after the call the values that they put here before it.
     """
 
     group: str

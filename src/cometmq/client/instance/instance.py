@@ -259,7 +259,7 @@ class ClientInstance:
         return self._state
 
     def steady_ms(self) -> int:
-        """Return milliseconds by the loop's clock, which is never set: what leases and expiries are measured with."""
+        """Return milliseconds by the loop's clock, which is never set: the clock of leases and expiries."""
         return round(self.loop.time() * 1000)
 
     async def start(self) -> None:
@@ -572,7 +572,7 @@ class ClientInstance:
             )
         except BrokerError as error:
             _log.debug("%s: %s", self.client_id, error)
-            if error.code == ResponseCode.SYSTEM_ERROR:  # what brokers answer of a group without members
+            if error.code == ResponseCode.SYSTEM_ERROR:  # brokers' answer for a group without members
                 await self.greet_again(address, group)
             return None
         except Error as error:
@@ -630,8 +630,8 @@ class ClientInstance:
         """Return a group's progress in a queue as the broker has it, or None where it has none.
 
         Raises:
-            BrokerError, BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached, MalformedCommand: it is not to
-                be had.
+            BrokerError, BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached, MalformedCommand: the topic's
+            route cannot be fetched.
         """
         command = request(
             RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=queue.topic, queueId=queue.queue_id

@@ -110,7 +110,7 @@ class NameServers:
             ClientStateError: no name server is known.
             ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand: none could be used; as
                 :meth:`find_route`.
-            Error: what ``read`` raises besides.
+            Error: other errors of ``read``.
         """
         addresses = self._addresses
         if not addresses:

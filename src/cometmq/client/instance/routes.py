@@ -72,7 +72,7 @@ def check_route(topic: str, route: TopicRouteData) -> TopicRouteData:
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> PublishInfo:
-    """Return where a topic can be sent to: what the order configuration names, else the queues at masters."""
+    """Return where a topic can be sent to: those of the order configuration, else the queues at masters."""
     if route.order_topic_conf:
         return PublishInfo(topic=topic, queues=_ordered_queues(topic, route.order_topic_conf), is_order_topic=True)
     with_master = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addresses}

@@ -1,7 +1,7 @@
 """A simple consumer's unfinished messages, neither acknowledged nor given back: how many of each queue, since when.
 
-A message counts from when it was received, however often it is hidden anew, until it is acknowledged or its invisible
-time is over. Messages themselves are not kept.
+A message counts from when it was received, however often its invisible time is extended, until it is acknowledged or
+its invisible time is over. Messages themselves are not kept.
 
 Threads: the client's loop. Source: consumption specification 4.10, 4.11; remoting specification 5.9.
 """

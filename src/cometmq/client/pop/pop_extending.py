@@ -128,7 +128,7 @@ class Extender:
             self._later(kept, delay_s)
 
     def _is_current(self, kept: _Kept) -> bool:
-        """Whether it was not let go; the same message may be kept anew since."""
+        """Whether it was not released; the same message may be held again since."""
         return self._kept.get(id(kept.message)) is kept
 
     def _forget(self, kept: _Kept) -> None:

@@ -245,7 +245,7 @@ def set_handles(
     Args:
         messages: all of them, as they were decoded.
         times: the answer's.
-        broker_name: who gave them.
+        broker_name: the broker that returned them.
         starts: the answer's ``startOffsetInfo``; None makes each queue's first message its start, as old brokers do.
         message_offsets: the answer's ``msgOffsetInfo``; of each queue the i-th entry is that of its i-th message.
 

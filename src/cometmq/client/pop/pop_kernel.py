@@ -64,7 +64,7 @@ class PopResult:
     """The result of a pop.
 
     Attributes:
-        status: what the broker found.
+        status: the broker's result.
         messages: the wanted messages.
         pop_ms: when the broker gave them out by its clock, milliseconds since 1970; 0 where it found none.
         rest: how many more the broker has.

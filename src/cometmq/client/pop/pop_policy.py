@@ -95,7 +95,7 @@ def pop_request(
 
     Args:
         queue: topic, broker and queue; :data:`ALL_QUEUES` for all of the broker.
-        subscription: what is wanted of it.
+        subscription: selects its messages.
         group: the group.
         max_messages: most messages, up to :data:`MESSAGES_PER_POP_MAX`.
         invisible_ms: how long others do not get them.
@@ -225,7 +225,7 @@ def invisible_after_failure_ms(delay_level: int, reconsume_times: int) -> int:
     """Return how long a message stays hidden that its listener did not take.
 
     Args:
-        delay_level: what the listener asked for; 0 for a time that grows with each try.
+        delay_level: the listener's choice; 0 for a time that grows with each try.
         reconsume_times: how often it was tried again before.
     """
     level = delay_level or reconsume_times

@@ -482,7 +482,7 @@ class SimpleEngine(GroupFacts):
             queues: where.
             most: how much is enough.
             invisible_ms: for how long.
-            found: what there is already; with something, nothing is raised.
+            found: messages popped already; if there are any, nothing is raised.
         """
         found = [] if found is None else found
         errors: list[tuple[MessageQueue, Error]] = []

@@ -52,13 +52,13 @@ class Assigned:
 
     Attributes:
         queue: the queue.
-        held: what was pulled of it and not handed out.
+        held: its messages that were pulled and not handed out.
         paused: its user wants no more of it for now.
         pull_offset: where the next pull begins.
         consume_offset: behind what was handed out; a commit stores this.
         handed_end: behind all that was ever handed out. The process queue only knows the end of what was put into it
             last, which may be a batch that was taken back.
-        life: how often it began anew elsewhere; messages pulled in an earlier life are void.
+        life: how often its position was reset; messages pulled before the last reset are void.
     """
 
     __slots__ = ("consume_offset", "handed_end", "held", "life", "paused", "pull_offset", "queue", "task", "wake")
@@ -111,7 +111,7 @@ class Batch:
 
     Attributes:
         assigned: of which queue.
-        messages: what was handed out.
+        messages: the messages handed out.
         reader: the loop that has it; None for a poll.
         thread: the caller's. An unreceived batch goes back when this thread makes another call.
         seen: how many messages the loop was given; it is at the last of them.
@@ -136,12 +136,12 @@ class Batch:
 
     @property
     def is_outlived(self) -> bool:
-        """Whether its queue began anew elsewhere since."""
+        """Whether its queue's position was reset since."""
         return self._life != self.assigned.life
 
     @property
     def is_void(self) -> bool:
-        """Whether its queue began anew elsewhere since, or went."""
+        """Whether its queue's position was reset since, or the queue was given up."""
         return self.is_outlived or self.assigned.held.dropped
 
     def message(self, index: int) -> ReceivedMessage | None:
@@ -154,7 +154,7 @@ class Batch:
         """Return the place of the first message that is not done with; None where all are.
 
         Args:
-            of_polls: what polls returned is done with, because their caller says so.
+            of_polls: messages that polls returned are done, because their caller says so.
         """
         if not self.is_received:
             return 0
@@ -243,7 +243,7 @@ class PullAhead:
         self._ready = deque(item for item in self._ready if item[0] is not assigned)
 
     def end(self, queue: MessageQueue, held: ProcessQueue) -> None:
-        """Let a queue go; nothing where it was taken anew meanwhile."""
+        """Release a queue; do nothing if it was assigned again meanwhile."""
         assigned = self.assigned.get(queue)
         if assigned is None or assigned.held is not held:
             return
@@ -336,7 +336,7 @@ class PullAhead:
             if result.next_begin_offset != assigned.pull_offset:
                 self._forget_offset(queue)  # it would be stored again, and undo a reset
             if result.next_begin_offset < assigned.pull_offset:
-                # The group was reset, or the topic made anew: what was handed out before lies behind this place.
+                # The group was reset, or the topic re-created: messages handed out before lie behind this place.
                 self._void(assigned)
                 assigned.consume_offset = assigned.handed_end = result.next_begin_offset
         is_stuck = result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset == assigned.pull_offset

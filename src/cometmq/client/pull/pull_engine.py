@@ -305,7 +305,7 @@ class PullEngine(ConsumerFacts):
         It is done to its end, also where the caller is cancelled; later calls wait for that.
 
         Args:
-            commit: with ``auto_commit``: what was handed out counts as consumed. False where it may not have been.
+            commit: with ``auto_commit``: messages handed out count as consumed. False where it may not have been.
             timeout_ms: for the whole close; then a warning lists the abandoned work. None waits for every broker.
         """
         if self._instance is not None:

@@ -50,7 +50,7 @@ class PullResult:
     """The result of a pull.
 
     Attributes:
-        status: what the broker found.
+        status: the broker's result.
         next_begin_offset: where the next pull begins.
         min_offset: the queue's first offset.
         max_offset: the offset behind its last message.
@@ -96,7 +96,7 @@ class PullKernel:
         Args:
             instance: reaches the brokers.
             namespace: is taken from topics before users see them.
-            group: what this group has popped and not finished is shown under the topic that it was sent to.
+            group: messages that this group has popped and not finished have the topic to which they were sent.
             message_filter: leaves messages out.
         """
         self._instance = instance
@@ -172,7 +172,7 @@ class PullKernel:
 
         Args:
             queue: the queue.
-            subscription: what is wanted of it.
+            subscription: selects its messages.
             group: the group.
             offset: where to begin.
             max_messages: most messages.

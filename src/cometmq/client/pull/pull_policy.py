@@ -207,7 +207,7 @@ def commit_to_send(model: MessageModel, memory_offset: int, *, from_slave: bool)
 
     Args:
         model: members that each get all messages commit none to the broker.
-        memory_offset: what the offset store has in memory, -1 for nothing.
+        memory_offset: the offset store's offset in memory, -1 for none.
         from_slave: the pull goes to a slave.
     """
     if model is MessageModel.BROADCASTING:

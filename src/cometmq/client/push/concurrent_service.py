@@ -115,7 +115,7 @@ class ConcurrentService(ConsumeService):
             queues: where to look.
             longer_than_s: how long a listener may take.
         """
-        self.workers.collect()  # what was done before the message that hangs must not stand before it
+        self.workers.collect()  # finished messages must not stand before the one that hangs
         oldest = self._loop.time() - longer_than_s
         hanging = {
             (at_work.task.held, message.queue_offset): message

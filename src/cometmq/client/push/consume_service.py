@@ -59,7 +59,7 @@ class ConsumeService:
 
         Args:
             around: the consumer's.
-            consequence: what follows a listener's failure, for the log.
+            consequence: of a listener's failure, for the log.
         """
         self._group = around.group
         self._batch_max = around.batch_max

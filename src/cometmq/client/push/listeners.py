@@ -171,7 +171,7 @@ def caller(listener: AnyListener, *, batch: bool) -> Call:
     """Return a function that calls a plain listener and raises nothing.
 
     Args:
-        listener: what the user gave.
+        listener: the user's.
         batch: it takes a list; otherwise one message, and the function is to be called with lists of one.
     """
     call: Any = listener
@@ -185,7 +185,7 @@ def caller(listener: AnyListener, *, batch: bool) -> Call:
 
     def call_with_all(messages: list[ReceivedMessage]) -> Handled:
         try:
-            # A list of its own: what a listener does to it must not touch what is counted afterwards.
+            # A list of its own: a listener that changes it must not change what is counted afterwards.
             answer = call(messages.copy())
         except BaseException as error:  # noqa: BLE001 - as above
             return Handled(Outcome.RETRY, problem=error)
@@ -218,7 +218,7 @@ def call_elsewhere(listener: AnyListener, batch: bool, parts: list[list[Received
     """Call a listener in another process, once for each part.
 
     Args:
-        listener: what the user gave; it and the messages came here by pickle.
+        listener: the user's; it and the messages came here by pickle.
         batch: it takes lists.
         parts: the messages of each call.
     """

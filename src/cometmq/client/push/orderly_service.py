@@ -37,7 +37,7 @@ _LOCK_REFUSED_MS: Final = 3_000
 _TOO_LONG_MS: Final = 10
 _RELEASE_WAIT_S: Final = 0.5
 _TASK_S: Final = 0.005
-"""How long a task of several parts should take: what is done is committed when it ends."""
+"""How long a task of several parts should take; finished messages are committed when it ends."""
 
 
 class OrderlyService(ConsumeService):
@@ -146,7 +146,7 @@ class OrderlyService(ConsumeService):
         held.listeners -= 1
         if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():
             quiet.set_result(None)
-        if results and not held.dropped:  # what was given up is forgotten already
+        if results and not held.dropped:  # a dropped queue is forgotten already
             self._mean_s[held] = (self._loop.time() - task_result.begun_s) / len(results)
         # A listener that ended after its queue was given up has consumed, but may not say so: the next owner
         # consumes the same again.

@@ -40,7 +40,7 @@ def failed_messages(messages: Sequence[M], handled: Handled) -> list[tuple[M, in
 class OrderlyStep(enum.Enum):
     """How an orderly queue goes on after one call of its listener."""
 
-    COMMIT = "what the listener had is done"
+    COMMIT = "the listener's messages are done"
     GO_ON = "it is done when a commit follows"
     ROLL_BACK = "all since the last commit are delivered again"
     AGAIN = "failed ones are delivered again, unless they were tried often enough"
@@ -51,9 +51,9 @@ class OrderlyVerdict:
     """The decision on one chunk of an orderly queue.
 
     Attributes:
-        step: what follows.
+        step: the next step.
         done: ``AGAIN``: how many of the first messages are done all the same.
-        suspend_ms: ``ROLL_BACK`` and ``AGAIN``: what the listener wants the queue to wait, -1 for nothing said.
+        suspend_ms: ``ROLL_BACK`` and ``AGAIN``: the listener's pause of the queue, -1 if it chose none.
     """
 
     step: OrderlyStep

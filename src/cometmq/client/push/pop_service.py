@@ -46,7 +46,7 @@ class PopBatch:
 
     Attributes:
         held: the queue that they were popped from.
-        unaccounted: how many nobody has told of yet.
+        unaccounted: how many no result covers yet.
         parts_out: how many parts workers have not handed back.
         invisible_ms: for how long they were hidden.
     """

@@ -195,7 +195,7 @@ class PushEngine(ConsumerFacts):
             ClientStateError: it was started before.
             InvalidArgument: a setting, the listener or a subscription cannot be used.
             GroupTaken: the group runs on the same instance; this consumer can be started again.
-            Error: what kept it from starting; it is closed then.
+            Error: it could not start; it is closed then.
         """
         if self.state is not ServiceState.CREATE_JUST:
             raise not_startable(self._name, self.state)
@@ -462,7 +462,7 @@ class PushEngine(ConsumerFacts):
         self._store.remove(queue)
 
     def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
-        """Send the brokers a new version of the subscription, divide a topic's limits anew, notify the user."""
+        """Send the brokers a new version of the subscription, divide a topic's limits again, notify the user."""
         subscription = self.subscriptions.get(topic)
         if all_queues and subscription is not None:
             self.subscriptions[topic] = replace(subscription, sub_version=next_version(subscription, self._now_ms()))
@@ -499,14 +499,14 @@ class PushEngine(ConsumerFacts):
     def offset_is_illegal(self, held: ProcessQueue, offset: int) -> None:
         """Begin a queue again at an offset that exists.
 
-        The offset is frozen, so that what listeners still report cannot move it, and stored; then the queue goes, and
-        the next rebalance brings it anew.
+        The offset is frozen, so that what listeners still report cannot move it, and stored; then the queue is dropped,
+        and the next rebalance adds it as new.
         """
         self._tasks.spawn(self._begin_again(held, offset))
 
     async def _begin_again(self, held: ProcessQueue, offset: int) -> None:
         if await self._resets.stop_at(held, offset):
-            # A close does not wait for the rest: what is stored is all that the next owner needs.
+            # A close does not wait for the rest: the stored offset is all that the next owner needs.
             self._tasks.spawn_timer(self._rest(held))
 
     async def _rest(self, held: ProcessQueue) -> None:

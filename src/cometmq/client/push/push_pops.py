@@ -98,7 +98,7 @@ class PushPops:
     """The pops of one push consumer.
 
     Attributes:
-        queues: what is popped.
+        queues: the popped queues.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PushPops:
             settings: the consumer's.
             kernel: asks the brokers.
             group: the group, for the log.
-            counts: what pops bring is counted there, as what pulls bring is.
+            counts: counts the popped messages, together with pulled ones.
             consume: takes messages that came.
         """
         self.queues: dict[MessageQueue, PopQueue] = {}
@@ -136,7 +136,7 @@ class PushPops:
     def assign(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
         """Pop exactly these queues of a topic; return whether they changed.
 
-        One whose pops have stopped begins anew, as for pulls.
+        One whose pops have stopped is replaced, as for pulls.
         """
         now_ms = self._instance.steady_ms()
         gone = [
@@ -158,7 +158,7 @@ class PushPops:
             self._drop(queue)
 
     def _drop(self, queue: MessageQueue) -> None:
-        # The pop that is under way is not given up with it: what it brings would be hidden for nothing.
+        # The pop in flight is not abandoned with it: its messages would be hidden for nothing.
         held = self.queues.pop(queue)
         held.dropped = True
         held.room.set()

@@ -6,7 +6,7 @@ exactly once, or ends it with its queue.
 
 A pull that waits because too much is held goes on as soon as there is room, at the latest after 50 ms. One that would
 be held by the broker, because the last has brought all that there is, is sent when a listener has taken something of
-that, at the latest after 1 ms: what came is on its way to its listener first.
+that, at the latest after 1 ms: received messages are on their way to the listener first.
 
 Threads: the client's loop. Source: consumption specification 1.8.
 """
@@ -166,7 +166,7 @@ class PushPulls:
             settings: the consumer's.
             store: its offsets, which pulls carry to the broker.
             group: the group, as brokers know it.
-            counts: what pulls bring is counted there.
+            counts: counts the pulled messages.
             spawn: runs work beside.
             message_filter: leaves messages out.
         """

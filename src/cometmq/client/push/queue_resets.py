@@ -1,7 +1,7 @@
 """Queues of a push consumer that begin again at another offset: a broker resets them, or their offset does not exist.
 
 Invariants: the queue is dropped and its new offset stored and frozen first, so that listeners that still run cannot
-move it, and so that a next owner finds it; then it rests, is given up, and the next rebalance brings it anew. A reset
+move it, and so that a next owner finds it; then it rests, is given up, and the next rebalance adds it as new. A reset
 queue of any member that comes within 15 s of its reset begins at that offset.
 
 Threads: the client's loop. Source: consumption specification 1.6.6, 1.16.

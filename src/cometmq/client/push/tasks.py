@@ -94,7 +94,7 @@ class TaskResult:
         task: the task.
         begun_s: when the worker began, by the loop's clock, which is ``time.monotonic()``.
         succeeded: messages that the listener took; those of an orderly task are in ``results``.
-        results: what came of other parts; of an orderly task what came of each that was begun, in order.
+        results: the other parts' results; an orderly task has the result of each part that was begun, in order.
         parts: how many parts it had, begun or not: an orderly task may end early, and one whose queue was dropped.
         ended_s: when the last of its parts was done; 0 where that is not known (yet), or none was begun.
     """
@@ -119,7 +119,7 @@ class AtWork(NamedTuple):
 
     Attributes:
         task: the task.
-        part: what the listener has.
+        part: the listener's messages.
         begun_s: since when, by the loop's clock.
     """
 

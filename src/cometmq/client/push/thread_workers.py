@@ -41,7 +41,7 @@ _QUICKER: Final = 0.8
 
 
 class _WorkerThread:
-    """One thread's place: what it does now, how many parts it has done, and the lock on which it sleeps."""
+    """One thread's state: its current work, its number of finished parts, and the lock on which it sleeps."""
 
     __slots__ = ("begun_s", "done", "part", "sleep", "task", "task_result")
 

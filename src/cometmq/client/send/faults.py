@@ -31,7 +31,7 @@ class Fault(NamedTuple):
     """The known faults of one broker.
 
     Attributes:
-        latency_ms: what its last send took.
+        latency_ms: duration of its last send.
         available_from_ms: it is passed over until then.
         is_reachable: False after a failure that says that nothing gets there, until a probe does.
         probe_from_ms: when the detector looks again.

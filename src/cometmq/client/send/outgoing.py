@@ -104,7 +104,7 @@ class Encoded:
         body: its bytes.
         properties: its properties in the stored form, without a unique id.
         is_delayed: True where it cannot be part of a batch.
-        batch_bytes: what it takes in one.
+        batch_bytes: its size in a batch.
         flag: the sender's own number.
     """
 

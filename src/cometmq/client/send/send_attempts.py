@@ -60,7 +60,7 @@ class SendAttempts:
         is_unwatched: whether nothing but its future is to know of a send that was stored.
         policies: how often a send is tried, and after what.
         routes: where messages may go.
-        under_way: what was begun and has not ended.
+        under_way: sends in flight.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class SendAttempts:
         """Send it; the future brings what becomes of it. Waits for room where back-pressure is on.
 
         Args:
-            send: what :meth:`new` made.
+            send: from :meth:`new`.
             is_awaited: back-pressure is not for it.
         """
         if self._pressure is not None and not is_awaited:
@@ -326,7 +326,7 @@ class SendAttempts:
                 if ring is None:
                     return
                 send.queue = self._select(ring, None) if send.chooser is None else send.chooser(ring.queues)
-        except Exception as error:  # noqa: BLE001 - a selector is the user's: what it raises is the send's result
+        except Exception as error:  # noqa: BLE001 - a selector is the user's: its error is the send's result
             self._fail(send, error)
             return
         if send.context is not None:

@@ -426,7 +426,7 @@ class SendEngine:
             message: the message.
             topic: where to, where it does not say.
             queue: the queue that it must go to; or
-            selector, arg: what chooses it. Without either its sharding key chooses, or the queues take turns.
+            selector, arg: choose it. Without either its sharding key chooses, or the queues take turns.
             is_awaited: somebody waits: it is tried again after refusals too, and back-pressure is not for it.
             timeout_ms: for all attempts; None for the setting.
 

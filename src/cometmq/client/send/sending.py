@@ -70,7 +70,7 @@ class SendPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SendPolicies:
-    """The policies of one producer, told apart by which one it is.
+    """The policies of one producer, compared by identity.
 
     Attributes:
         blocking: somebody waits.
@@ -125,7 +125,7 @@ class Outcome(NamedTuple):
     """The decision after an attempt.
 
     Attributes:
-        next: what follows.
+        next: the next step.
         failure: the attempt's verdict on its broker.
         is_uncertain: True where the message may be stored although no answer said so.
     """
@@ -148,7 +148,7 @@ def judge(
         policy: how often and after what it is tried again.
         answer: the broker's, or the error instead of one.
         attempts: how many were made, this one included.
-        left_ms: what is left of the time of the whole send.
+        left_ms: remaining time of the whole send.
         probes: True where a detector looks after brokers that cannot be reached.
     """
     more = attempts < policy.attempts and left_ms > 0

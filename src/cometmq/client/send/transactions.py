@@ -3,7 +3,7 @@
     prepare -> half message stored -> local transaction -> its outcome to the broker (37), one-way
     a broker without an outcome asks the group's producers (39) -> checker -> the outcome (37)
 
-Invariant: whatever ends a local transaction, its broker gets one outcome; an exception is ``UNKNOWN``, since nobody
+Invariant: however a local transaction ends, its broker gets one outcome; an exception is ``UNKNOWN``, since nobody
 knows how far it came. An outcome that is lost on the way costs a check, never the message. The checker is not asked
 about a local transaction that runs here: it would find nothing of it yet, and roll back a message that is committed
 later.
@@ -71,7 +71,7 @@ Checker: TypeAlias = "Callable[[ReceivedMessage], TransactionState | Awaitable[T
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What became of a message that was sent in a transaction.
+    """The outcome of a message that was sent in a transaction.
 
     Attributes:
         sent: where the half message is stored.
@@ -94,7 +94,7 @@ class Decision:
     Attributes:
         is_open: whether to run the local transaction: not for a half message that is less safe than asked, which is
             rolled back, as upstream does.
-        outcome: what the local transaction returned.
+        outcome: the local transaction's return value.
         state: the same, checked.
     """
 

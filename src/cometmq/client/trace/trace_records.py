@@ -174,7 +174,7 @@ TraceRecord: TypeAlias = PubTrace | SubBeforeTrace | SubAfterTrace | EndTransact
 def encode_trace(record: TraceRecord) -> str:
     """Return a record as it stands in a trace message, with its end.
 
-    What is absent is written as ``null``, as upstream's client does: upstream's reader drops empty fields at the end of
+    An absent value is written as ``null``, as by upstream's client: upstream's reader drops empty fields at the end of
     a record, and then fails for the whole message.
     """
     values = _WRITERS[type(record)](record)

@@ -107,8 +107,8 @@ class TopicConfigSerializeWrapper(Body):
 class TopicConfigAndMappingSerializeWrapper(Body):
     """All topics of a broker, as 5.x sends them.
 
-    The mappings of static topics stand beside them: what a name server hands on, and the details, which are kept as
-    they came.
+    The mappings of static topics stand beside them: the part that a name server passes on, and the details, which are
+    kept unchanged.
     """
 
     topics: Mapping[str, TopicConfig] = map_of("topicConfigTable", TEXT, TOPIC_CONFIG)

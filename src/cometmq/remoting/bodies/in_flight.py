@@ -19,7 +19,7 @@ class QueueInFlightEntry(Body):
     Attributes:
         topic, queue_id: the queue; messages that came back lie in a retry topic.
         broker_offset: end of the queue.
-        consumer_offset: what the group committed; -1: nothing.
+        consumer_offset: the group's committed offset; -1: none.
         next_offset: where its next pop begins; of a queue that is pulled the committed offset.
         in_flight: messages that were popped and are neither acknowledged nor back.
         oldest_ms: for how long the oldest of them has been; -1 without one.

@@ -63,7 +63,7 @@ class OffsetWrapper(Body):
 
     Attributes:
         broker_offset: end of the queue.
-        consumer_offset: what the group committed.
+        consumer_offset: the group's committed offset.
         pull_offset: up to where it pulled; 0 from 4.9.
         last_timestamp_ms: store time of the message before the committed offset; 0 without one.
     """

@@ -438,7 +438,7 @@ def test_an_orderly_member_takes_nothing_where_no_master_answers(group: _Group) 
 
 
 def test_a_queue_that_cannot_be_given_up_yet_is_tried_again(group: _Group) -> None:
-    """And where it is wanted again meanwhile, it goes first and comes anew."""
+    """And where it is wanted again meanwhile, it is removed first and added as new."""
     group.instance.members = ["c1"]
     group.run()
     kept = group.table[_queue(3)]

@@ -196,7 +196,7 @@ async def test_the_limits_of_a_topic_are_shared_among_queues(cluster: FakeCluste
 
 @on_cluster
 async def test_an_illegal_offset_is_left_for_the_one_the_broker_names(cluster: FakeCluster) -> None:
-    """Promise 41: the queue rests 10 s, its offset is stored, and the next rebalance begins it anew."""
+    """Promise 41: the queue rests 10 s, its offset is stored, and the next rebalance adds it as new."""
     fill(cluster, 10, queues=1)
     cluster.brokers[0].offsets["g", "T", 0] = 99
     seen = Seen()
