@@ -31,9 +31,9 @@ room            holds
                 ``listener_failures``; ``queue_resets``; ``consume_counts``; ``push_surface``, shared by both surfaces
 ``pull/``       a pull consumer's engine: ``pull_engine``, ``pull_ahead``; ``pull_kernel`` and ``pull_policy``, one pull
                 and when it is made
-``pop/``        a simple consumer's engine: ``simple_engine``, ``simple_settings``, ``held_messages``,
-                ``loop_pace``; ``pop_kernel``, ``pop_policy``, ``pop_handles``, ``pop_extending``: popped messages, here
-                and in ``push/``
+``pop/``        a simple consumer's engine: ``simple_engine``, ``pop_targets``, ``queue_order``,
+                ``simple_settings``, ``held_messages``, ``loop_pace``; ``pop_kernel``, ``pop_policy``,
+                ``pop_handles``, ``pop_extending``: popped messages, here and in ``push/``
 ``group/``      a member's part in its group: ``rebalance``, ``queue_diff``, ``allocation``; ``process_queue``;
                 ``offset_stores``, ``offset_file``, ``start_offsets``; ``retry_policy``, ``send_backs``;
                 ``subscriptions``, ``consumer_facts``

@@ -7,6 +7,7 @@ on meanwhile.
 
 Invariants: a message that came is handed out, or waits here for the next caller, or is redelivered by its broker when
 its invisible time is over. Each broker and topic has at most one request in flight. Transient failures end no loop.
+:class:`~cometmq.client.pop.pop_targets.PopTargets` knows the brokers, and
 :class:`~cometmq.client.pop.queue_order.QueueOrder` keeps each queue's messages in order with ``orderly``.
 
 Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
@@ -35,10 +36,11 @@ from cometmq.client.pop.loop_pace import LoopPace
 from cometmq.client.pop.pop_extending import Extender
 from cometmq.client.pop.pop_handles import PopHandle
 from cometmq.client.pop.pop_kernel import PopKernel, PopResult
-from cometmq.client.pop.pop_policy import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
+from cometmq.client.pop.pop_policy import MESSAGES_PER_POP_MAX, PopStatus
+from cometmq.client.pop.pop_targets import BROKER_FAILED_S, HOLD_MAX_MS, PopTargets
 from cometmq.client.pop.queue_order import QueueOrder
 from cometmq.client.pop.simple_settings import INVISIBLE_MS_MAX, RECEIVE_MAX, SimpleSettings
-from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument, RouteNotFound
+from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
@@ -50,12 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handout", "SimpleEngine", "popped_messages"]
 
-_HOLD_MAX_MS: Final = 15_000
-"""Longest time for which a broker is asked to hold a request; longer waits ask again."""
 _WAIT_MAX_MS: Final = INT32_MAX
-_BROKER_FAILED_S: Final = 1.0
-_NOT_YET_S: Final = 0.05
-"""Pause before a broker is asked again that holds too many questions to hold one more."""
 _NOTHING_AFTER_ALL_S: Final = (0.02, 0.1, 0.5, 1.0)
 """How long to wait before brokers are asked again that said there was something, when there was nothing."""
 
@@ -123,23 +120,18 @@ class SimpleEngine(GroupFacts):
         self._instance: ClientInstance | None = None
         self._kernel: PopKernel
         self._extender: Extender
+        self._targets: PopTargets
         self.order: QueueOrder
         self._ready: deque[ReceivedMessage] = deque()
         """Messages that came for a caller that did not wait for them, or that left them."""
         self._handled: deque[ReceivedMessage] = deque()
         self._out: list[Handout] = []
         self._held = HeldMessages()
-        self._turn = 0
-        self._notices: dict[MessageQueue, asyncio.Task[bool]] = {}
         self._skews_ms: dict[str, int] = {}
         """Broker name to how far its clock is ahead of our steady one."""
         self._pops: set[asyncio.Task[PopResult]] = set()
         self._troubles = OutageLog(_log, group=self._group)
-        self._missing: set[str] = set()
-        """Topics without a queue to read, which were logged."""
         self._has_closed = asyncio.Event()
-        self._routes_changed = asyncio.Event()
-        """Set, and replaced, when the route of a topic changes."""
         self._closing = Closing()
         self._started_ms = 0
 
@@ -169,8 +161,7 @@ class SimpleEngine(GroupFacts):
 
     def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Let receives that wait read the routes again."""
-        changed, self._routes_changed = self._routes_changed, asyncio.Event()
-        changed.set()
+        self._targets.routes_changed()
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Nothing: the broker, which keeps the progress, resets it."""
@@ -225,6 +216,7 @@ class SimpleEngine(GroupFacts):
         settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
         instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
         self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace, orderly=settings.orderly)
+        self._targets = PopTargets(instance, self._kernel, self._subscriptions, group=self._group)
         self._extender = Extender(self._set_invisible, longest_s=settings.extend_for_ms / 1000)
         self.order = QueueOrder(self._extender, self._set_invisible, group=self._group, orderly=settings.orderly)
         try:
@@ -262,11 +254,10 @@ class SimpleEngine(GroupFacts):
         self._state = ServiceState.SHUTDOWN_ALREADY
         self._has_closed.set()
         try:
-            tasks = [*self._notices.values(), *self._pops]
-            for task in tasks:
+            pops = list(self._pops)
+            for task in pops:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._notices.clear()
+            await asyncio.gather(*pops, self._targets.close(), return_exceptions=True)
             self._ready.clear()
             await steps.run(self.order.close(), lambda: "giving back messages, which are redelivered later")
             await steps.run(self._settle(), lambda: "acknowledging messages of a loop, which are redelivered")
@@ -313,8 +304,8 @@ class SimpleEngine(GroupFacts):
         if wait_s is not None:
             wait_ms = milliseconds("wait_s", wait_s, maximum_ms=_WAIT_MAX_MS)
         messages = await self._receive(instance, most, invisible_ms=invisible_ms, wait_ms=wait_ms)
-        if not messages and self._missing and self._state is ServiceState.RUNNING:
-            await self._require_missing(instance)
+        if not messages and self._targets.missing and self._state is ServiceState.RUNNING:
+            await self._targets.require_missing()
         return messages
 
     async def _receive(
@@ -324,14 +315,16 @@ class SimpleEngine(GroupFacts):
         end_s = instance.loop.time() + wait_ms / 1000
         disappointments = 0
         while not (messages := self._left(most)):
-            routes_changed = self._routes_changed
-            queues = await self._targets(instance)
+            routes_changed = self._targets.until_routes_change
+            if not (queues := await self._targets.find()):  # the last subscription has ended meanwhile
+                self._require_subscription()
+                continue
             left_ms = int((end_s - instance.loop.time()) * 1000)
-            if len(queues) == 1 and not self._missing:
-                poll_ms = max(0, min(left_ms, _HOLD_MAX_MS))
+            if len(queues) == 1 and not self._targets.missing:
+                poll_ms = max(0, min(left_ms, HOLD_MAX_MS))
                 result = await self._pop(queues[0], most=most, invisible_ms=invisible_ms, poll_ms=poll_ms)
                 if result.status is PopStatus.POLLING_FULL and left_ms > 0:
-                    await asyncio.sleep(min(left_ms / 1000, _BROKER_FAILED_S))
+                    await asyncio.sleep(min(left_ms / 1000, BROKER_FAILED_S))
                 messages = list(result.messages)
                 if result.rest and len(messages) < most:
                     messages = await self._round(queues, most, invisible_ms, found=messages)
@@ -341,7 +334,8 @@ class SimpleEngine(GroupFacts):
                     if disappointments:
                         pause_s = _NOTHING_AFTER_ALL_S[min(disappointments, len(_NOTHING_AFTER_ALL_S)) - 1]
                         await asyncio.sleep(min(left_s, pause_s))
-                    disappointments += await self._notified_of_any(queues, end_s - instance.loop.time(), routes_changed)
+                    left_s = end_s - instance.loop.time()
+                    disappointments += await self._targets.notified_of_any(queues, left_s, routes_changed)
             if messages or instance.loop.time() >= end_s or self._state is not ServiceState.RUNNING:
                 break
         return messages
@@ -369,68 +363,6 @@ class SimpleEngine(GroupFacts):
         steady_ms = _steady_ms()
         skew_ms = self._skews_ms.get(handle.broker_name, self._now_ms() - steady_ms)
         return handle.times.pop_ms + handle.times.invisible_ms - skew_ms - steady_ms
-
-    async def _targets(self, instance: ClientInstance) -> list[MessageQueue]:
-        """Return each topic at each of its brokers, another first each time.
-
-        Topics without one are logged once, and the others are received.
-
-        Raises:
-            RouteNotFound: no name server knows any of the topics.
-            ClientStateError: the last subscription has ended meanwhile.
-            Error: no name server could be asked.
-        """
-        queues = self._known_targets(instance)
-        known = {queue.topic for queue in queues}
-        self._missing -= known
-        unknown = [topic for topic in self._subscriptions if topic not in known]
-        if unknown and not (queues and self._missing.issuperset(unknown)):
-            errors = [error for topic in unknown if (error := await self._not_readable(instance, topic)) is not None]
-            queues = self._known_targets(instance)
-            if errors and not queues:
-                # A server that did not answer may know the topic.
-                raise next((error for error in errors if not isinstance(error, RouteNotFound)), errors[0])
-            for error in errors:
-                _log.warning("group %s receives the other topics: %s", self._group, error)
-            self._missing = set(self._subscriptions) - {queue.topic for queue in queues}
-        if not queues:
-            # Subscriptions became others while it asked.
-            self._require_subscription()
-            return await self._targets(instance)
-        self._turn += 1
-        first = self._turn % len(queues)
-        return queues[first:] + queues[:first]
-
-    async def _not_readable(self, instance: ClientInstance, topic: str) -> Error | None:
-        """Ask where a topic is; return why it cannot be read, or None."""
-        try:
-            await instance.update_route(topic, must_exist=True)
-        except Error as error:
-            return error
-        if instance.routes.subscribe_queues(topic):
-            return None
-        return RouteNotFound(
-            f"topic {topic} has no queue that can be read: give it read permission: cometmq topic update", topic=topic
-        )
-
-    async def _require_missing(self, instance: ClientInstance) -> None:
-        """Return where the topics that were missing are there by now.
-
-        Raises:
-            RouteNotFound: one is not.
-            Error: no name server could be asked.
-        """
-        for topic in sorted(self._missing.intersection(self._subscriptions)):
-            error = await self._not_readable(instance, topic)
-            if error is not None:
-                raise error
-
-    def _known_targets(self, instance: ClientInstance) -> list[MessageQueue]:
-        found: dict[MessageQueue, None] = {}
-        for topic in self._subscriptions:
-            for queue in instance.routes.subscribe_queues(topic) or ():
-                found[replace(queue, queue_id=ALL_QUEUES)] = None
-        return list(found)
 
     async def _pop(self, queue: MessageQueue, *, most: int, invisible_ms: int, poll_ms: int) -> PopResult:
         """Pop once. If the caller stops waiting, the messages go to the next caller."""
@@ -503,45 +435,6 @@ class SimpleEngine(GroupFacts):
         for queue, trouble in errors:
             self._troubles.fails(queue, trouble)
         return found
-
-    async def _notified_of_any(
-        self, queues: Sequence[MessageQueue], longest_s: float, routes_changed: asyncio.Event
-    ) -> bool:
-        """Wait until a broker has something, or it is time to look again; return whether one said that it has.
-
-        Args:
-            queues: each topic at each of its brokers.
-            longest_s: the longest wait.
-            routes_changed: set when it is time to look again since a topic's route has changed: it may be a new topic.
-        """
-        if longest_s <= 0:
-            return False
-        for queue in queues:
-            if queue not in self._notices:
-                self._notices[queue] = asyncio.ensure_future(self._until_notified(queue))
-        asked = {self._notices[queue]: queue for queue in queues}
-        changed = asyncio.ensure_future(routes_changed.wait())
-        try:
-            done, _ = await asyncio.wait((*asked, changed), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-        answers = [task for task in asked if task in done]
-        for task in answers:
-            self._notices.pop(asked[task], None)
-        return any(not task.cancelled() and task.result() for task in answers)
-
-    async def _until_notified(self, queue: MessageQueue) -> bool:
-        """Return True when there is something to pop; False where a broker has nothing for long, or cannot notify."""
-        try:
-            is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
-        except Error as error:
-            # The pops of the same broker fail, too, and log it once.
-            _log.debug("group %s: %s cannot notify of messages: %s", self._group, queue.broker_name, error)
-            await asyncio.sleep(_BROKER_FAILED_S)
-            return False
-        if not is_there:
-            await asyncio.sleep(_NOT_YET_S)
-        return is_there
 
     # --- Messages that are done, or worked on -------------------------------------------------------------------------
 
@@ -694,7 +587,7 @@ class SimpleEngine(GroupFacts):
             except Error as error:
                 if self._has_closed.is_set():
                     return []
-                if not may_pass(error) or not (tries or self._known_targets(instance)):
+                if not may_pass(error) or not (tries or self._targets.known()):
                     raise
                 tries += 1
                 if type(error) not in logged:
