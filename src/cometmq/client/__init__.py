@@ -29,8 +29,8 @@ room            holds
                 ``consume_service``, ``concurrent_service``, ``orderly_service``, ``outcome_policy``: from a listener's
                 answer to progress; ``listeners``, ``listener_workers``, ``listener_hooks``,
                 ``listener_failures``; ``queue_resets``; ``consume_counts``; ``push_surface``, shared by both surfaces
-``pull/``       a pull consumer's engine: ``pull_engine``, ``pull_ahead``; ``pull_kernel`` and ``pull_policy``, one pull
-                and when it is made
+``pull/``       a pull consumer's engine: ``pull_engine``, ``pull_ahead``, ``queue_watches``; ``pull_kernel`` and
+                ``pull_policy``, one pull and when it is made
 ``pop/``        a simple consumer's engine: ``simple_engine``, ``pop_targets``, ``queue_order``,
                 ``simple_settings``, ``held_messages``, ``loop_pace``; ``pop_kernel``, ``pop_policy``,
                 ``pop_handles``, ``pop_extending``: popped messages, here and in ``push/``

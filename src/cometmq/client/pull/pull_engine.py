@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from cometmq._engine import ReceivedMessage
@@ -45,6 +45,7 @@ from cometmq.client.pull.pull_kernel import PullKernel, PullResult
 from cometmq.client.pull.pull_policy import (
     pull_flags,
 )
+from cometmq.client.pull.queue_watches import QueuesChanged, QueueWatches
 from cometmq.client.settings import PullSettings
 from cometmq.client.trace.trace import consume_tracer
 from cometmq.client.trace.tracing import Tracing
@@ -62,25 +63,12 @@ from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, C
 from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import validate_topic
 
-__all__ = ["QUEUES", "PullEngine", "QueuesChanged"]
+__all__ = ["QUEUES", "PullEngine"]
 
 QUEUES: Final = "queues, as queues() returns them"
 """The argument of methods that take several queues."""
 
 _log = logging.getLogger(__name__)
-
-QueuesChanged = Callable[[str, Collection[MessageQueue]], object]
-"""Called on the loop with a topic and its queues."""
-
-_TOPIC_CHECK_FIRST_MS: Final = 10_000
-
-
-@dataclass(slots=True)
-class _Watch:
-    """A listener to a topic's queues, and the queues that it got last."""
-
-    callback: QueuesChanged
-    known: frozenset[MessageQueue] | None = None
 
 
 class PullEngine(ConsumerFacts):
@@ -135,7 +123,7 @@ class PullEngine(ConsumerFacts):
         self._commit_due_ms = 0
         self._going: set[MessageQueue] = set()
         """Queues that are not assigned any more and whose last commit is not sent yet."""
-        self._watches: dict[str, _Watch] = {}
+        self._watches = QueueWatches(self.queues, group=self._group)
         self._tracing: Tracing | None = None
         self._closing = Closing()
 
@@ -285,7 +273,7 @@ class PullEngine(ConsumerFacts):
             for topic in {*self._subscriptions, *(queue.topic for queue in self._ahead.assigned)}:
                 await instance.update_route(topic)
             self._ahead.start(instance, self._kernel)
-            instance.spawn(self._watch_topics())
+            instance.spawn(self._watches.run(lambda: self.settings.topic_metadata_check_interval_ms))
             if await instance.heartbeat():
                 instance.wake_rebalance()
         except BaseException:
@@ -460,24 +448,7 @@ class PullEngine(ConsumerFacts):
 
     def watch_queues(self, topic: str, callback: QueuesChanged) -> None:
         """Call ``callback`` where the queues of a topic become others, from the second time that they are looked at."""
-        validate_topic(topic)
-        if not callable(callback):
-            raise InvalidArgument(f"the callback is {callback!r}, which cannot be called")
-        self._watches[topic] = _Watch(callback)
-
-    async def _watch_topics(self) -> None:
-        delay_ms = _TOPIC_CHECK_FIRST_MS
-        while True:
-            await asyncio.sleep(delay_ms / 1000)
-            delay_ms = self.settings.topic_metadata_check_interval_ms
-            for topic, watch in list(self._watches.items()):
-                try:
-                    found = frozenset(await self.queues(topic))
-                    if watch.known not in (None, found):
-                        watch.callback(topic, found)
-                    watch.known = found
-                except Exception as error:  # noqa: BLE001, PERF203 - a callback of the user's may raise anything
-                    _log.warning("group %s: the queues of %s: %r", self._group, topic, error, exc_info=error)
+        self._watches.add(topic, callback)
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
         if not isinstance(queue, MessageQueue):
