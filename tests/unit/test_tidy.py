@@ -35,9 +35,11 @@ def check(name: str) -> tidy.Check:
         ("file calls", "csrc/store/cmq_a.c", "    if (fsync (fd) != 0)", 1),
         ("C head", "csrc/store/cmq_a.c", "#include <stdio.h>\n", 1),
         ("C head", "csrc/store/cmq_a.h", "/* cmq_a: something. */\nvoid cmq_a(void);\n", 1),
-        ("C shape", "csrc/store/cmq_a.c", "void f(void)\n{\n" + "    g();\n" * 71 + "}\n", 2),
-        ("C shape", "csrc/store/cmq_a.c", "\n" * 701, 1),
-        ("C shape", "tests/c/store/test_cmq_a.c", "\n" * 1001, 1),
+        ("C function length", "csrc/store/cmq_a.c", "void f(void)\n{\n" + "    g();\n" * 71 + "}\n", 2),
+        ("file length", "csrc/store/cmq_a.c", "\n" * 701, 1),
+        ("file length", "src/cometmq/a.py", "\n" * 701, 1),
+        ("file length", "tests/c/store/test_cmq_a.c", "\n" * 1001, 1),
+        ("file length", "tests/unit/test_a.py", "\n" * 1001, 1),
         ("columns", "tests/c/store/test_cmq_a.c", "\n" + "x" * 121, 2),
     ],
 )
@@ -59,7 +61,9 @@ def test_each_check_sees_its_mistake(name: str, path: str, text: str, line: int)
             '/* open(2) */ fs->open(fs, "rename(x)"); file.unlink(p); cmq_fs_open(p);',
         ),
         ("C head", "csrc/store/cmq_a.c", "/* cmq_a: see cmq_a.h. */\n"),
-        ("C shape", "csrc/store/cmq_a.c", "void f(void)\n{\n" + "    g();\n" * 70 + "}\n"),
+        ("C function length", "csrc/store/cmq_a.c", "void f(void)\n{\n" + "    g();\n" * 70 + "}\n"),
+        ("file length", "src/cometmq/a.py", "\n" * 700),
+        ("file length", "src/cometmq/_engine.pyi", "\n" * 1400),
     ],
 )
 def test_no_check_cries_wolf(name: str, path: str, text: str) -> None:
