@@ -15,7 +15,7 @@
 #include "base/cmq_crc32.h"
 #include "store/cmq_store_internal.h"
 #include "store/marks/cmq_abort.h"
-#include "store/marks/cmq_store_paths.h"
+#include "store/cmq_store_paths.h"
 
 #define FINGERPRINT_BYTES 88u
 #define VIEW_ATTEMPTS 16   /* of opening read-only while writers come and go */

@@ -15,7 +15,7 @@
 
 #include "base/cmq_assert.h"
 #include "store/check/cmq_repair_internal.h"
-#include "store/marks/cmq_store_paths.h"
+#include "store/cmq_store_paths.h"
 
 /* ---- the store that is looked at ---- */
 

@@ -24,7 +24,7 @@
 
 #include "base/cmq_assert.h"
 #include "store/cmq_store_internal.h"
-#include "store/log/cmq_log_walk.h"
+#include "store/recover/cmq_log_walk.h"
 #include "store/marks/cmq_abort.h"
 #include "store/marks/cmq_fence.h"
 #include "store/marks/cmq_own_files.h"

@@ -1,5 +1,5 @@
 /* cmq_store_paths: see cmq_store_paths.h. */
-#include "store/marks/cmq_store_paths.h"
+#include "store/cmq_store_paths.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* cmq_log_walk: see cmq_log_walk.h. */
-#include "store/log/cmq_log_walk.h"
+#include "store/recover/cmq_log_walk.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Tests csrc/store/log/cmq_log_walk.c: the log's records come whole and in order, however they lie.
+/* Tests csrc/store/recover/cmq_log_walk.c: the log's records come whole and in order, however they lie.
  *
  * Threads: yes.
  */
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "store/log/cmq_log_walk.h"
+#include "store/recover/cmq_log_walk.h"
 #include "support/cmq_store_kit.h"
 
 #define SEGMENT_BYTES (8 << 20)
