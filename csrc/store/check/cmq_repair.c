@@ -75,7 +75,7 @@ static cmq_status CMQ_MUST_CHECK make_sets(cmq_repair *repair)
         .entries = sizes->index_entries,
         .clock = repair->store->clock,
     };
-    cmq_status status = cmq_repair_remove_tree(repair->fs, repair->built);   /* left by an interrupted building */
+    cmq_status status = cmq_file_tree_remove(repair->fs, repair->built);   /* left by an interrupted building */
     if (status == CMQ_OK) status = cmq_fs_make_directory(repair->fs, repair->built);
     if (status == CMQ_OK) status = cmq_queues_create(&repair->store->queues, &queues);
     if (status == CMQ_OK && !repair->store->options.index_disabled)
@@ -186,7 +186,7 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     repair->report->was_unclean = layout.has_abort;
     char path[CMQ_PATH_BYTES];
     status = cmq_path_join(path, repair->root, "consumequeue_ext");
-    if (status == CMQ_OK) status = cmq_repair_exists(repair->fs, path, &repair->has_ext);
+    if (status == CMQ_OK) status = cmq_file_tree_exists(repair->fs, path, &repair->has_ext);
     repair->has_ext = repair->has_ext || options->ext_enabled;
     if (status == CMQ_OK) status = check_folders(repair);
     if (status == CMQ_OK)
@@ -258,7 +258,7 @@ static cmq_status CMQ_MUST_CHECK keep_cut(cmq_repair *repair)
     char folder[CMQ_PATH_BYTES];
     memcpy(folder, to, sizeof folder);
     if (status == CMQ_OK) status = cmq_path_join(to, to, name);
-    if (status == CMQ_OK) status = cmq_repair_copy(repair->fs, from, cut_at % bytes, behind, to, &copied);
+    if (status == CMQ_OK) status = cmq_file_tree_copy(repair->fs, from, cut_at % bytes, behind, to, &copied);
     return status == CMQ_OK ? cmq_fs_sync_directory(repair->fs, folder) : status;
 }
 
@@ -273,7 +273,7 @@ static cmq_status CMQ_MUST_CHECK keep_file(cmq_repair *repair, const char *name)
     if (status == CMQ_OK) status = cmq_path_join(to, repair->side, name);
     if (status == CMQ_OK) status = cmq_fs_stat(repair->fs, from, &info);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
-    return status == CMQ_OK ? cmq_repair_copy(repair->fs, from, 0, (int64_t)info.bytes, to, &copied) : status;
+    return status == CMQ_OK ? cmq_file_tree_copy(repair->fs, from, 0, (int64_t)info.bytes, to, &copied) : status;
 }
 
 static void fill_journal(cmq_repair *repair)
@@ -317,14 +317,14 @@ static cmq_status CMQ_MUST_CHECK decide(cmq_repair *repair)
     free_sets(repair->store);
     if (status == CMQ_OK) status = make_log_durable(repair);
     if (status == CMQ_OK)
-        status = cmq_repair_make_side(repair->fs, repair->root, cmq_clock_now_ms(&repair->store->clock),
-                                      repair->journal.stamp, repair->side);
+        status = cmq_own_files_make_removed(repair->fs, repair->root, cmq_clock_now_ms(&repair->store->clock),
+                                            repair->journal.stamp, repair->side);
     if (status == CMQ_OK) status = keep_file(repair, "checkpoint");
     if (status == CMQ_OK) status = keep_file(repair, "abort");
     if (status == CMQ_OK) status = keep_cut(repair);
     if (status == CMQ_OK) status = cmq_repair_keep_fills(repair);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(repair->fs, repair->side);
-    if (status == CMQ_OK) status = cmq_path_join(removed, repair->root, CMQ_REPAIR_REMOVED);
+    if (status == CMQ_OK) status = cmq_path_join(removed, repair->root, CMQ_REMOVED_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(repair->fs, removed);
     if (status != CMQ_OK) return status;
     fill_journal(repair);
@@ -338,8 +338,8 @@ static void give_up(cmq_repair *repair)
     if (repair->options->dry_run) return;
     const cmq_error error = *cmq_last_error();
     if (repair->store != NULL) free_sets(repair->store);
-    cmq_status status = cmq_repair_remove_tree(repair->fs, repair->built);
-    if (status == CMQ_OK && repair->side[0] != '\0') status = cmq_repair_remove_tree(repair->fs, repair->side);
+    cmq_status status = cmq_file_tree_remove(repair->fs, repair->built);
+    if (status == CMQ_OK && repair->side[0] != '\0') status = cmq_file_tree_remove(repair->fs, repair->side);
     if (error.status != CMQ_OK) status = cmq_fail(error.status, "%s", error.text);
     (void)status;
 }
@@ -414,13 +414,13 @@ static cmq_status CMQ_MUST_CHECK check_store(cmq_repair *repair)
 {
     static const char *const marks[] = {"commitlog", "consumequeue", "checkpoint"};
     bool exists = false;
-    cmq_status status = cmq_repair_exists(repair->fs, repair->root, &exists);
+    cmq_status status = cmq_file_tree_exists(repair->fs, repair->root, &exists);
     if (status == CMQ_OK && !exists) return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no directory %s", repair->root);
     exists = false;
     for (size_t i = 0; i < sizeof marks / sizeof marks[0] && status == CMQ_OK && !exists; i++) {
         char path[CMQ_PATH_BYTES];
         status = cmq_path_join(path, repair->root, marks[i]);
-        if (status == CMQ_OK) status = cmq_repair_exists(repair->fs, path, &exists);
+        if (status == CMQ_OK) status = cmq_file_tree_exists(repair->fs, path, &exists);
     }
     if (status == CMQ_OK && !exists)
         status = cmq_fail(CMQ_ERR_NOT_STORE,

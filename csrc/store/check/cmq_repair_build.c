@@ -304,7 +304,7 @@ static cmq_status CMQ_MUST_CHECK keep_queue(cmq_repair *repair, const cmq_rawque
     if (status == CMQ_OK) status = cmq_rawqueue_path(repair->built, old, start, to);
     if (status == CMQ_OK) status = cmq_fs_make_directory(repair->fs, folder);
     if (status == CMQ_OK)
-        status = cmq_repair_copy(repair->fs, from, 0, (position + 1) * old->unit_bytes - start, to, &copied);
+        status = cmq_file_tree_copy(repair->fs, from, 0, (position + 1) * old->unit_bytes - start, to, &copied);
     if (status == CMQ_OK) status = cmq_file_open(repair->fs, to, CMQ_OPEN_WRITE, &copy);
     if (status != CMQ_OK) return status;
     status = cmq_file_resize(copy, (uint64_t)old->file_bytes);
@@ -335,7 +335,7 @@ static cmq_status CMQ_MUST_CHECK make_folders(cmq_repair *repair)
         bool exists;
         if (i == 3 && repair->store->options.index_disabled) continue;   /* the index stays as it is */
         cmq_status status = cmq_path_join(path, repair->root, cmq_repair_folders[i]);
-        if (status == CMQ_OK) status = cmq_repair_exists(repair->fs, path, &exists);
+        if (status == CMQ_OK) status = cmq_file_tree_exists(repair->fs, path, &exists);
         if (status != CMQ_OK) return status;
         if (!exists) continue;
         status = cmq_path_join(path, repair->built, cmq_repair_folders[i]);

@@ -80,8 +80,8 @@ static cmq_status CMQ_MUST_CHECK keep_one(cmq_repair *repair, const cmq_repair_f
     cmq_segment_unpin(segment);
     snprintf(name, sizeof name, "%0*" PRId64 "-%" PRId64 KEPT_SUFFIX, OFFSET_DIGITS, fill->from, fill->store_ms);
     status = cmq_path_join(to, folder, name);
-    return status == CMQ_OK ? cmq_repair_copy(repair->fs, from, fill->from % repair->store->sizes.segment_bytes,
-                                              fill->bytes, to, &copied)
+    return status == CMQ_OK ? cmq_file_tree_copy(repair->fs, from, fill->from % repair->store->sizes.segment_bytes,
+                                                 fill->bytes, to, &copied)
                             : status;
 }
 

@@ -5,11 +5,11 @@
  *   cmq_repair_sizes.c   which sizes the derived files get
  *   cmq_repair_swap.c    the journal of the swap, and carrying it out
  *   cmq_repair_fill.c    records without a message in the place of damage
- *   cmq_repair_files.c   copies, moves, folders
  */
 #ifndef CMQ_REPAIR_INTERNAL_H
 #define CMQ_REPAIR_INTERNAL_H
 
+#include "base/cmq_file_tree.h"
 #include "store/check/cmq_raw_queues.h"
 #include "store/check/cmq_repair.h"
 #include "store/cmq_store_internal.h"
@@ -17,8 +17,6 @@
 #include "store/marks/cmq_own_files.h"
 
 #define CMQ_REPAIR_BUILT CMQ_OWN_FOLDER "/rebuild"
-#define CMQ_REPAIR_REMOVED CMQ_OWN_FOLDER "/removed"
-#define CMQ_REPAIR_STAMP_BYTES 40
 #define CMQ_REPAIR_FOLDERS 4
 
 /* The folders that are rebuilt. */
@@ -26,7 +24,7 @@ extern const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS];
 
 /* The journal of the swap: enough to carry it out. */
 typedef struct cmq_repair_journal {
-    char stamp[CMQ_REPAIR_STAMP_BYTES];   /* the folder under cometmq/removed */
+    char stamp[CMQ_REMOVED_STAMP_BYTES];   /* the folder under cometmq/removed */
     int64_t segment_bytes;
     int64_t cut_at;                       /* -1: the log is not cut */
     bool remove_abort;
@@ -108,24 +106,5 @@ cmq_status CMQ_MUST_CHECK cmq_repair_fill_log(const cmq_repair_filling *of, cons
 /* As cmq_layout_probe, but queue and index files that contradict each other are outvoted: they are rebuilt. */
 cmq_status CMQ_MUST_CHECK cmq_repair_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *given,
                                            cmq_layout *layout_out);
-
-/* ---- cmq_repair_files.c ---- */
-
-cmq_status CMQ_MUST_CHECK cmq_repair_exists(cmq_fs *fs, const char *path, bool *exists_out);
-
-/* Copy [offset, offset + bytes) of a file into a new one, holes left out, durably but for its name; *copied_out: the
- * bytes that were no hole. */
-cmq_status CMQ_MUST_CHECK cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to,
-                                          int64_t *copied_out);
-
-/* Rename, or copy and remove where the two are on different file systems; durable but for the names. */
-cmq_status CMQ_MUST_CHECK cmq_repair_move(cmq_fs *fs, const char *from, const char *to);
-
-/* Remove a folder with its content; no error when it is missing. */
-cmq_status CMQ_MUST_CHECK cmq_repair_remove_tree(cmq_fs *fs, const char *path);
-
-/* Make cometmq/removed/<stamp> with a stamp that no other has. */
-cmq_status CMQ_MUST_CHECK cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms,
-                                               char stamp_out[CMQ_REPAIR_STAMP_BYTES], char path_out[CMQ_PATH_BYTES]);
 
 #endif

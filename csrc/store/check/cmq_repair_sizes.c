@@ -169,7 +169,7 @@ static cmq_status CMQ_MUST_CHECK probe_by_votes(cmq_fs *fs, const char *root, co
                         &sizes->ext_file_bytes);
     if (status == CMQ_OK) status = choose_index(fs, root, given, &normal, sizes);
     if (status == CMQ_OK) status = cmq_path_join(path, root, "abort");
-    if (status == CMQ_OK) status = cmq_repair_exists(fs, path, &layout->has_abort);
+    if (status == CMQ_OK) status = cmq_file_tree_exists(fs, path, &layout->has_abort);
     layout->exists = layout->is_store = true;   /* the probe came as far as the sizes */
     return status;
 }

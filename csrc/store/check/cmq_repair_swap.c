@@ -29,7 +29,7 @@
 #define JOURNAL_BYTES 200
 #define JOURNAL_NAME CMQ_OWN_FOLDER "/repair"
 
-_Static_assert(156 + CMQ_REPAIR_STAMP_BYTES + 4 == JOURNAL_BYTES, "the crc ends the journal");
+_Static_assert(156 + CMQ_REMOVED_STAMP_BYTES + 4 == JOURNAL_BYTES, "the crc ends the journal");
 _Static_assert(40 + CMQ_CHECKPOINT_KNOWN_BYTES == 80, "the checkpoint's known bytes");
 
 const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS] = {"consumequeue", "batchconsumequeue", "consumequeue_ext",
@@ -60,7 +60,7 @@ static void encode(const cmq_repair_journal *journal, uint8_t at[JOURNAL_BYTES])
     cmq_store_i64(at + 136, point->index.end_phy);
     cmq_store_i64(at + 144, point->last_phy);
     cmq_store_u32(at + 152, point->last_crc);
-    memcpy(at + 156, journal->stamp, CMQ_REPAIR_STAMP_BYTES);
+    memcpy(at + 156, journal->stamp, CMQ_REMOVED_STAMP_BYTES);
     cmq_store_u32(at + 196, cmq_crc32(at, JOURNAL_BYTES - 4));
 }
 
@@ -68,9 +68,9 @@ static void encode(const cmq_repair_journal *journal, uint8_t at[JOURNAL_BYTES])
 static bool stamp_is_sound(const char *stamp)
 {
     size_t length = 0;
-    for (; length < CMQ_REPAIR_STAMP_BYTES && stamp[length] != '\0'; length++)
+    for (; length < CMQ_REMOVED_STAMP_BYTES && stamp[length] != '\0'; length++)
         if (stamp[length] == '/' || stamp[length] == '.') return false;
-    return length > 0 && length < CMQ_REPAIR_STAMP_BYTES;
+    return length > 0 && length < CMQ_REMOVED_STAMP_BYTES;
 }
 
 static bool decode(const uint8_t at[JOURNAL_BYTES], cmq_repair_journal *journal)
@@ -103,7 +103,7 @@ static bool decode(const uint8_t at[JOURNAL_BYTES], cmq_repair_journal *journal)
         .checkpoint_crc = cmq_checkpoint_crc(&journal->checkpoint),
         .clean = true,
     };
-    memcpy(journal->stamp, at + 156, CMQ_REPAIR_STAMP_BYTES);
+    memcpy(journal->stamp, at + 156, CMQ_REMOVED_STAMP_BYTES);
     return stamp_is_sound(journal->stamp) && journal->segment_bytes > 0 && journal->cut_at >= -1;
 }
 
@@ -175,8 +175,8 @@ static cmq_status CMQ_MUST_CHECK swap_folder(const swap *of, const char *name)
     cmq_status status = cmq_path_join(built, of->built, name);
     if (status == CMQ_OK) status = cmq_path_join(used, of->root, name);
     if (status == CMQ_OK) status = cmq_path_join(kept, of->side, name);
-    if (status == CMQ_OK) status = cmq_repair_exists(of->fs, built, &ready);
-    if (status == CMQ_OK) status = cmq_repair_exists(of->fs, used, &there);
+    if (status == CMQ_OK) status = cmq_file_tree_exists(of->fs, built, &ready);
+    if (status == CMQ_OK) status = cmq_file_tree_exists(of->fs, used, &there);
     if (status != CMQ_OK || !ready) return status;
     if (there) {
         status = cmq_fs_rename(of->fs, used, kept);
@@ -208,7 +208,7 @@ static cmq_status CMQ_MUST_CHECK move_segments(const swap *of, const char *folde
         if (cmq_path_parse_offset_name(names[i - 1], &start) != CMQ_OK || start <= from) continue;
         status = cmq_path_join(path, folder, names[i - 1]);
         if (status == CMQ_OK) status = cmq_path_join(to, kept, names[i - 1]);
-        if (status == CMQ_OK) status = cmq_repair_move(of->fs, path, to);
+        if (status == CMQ_OK) status = cmq_file_tree_move(of->fs, path, to);
         moved = true;
     }
     cmq_fs_free_names(names, count);
@@ -270,7 +270,7 @@ static cmq_status CMQ_MUST_CHECK swap_sums(const swap *of)
     cmq_status status = cmq_path_join(built, of->built, CMQ_OWN_FOLDER "/sums");
     if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_OWN_FOLDER "/sums");
     if (status == CMQ_OK && cmq_fs_stat(of->fs, built, &info) == CMQ_OK) {
-        status = cmq_repair_remove_tree(of->fs, path);
+        status = cmq_file_tree_remove(of->fs, path);
         if (status == CMQ_OK) status = cmq_fs_rename(of->fs, built, path);
     }
     if (status == CMQ_OK) status = cmq_path_join(built, of->built, CMQ_OWN_FOLDER "/ends");
@@ -314,7 +314,7 @@ static cmq_status CMQ_MUST_CHECK forget_journal(const swap *of)
     if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(of->fs, path);
     /* The rest of the building is of no use now. */
-    if (status == CMQ_OK) status = cmq_repair_remove_tree(of->fs, of->built);
+    if (status == CMQ_OK) status = cmq_file_tree_remove(of->fs, of->built);
     return status;
 }
 
@@ -352,7 +352,7 @@ cmq_status cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *co
                .journal = &journal};
     status = cmq_path_join(own_path, root, "commitlog");
     if (status == CMQ_OK) status = cmq_path_join(of.built, root, CMQ_REPAIR_BUILT);
-    if (status == CMQ_OK) status = cmq_path_join(of.side, root, CMQ_REPAIR_REMOVED);
+    if (status == CMQ_OK) status = cmq_path_join(of.side, root, CMQ_REMOVED_FOLDER);
     if (status == CMQ_OK) status = cmq_path_join(of.side, of.side, journal.stamp);
     if (status == CMQ_OK) status = carry_out(&of);
     return status == CMQ_OK

@@ -15,10 +15,24 @@
  * (`cometmq/incomplete`, see cmq_queue_recover), what a repair still has to do (`cometmq/repair`, with
  * `cometmq/rebuild`), and what repairs and recovery put aside (`cometmq/removed`), which is the user's to delete; see
  * cmq_repair and cmq_removed.
+ *
+ * Threads: any; nothing is kept.
  */
 #ifndef CMQ_OWN_FILES_H
 #define CMQ_OWN_FILES_H
 
+#include <stdint.h>
+
+#include "base/cmq_file.h"
+#include "base/cmq_status.h"
+
 #define CMQ_OWN_FOLDER "cometmq"
+#define CMQ_REMOVED_FOLDER CMQ_OWN_FOLDER "/removed"
+#define CMQ_REMOVED_STAMP_BYTES 40
+
+/* Make cometmq/removed/<stamp> with a stamp that no other has. */
+cmq_status CMQ_MUST_CHECK cmq_own_files_make_removed(cmq_fs *fs, const char *root, int64_t now_ms,
+                                                     char stamp_out[CMQ_REMOVED_STAMP_BYTES],
+                                                     char path_out[CMQ_PATH_BYTES]);
 
 #endif

@@ -25,7 +25,7 @@
 #include <inttypes.h>
 
 #include "base/cmq_assert.h"
-#include "store/check/cmq_repair_internal.h"
+#include "base/cmq_file_tree.h"
 #include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
 
@@ -188,7 +188,7 @@ static cmq_status CMQ_MUST_CHECK move_file(cmq_queues *queues, const char *from,
     cmq_status status = cmq_fs_rename(queues->fs, from, to);
     if (status == CMQ_OK || cmq_last_error()->sys_errno != EXDEV) return status;
     status = cmq_queues_mark_incomplete(queues);   /* a crash leaves a part of the copy */
-    return status == CMQ_OK ? cmq_repair_copy(queues->fs, from, 0, bytes, to, &copied) : status;
+    return status == CMQ_OK ? cmq_file_tree_copy(queues->fs, from, 0, bytes, to, &copied) : status;
 }
 
 static cmq_status CMQ_MUST_CHECK join(cmq_queue *queue)

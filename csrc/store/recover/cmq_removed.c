@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "base/cmq_crc32.h"
-#include "store/check/cmq_repair_internal.h"
+#include "base/cmq_file_tree.h"
+#include "store/cmq_store_internal.h"
+#include "store/marks/cmq_own_files.h"
 
 #define MAGIC UINT64_C(0x434D5152454D4F56)   /* "CMQREMOV" */
 #define VERSION 1u
@@ -151,7 +153,7 @@ typedef struct keeping {
 
 static cmq_status CMQ_MUST_CHECK removed_folder(const cmq_store *store, char path_out[CMQ_PATH_BYTES])
 {
-    return cmq_path_join(path_out, store->root, CMQ_REPAIR_REMOVED);
+    return cmq_path_join(path_out, store->root, CMQ_REMOVED_FOLDER);
 }
 
 static cmq_status CMQ_MUST_CHECK segment_path(cmq_store *store, int64_t phy, char path_out[CMQ_PATH_BYTES])
@@ -192,9 +194,9 @@ static cmq_status CMQ_MUST_CHECK find_same(keeping *k, bool *found_out)
 static cmq_status CMQ_MUST_CHECK copy_cut(keeping *k)
 {
     cmq_fs *fs = k->store->fs;
-    char name[CMQ_OFFSET_NAME_BYTES + 8], path[CMQ_PATH_BYTES], stamp[CMQ_REPAIR_STAMP_BYTES];
+    char name[CMQ_OFFSET_NAME_BYTES + 8], path[CMQ_PATH_BYTES], stamp[CMQ_REMOVED_STAMP_BYTES];
     int64_t copied;
-    cmq_status status = cmq_repair_make_side(fs, k->store->root, k->header.removed_ms, stamp, k->folder);
+    cmq_status status = cmq_own_files_make_removed(fs, k->store->root, k->header.removed_ms, stamp, k->folder);
     if (status == CMQ_OK) status = cmq_path_join(k->log, k->folder, "commitlog");
     if (status == CMQ_OK) status = cmq_fs_make_directory(fs, k->log);
     k->header.unfinished = true;
@@ -203,14 +205,15 @@ static cmq_status CMQ_MUST_CHECK copy_cut(keeping *k)
     strcat(name, ".cut");
     if (status == CMQ_OK) status = cmq_path_join(path, k->log, name);
     if (status == CMQ_OK && k->header.bytes > 0)
-        status = cmq_repair_copy(fs, k->from, k->header.at % k->header.segment_bytes, k->header.bytes, path, &copied);
+        status =
+            cmq_file_tree_copy(fs, k->from, k->header.at % k->header.segment_bytes, k->header.bytes, path, &copied);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(fs, k->log);
     k->header.unfinished = false;
     if (status == CMQ_OK) status = write_header(fs, k->folder, &k->header);
     if (status == CMQ_OK) return CMQ_OK;
     /* Half a copy would take the space that the next attempt needs. */
     const cmq_error error = *cmq_last_error();
-    (void)!cmq_repair_remove_tree(fs, k->folder);
+    (void)!cmq_file_tree_remove(fs, k->folder);
     return cmq_fail(status, "%s", error.text);
 }
 
@@ -228,7 +231,7 @@ static cmq_status CMQ_MUST_CHECK move_segments(const keeping *k)
         status = segment_path(store, start, from);
         if (status == CMQ_OK) status = cmq_path_join(to, k->log, name);
         if (status != CMQ_OK) break;
-        status = cmq_store_bytes_behind(store, start) > 0 ? cmq_repair_move(store->fs, from, to)
+        status = cmq_store_bytes_behind(store, start) > 0 ? cmq_file_tree_move(store->fs, from, to)
                                                           : cmq_fs_remove(store->fs, from);
         if (status == CMQ_OK) status = cmq_fs_sync_directory(store->fs, k->log);
         if (status != CMQ_OK) break;
@@ -285,7 +288,7 @@ static cmq_status CMQ_MUST_CHECK list_cuts(cmq_store *store, const char *newest,
         if (status != CMQ_OK || strcmp(cut->path, newest) == 0 || read_header(store->fs, cut->path, &header) != CMQ_OK)
             continue;
         status = cmq_path_join(mark, cut->path, CMQ_REMOVED_RESTORED);
-        if (status == CMQ_OK) status = cmq_repair_exists(store->fs, mark, &cut->restored);
+        if (status == CMQ_OK) status = cmq_file_tree_exists(store->fs, mark, &cut->restored);
         if (status == CMQ_OK) status = bytes_in(store->fs, cut->path, &cut->bytes);
         cut->restored |= header.unfinished;   /* its records are in the log, too */
         (*count_out)++;
@@ -310,7 +313,7 @@ static cmq_status CMQ_MUST_CHECK keep_bound(cmq_store *store, const char *newest
         for (size_t i = 0;
              i < count && status == CMQ_OK && (left >= CMQ_REMOVED_CUTS_MAX || bytes > CMQ_REMOVED_BYTES_MAX); i++) {
             if (cuts[i].restored != (restored == 1)) continue;
-            status = cmq_repair_remove_tree(store->fs, cuts[i].path);
+            status = cmq_file_tree_remove(store->fs, cuts[i].path);
             bytes -= cuts[i].bytes;
             left--;
         }

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/check/cmq_repair_internal.h"
+#include "base/cmq_file_tree.h"
+#include "store/cmq_store_internal.h"
+#include "store/marks/cmq_own_files.h"
 #include "store/recover/cmq_removed.h"
 
 #define WINDOW_BYTES_MIN ((size_t)8 << 20)
@@ -227,12 +229,12 @@ cmq_status cmq_store_restore(cmq_store *store, const cmq_restore_options *option
     restoring r = {.store = store, .options = options, .restored = restored_out, .together = -1};
     *restored_out = (cmq_restored){.records = 0};
     if (options->name[0] == '\0' || options->name[0] == '.' || strchr(options->name, '/') != NULL)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is not the name of a folder under " CMQ_REPAIR_REMOVED,
+        return cmq_fail(CMQ_ERR_ARGUMENT, "\"%s\" is not the name of a folder under " CMQ_REMOVED_FOLDER,
                         options->name);
-    cmq_status status = cmq_path_join(folder, store->root, CMQ_REPAIR_REMOVED);
+    cmq_status status = cmq_path_join(folder, store->root, CMQ_REMOVED_FOLDER);
     if (status == CMQ_OK) status = cmq_path_join(folder, folder, options->name);
     if (status == CMQ_OK) status = cmq_path_join(mark, folder, CMQ_REMOVED_RESTORED);
-    if (status == CMQ_OK) status = cmq_repair_exists(store->fs, mark, &restored_out->already);
+    if (status == CMQ_OK) status = cmq_file_tree_exists(store->fs, mark, &restored_out->already);
     if (status != CMQ_OK || (restored_out->already && !options->again)) return status;
     restored_out->already = false;
     r.window_bytes =

@@ -1,20 +1,13 @@
-/* cmq_repair_files: copies, moves and folders for the repair; see cmq_repair_internal.h.
- *
- * Threads: any; nothing is kept.
- */
+/* cmq_file_tree: see cmq_file_tree.h. */
+#include "base/cmq_file_tree.h"
+
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include "store/check/cmq_repair_internal.h"
 
 #define COPY_BYTES ((size_t)1 << 20)
-#define STAMP_ATTEMPTS 1000
 
-cmq_status cmq_repair_exists(cmq_fs *fs, const char *path, bool *exists_out)
+cmq_status cmq_file_tree_exists(cmq_fs *fs, const char *path, bool *exists_out)
 {
     cmq_file_info info;
     const cmq_status status = cmq_fs_stat(fs, path, &info);
@@ -52,8 +45,8 @@ static cmq_status CMQ_MUST_CHECK copy_bytes(cmq_file *from, int64_t offset, int6
     return CMQ_OK;
 }
 
-cmq_status cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to,
-                           int64_t *copied_out)
+cmq_status cmq_file_tree_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to,
+                              int64_t *copied_out)
 {
     cmq_file *source, *copy = NULL;
     *copied_out = 0;
@@ -72,7 +65,7 @@ cmq_status cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t
     return status;
 }
 
-cmq_status cmq_repair_move(cmq_fs *fs, const char *from, const char *to)
+cmq_status cmq_file_tree_move(cmq_fs *fs, const char *from, const char *to)
 {
     const cmq_status renamed = cmq_fs_rename(fs, from, to);
     if (renamed == CMQ_OK || cmq_last_error()->sys_errno != EXDEV) return renamed;
@@ -81,13 +74,11 @@ cmq_status cmq_repair_move(cmq_fs *fs, const char *from, const char *to)
     cmq_status status = cmq_fs_stat(fs, from, &info);
     if (status == CMQ_OK && info.is_directory)
         return cmq_fail(CMQ_ERR_IO, "%s is a file system of its own, so it cannot be put aside by renaming", from);
-    if (status == CMQ_OK) status = cmq_repair_copy(fs, from, 0, (int64_t)info.bytes, to, &copied);
+    if (status == CMQ_OK) status = cmq_file_tree_copy(fs, from, 0, (int64_t)info.bytes, to, &copied);
     return status == CMQ_OK ? cmq_fs_remove(fs, from) : status;
 }
 
-/* ---- folders ---- */
-
-cmq_status cmq_repair_remove_tree(cmq_fs *fs, const char *path)
+cmq_status cmq_file_tree_remove(cmq_fs *fs, const char *path)
 {
     char **names;
     size_t count;
@@ -100,32 +91,9 @@ cmq_status cmq_repair_remove_tree(cmq_fs *fs, const char *path)
         cmq_file_info info;
         status = cmq_path_join(below, path, names[i]);
         if (status == CMQ_OK) status = cmq_fs_stat(fs, below, &info);
-        if (status == CMQ_OK) status = info.is_directory ? cmq_repair_remove_tree(fs, below) : cmq_fs_remove(fs, below);
+        if (status == CMQ_OK) status = info.is_directory ? cmq_file_tree_remove(fs, below) : cmq_fs_remove(fs, below);
     }
     free(below);
     cmq_fs_free_names(names, count);
     return status == CMQ_OK ? cmq_fs_remove_directory(fs, path) : status;
-}
-
-cmq_status cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, char stamp_out[CMQ_REPAIR_STAMP_BYTES],
-                                char path_out[CMQ_PATH_BYTES])
-{
-    const time_t seconds = (time_t)(now_ms / 1000);
-    struct tm utc;
-    char base[24];
-    if (gmtime_r(&seconds, &utc) == NULL || strftime(base, sizeof base, "%Y%m%dT%H%M%SZ", &utc) == 0)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "the clock says %" PRId64 " ms, which is not a valid time", now_ms);
-    bool taken = true;
-    for (int attempt = 1; attempt <= STAMP_ATTEMPTS && taken; attempt++) {
-        if (attempt == 1) snprintf(stamp_out, CMQ_REPAIR_STAMP_BYTES, "%s", base);
-        else snprintf(stamp_out, CMQ_REPAIR_STAMP_BYTES, "%s-%d", base, attempt);
-        cmq_status status = cmq_path_join(path_out, root, CMQ_REPAIR_REMOVED);
-        if (status == CMQ_OK) status = cmq_path_join(path_out, path_out, stamp_out);
-        if (status == CMQ_OK) status = cmq_repair_exists(fs, path_out, &taken);
-        if (status != CMQ_OK) return status;
-    }
-    if (taken)
-        return cmq_fail(CMQ_ERR_LIMIT, "%d folders of this second are in " CMQ_REPAIR_REMOVED " already",
-                        STAMP_ATTEMPTS);
-    return cmq_fs_make_directory(fs, path_out);
 }
