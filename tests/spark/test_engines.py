@@ -66,6 +66,12 @@ def plan_of(frame: DataFrame) -> str:
     return plan
 
 
+def figure(frame: DataFrame, name: str) -> int:
+    """Return a metric of the scans below a frame's last action."""
+    leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+    return sum(int(leaves.apply(at).metrics().apply(name).value()) for at in range(leaves.size()))
+
+
 # --- The same through both
 
 
@@ -86,11 +92,16 @@ CASES: tuple[dict[str, str], ...] = (
 )
 
 
-def test_cases_give_equal_rows_and_schemas(spark: SparkSession, store: Path) -> None:
+def test_cases_give_equal_rows_schemas_and_metrics(spark: SparkSession, store: Path) -> None:
     for options in CASES:
         by_python, by_jvm = load(spark, store, "python", **options), load(spark, store, "jvm", **options)
         assert by_jvm.schema == by_python.schema, options
-        assert rows(by_jvm) == rows(by_python), options
+        found = rows(by_jvm)
+        assert found == rows(by_python), options
+        shown = [figure(frame, "numOutputRows") for frame in (by_python, by_jvm)]
+        assert shown == [len(found)] * 2, options
+        if found:  # a plan without tasks has no figures of tasks
+            assert [figure(by_jvm, name) for name in ("skippedRecords", "expiredMessages", "clampedTimes")] == [0] * 3
 
 
 @pytest.mark.parametrize("name", golden_names())
@@ -190,7 +201,9 @@ def test_damage_fails_or_is_skipped(spark: SparkSession, store: Path, tmp_path: 
     for engine in ("python", "jvm"):
         with pytest.raises(Exception, match=r"option onCorrupt=skip goes round damage"):
             load(spark, path, engine, topic="orders").collect()
-        assert len(load(spark, path, engine, topic="orders", onCorrupt="skip").collect()) == 3999
+        frame = load(spark, path, engine, topic="orders", onCorrupt="skip")
+        assert len(frame.collect()) == figure(frame, "numOutputRows") == 3999
+        assert engine == "python" or figure(frame, "skippedRecords") == 1
 
 
 # --- Who answers
@@ -338,6 +351,26 @@ def test_limits_and_statistics(spark: SparkSession, store: Path) -> None:
     assert frame.where("queueOffset < 10").offset(15).count() == 25
     # By samples; Spark's own guess is 8 EiB, which no join would broadcast.
     assert 100_000 < int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < 4_000_000
+
+
+def test_values_outlive_their_batch(spark: SparkSession, path: Path) -> None:
+    """Texts are read where the engine has them; an aggregate keeps the first batch's to the last."""
+    with open_small(path) as opened:
+        opened.create_topic("t", queues=1)
+        tags = [f"tag-{20_000 - number:08d}" for number in range(20_000)]
+        regions = [{"region": tag} for tag in tags]
+        opened.append_many("t", [b"x"] * len(tags), tags=tags, keys=tags[::-1], properties=regions)
+    columns = "queueOffset,tags,keys,properties,prop:region"
+    frame = load(spark, path, "jvm", topic="t", columns=columns, batchRows="100")
+    asked = ("max(tags)", "min(keys)", "first(tags)", "first(properties)['region']", "max(struct(tags, keys)).tags")
+    expected = [tags[0], tags[-1], tags[0], tags[0], tags[0]]
+    for codegen in ("true", "false"):
+        spark.conf.set("spark.sql.codegen.wholeStage", codegen)
+        try:
+            assert [frame.selectExpr(one).collect()[0][0] for one in asked] == expected
+            assert {row[1] for row in frame.groupBy("`prop:region`").agg({"keys": "max"}).collect()} == set(tags)
+        finally:
+            spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
 def test_a_frame_keeps_its_ends(spark: SparkSession, tmp_path: Path) -> None:

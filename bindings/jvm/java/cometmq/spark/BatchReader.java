@@ -9,6 +9,7 @@ import cometmq.engine.Store;
 import java.util.List;
 import java.util.TreeSet;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -27,6 +28,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     private volatile Thread reading;
     private Batch batch;
     private long missing;
+    private CustomTaskMetric[] metrics = Metrics.of(0, 0, 0);
 
     BatchReader(ReadPlan plan, List<Range> ranges) {
         this.plan = plan;
@@ -93,6 +95,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
             loss.lost(skipped.expired() + " messages of " + queues + " expired before they were read");
         }
         missing -= skipped.expired();
+        metrics = Metrics.of(skipped.records(), skipped.expired(), skipped.clampedTimes());
         if (!plan.filters() && skipped.records() == 0 && missing != 0) {
             loss.lost(missing + " of the planned messages of " + queues
                     + " did not come: their offsets have none");
@@ -102,6 +105,11 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     @Override
     public ColumnarBatch get() {
         return shown;
+    }
+
+    @Override
+    public CustomTaskMetric[] currentMetricsValues() {
+        return metrics;
     }
 
     private void release() {
@@ -116,10 +124,9 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
     @Override
     public void close() {
-        Thread reader = reading;
-        if (reader == null || reader == Thread.currentThread()) {
+        if (reading == Thread.currentThread()) {
             release();
-        } // else the rows may be in use: the collector ends the batch
+        } // else there are no rows yet, or they may be in use: the collector ends the batch
         scan.close();
     }
 }

@@ -2,6 +2,7 @@ package cometmq.spark;
 
 import java.util.OptionalLong;
 import java.util.function.Supplier;
+import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -41,6 +42,11 @@ final class CometMQScan implements SupportsReportStatistics, Batch {
     @Override
     public ColumnarSupportMode columnarSupportMode() {
         return ColumnarSupportMode.SUPPORTED;
+    }
+
+    @Override
+    public CustomMetric[] supportedCustomMetrics() {
+        return Metrics.all();
     }
 
     @Override
