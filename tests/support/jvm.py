@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.spark.jvm import jars
 
-__all__ = ["SOURCES", "compiled", "passes", "spark_jars"]
+__all__ = ["SOURCES", "compiled", "passes", "spark_jars", "spark_options"]
 
 SOURCES = Path(__file__).resolve().parent.parent / "jvm" / "java" / "cometmq"
 
@@ -29,6 +29,12 @@ def spark_jars() -> list[Path]:
     """Return the jars of PySpark."""
     pyspark = pytest.importorskip("pyspark")
     return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+
+def spark_options() -> list[str]:
+    """Return the options of ``java`` without which Spark does not start on Java 17."""
+    packages = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "sun.nio.ch", "sun.util.calendar")
+    return [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
 
 
 def passes(command: list[str], *arguments: object) -> None:

@@ -115,7 +115,8 @@ def test_scans_beside_a_writer_end_without_holes(path: Path, writer: Writer) -> 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": "300"}], ids=["all", "some"])
 def test_stream_beside_a_writer_gives_each_row_once(path: Path, writer: Writer, options: dict[str, str]) -> None:
     writer.append(500)
-    driver = Driver(path, {"topic": "t", "failOnDataLoss": "true", **options})
+    given = {"path": str(path), "topic": "t", "startingOffsets": "earliest", "failOnDataLoss": "true"}
+    driver = Driver({**given, **options})
     seen: Counter[int] = Counter()
 
     def batch() -> bool:

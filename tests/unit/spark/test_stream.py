@@ -17,6 +17,7 @@ import cometmq
 from cometmq.spark.errors import DataLoss, OptionError
 from support.any_disk import retention_on_request
 from support.small_store import open_small
+from support.stream_histories import let_time_pass
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -208,14 +209,6 @@ def test_checkpoint_of_deleted_data(path: Path, store: cometmq.Store) -> None:
     lenient = stream(path, failOnDataLoss="false")
     assert positions(latest(lenient, {"t/0": 1, "t/1": 0, "t/7": 3})) == {"t/0": 5, "t/1": 5, "t/7": 3}
     assert read(lenient, {"t/0": 3}, {"t/0": 8}) == [("t", 3), ("t", 4)]
-
-
-def let_time_pass(store: cometmq.Store) -> None:
-    """Append elsewhere until store times have risen: no message after it has the time of one before it."""
-    append(store, 1, topic="clock")
-    first = store.get("clock", 0, store.max_offset("clock") - 1).store_timestamp_ms
-    while store.get("clock", 0, store.max_offset("clock") - 1).store_timestamp_ms == first:
-        append(store, 1, topic="clock")
 
 
 def remake(store: cometmq.Store, count: int) -> None:
