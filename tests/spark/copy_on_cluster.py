@@ -21,6 +21,7 @@ def main(master: str, source: str, target: str, folder: str) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "true",  # the test waits for a task's end
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": folder,

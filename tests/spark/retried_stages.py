@@ -1,27 +1,29 @@
-"""Run by test_retries.py: a cluster of two executors on this machine, whose tasks fail, whose stages run again, and
-whose slow tasks have a second attempt. Prints what was read and the tasks' marks, as JSON.
+"""Run by test_retries.py on a cluster of two executors: tasks fail, stages run again, and slow tasks have a second
+attempt. Writes what was read and the tasks' marks to a file, as JSON.
 
 Spark in ``local[2]`` runs each task once. Executors are processes here: one dies with the shuffle files of a stage, so
-that the stage runs again. A second attempt of a task goes to another host, so each executor has an address of its own.
+that the stage runs again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import select
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from pyspark import TaskContext
 
-PATIENCE_S = 60
+SLOW = ("read-slow", "write-slow")
+
+
+def pipe_of(marks: str, name: str) -> int:
+    """Open the pipe over which a second attempt wakes the first one. The driver holds it open, too."""
+    return os.open(Path(marks).parent / f"{name}.pipe", os.O_RDWR)
 
 
 def once(marks: str, name: str) -> bool:
@@ -54,13 +56,16 @@ def slow(marks: str, name: str) -> Any:
         context = TaskContext.get()
         assert context is not None
         is_first = context.partitionId() == 0 and once(marks, f"{name}-first")
-        if context.partitionId() == 0 and not is_first:
-            once(marks, f"{name}-second")
-        for batch in batches:
-            yield batch
-            end_s = time.monotonic() + PATIENCE_S
-            while is_first and not (Path(marks) / f"{name}-second").exists() and time.monotonic() < end_s:
-                time.sleep(0.01)
+        pipe = pipe_of(marks, name)
+        try:
+            if context.partitionId() == 0 and not is_first and once(marks, f"{name}-second"):
+                os.write(pipe, b"x")
+            for number, batch in enumerate(batches):
+                yield batch
+                if is_first and number == 0:
+                    os.read(pipe, 1)
+        finally:
+            os.close(pipe)
 
     return rows
 
@@ -73,54 +78,23 @@ def ending_executor(marks: str, name: str) -> Any:
             pid = os.getpid()
             while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            end = os.pidfd_open(pid)
             os.kill(pid, signal.SIGKILL)
-            time.sleep(PATIENCE_S)
+            select.select([end], [], [])
         yield from batches
 
     return rows
 
 
-def started(folder: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """Start a server of Spark's; return it, and its address as its log names it."""
-    environment = {**os.environ, "SPARK_WORKER_DIR": f"{folder}/work"}
-    command = [f"{os.environ['SPARK_HOME']}/bin/spark-class", *arguments, "--port", "0", "--webui-port", "0"]
-    log = Path(folder) / f"{arguments[0]}-{arguments[2]}.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stderr=file, stdout=file, env=environment, text=True)
-    end_s = time.monotonic() + PATIENCE_S
-    while (found := re.search(r"spark://[\d.]+:\d+", log.read_text())) is None:
-        if process.poll() is not None or time.monotonic() > end_s:
-            sys.exit(f"{command} did not start:\n{log.read_text()}")
-        time.sleep(0.05)
-    return process, found[0]
-
-
-def main(store: str, folder: str, jars: str) -> None:
-    """Start the cluster, read and write, and end it; SIGTERM ends it, too."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    servers: list[subprocess.Popen[str]] = []
-    try:
-        master, address = started(folder, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1")
-        servers.append(master)
-        for host in ("127.0.0.2", "127.0.0.3"):
-            room = ("--cores", "2", "--memory", "1g")
-            worker, _ = started(folder, "org.apache.spark.deploy.worker.Worker", "--host", host, *room, address)
-            servers.append(worker)
-        run(address, store, folder, jars)
-    finally:
-        for server in reversed(servers):
-            server.terminate()
-        for server in servers:
-            server.wait()
-
-
-def run(address: str, store: str, folder: str, jars: str) -> None:
+def main(address: str, store: str, folder: str, jars: str) -> None:
     """Read and write in every weather."""
     from pyspark.sql import SparkSession
 
     marks = Path(folder) / "marks"
     marks.mkdir()
+    for name in SLOW:
+        os.mkfifo(Path(folder) / f"{name}.pipe")
+    pipes = [pipe_of(str(marks), name) for name in SLOW]
     session = (
         SparkSession.builder.master(address)
         .config("spark.ui.enabled", "false")
@@ -165,8 +139,11 @@ def run(address: str, store: str, folder: str, jars: str) -> None:
     results["read again"] = numbers(shuffled.mapInArrow(ending_executor(str(marks), "read-again"), "id LONG"))
     shuffled = session.range(0, 2000, 1, 3).repartition(2)
     write(shuffled.mapInArrow(ending_executor(str(marks), "write-again"), "id LONG"), store, "written again")
-    print(json.dumps({**results, "marks": sorted(entry.name for entry in marks.iterdir())}), flush=True)
+    found = {**results, "marks": sorted(entry.name for entry in marks.iterdir())}
+    (Path(folder) / "results.json").write_text(json.dumps(found))
     session.stop()
+    for pipe in pipes:
+        os.close(pipe)
 
 
 def write(frame: Any, store: str, topic: str) -> None:

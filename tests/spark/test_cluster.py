@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ import cometmq
 from cometmq.spark import jars
 from support.small_store import open_small
 from support.spark import missing
-from support.spark_cluster import spark_cluster
+from support.spark_cluster import Logged, spark_cluster
 
 ROWS = 8000
 PROGRAM = Path(__file__).parent / "copy_on_cluster.py"
@@ -26,10 +24,6 @@ pytestmark = [
 ]
 
 
-def staged_files(store: Path) -> int:
-    return len(list((store / "cometmq" / "staged").glob("*/*.arrow")))
-
-
 @pytest.mark.parametrize("dies", [False, True])
 def test_each_row_is_copied_once(tmp_path: Path, dies: bool) -> None:
     """The worker dies when it or the other one has done a task, and most are still to do."""
@@ -38,20 +32,19 @@ def test_each_row_is_copied_once(tmp_path: Path, dies: bool) -> None:
         store.create_topic("t", queues=8)
         store.append_many("t", [b"%d" % number for number in range(ROWS)])
     (tmp_path / "cluster").mkdir()
-    with spark_cluster(tmp_path / "cluster", workers=2) as cluster:
-        command = [sys.executable, PROGRAM, cluster.url, source, target, tmp_path / "local"]
-        with (tmp_path / "job.log").open("wb") as log:
-            job = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    with spark_cluster(tmp_path / "cluster") as cluster:
+        for _ in range(2):
+            cluster.add_worker()
+        command = [sys.executable, str(PROGRAM), cluster.url, str(source), str(target), str(tmp_path / "local")]
+        job = Logged(command, tmp_path / "job.log")
         try:
-            while dies and staged_files(target) == 0 and job.poll() is None:
-                time.sleep(0.01)
             if dies:
+                job.wait_for(r"\[Stage \d+:[=>]+ +\(([1-9]\d*) \+")  # so many tasks have ended
                 cluster.kill_worker(0)
             ended = job.wait(600)
         finally:
             job.kill()
-            job.wait()
-        assert ended == 0, (tmp_path / "job.log").read_text("utf-8", "replace")[-4000:]
+        assert ended == 0, job.output()[-4000:]
     with cometmq.open(target, mode="r") as store:
         assert sorted(int(bytes(message)) for message in store.read("copy")) == list(range(ROWS))
     assert [entry.name for entry in (target / "cometmq" / "staged").iterdir()] == ["done"]

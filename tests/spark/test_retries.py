@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import cometmq
 from cometmq.spark import jars
 from support.small_store import open_small
 from support.spark import missing
+from support.spark_cluster import Logged, spark_cluster
 
 PROGRAM = Path(__file__).parent / "retried_stages.py"
 COUNT = 2000
@@ -29,22 +29,25 @@ def test_rows_come_once_whatever_happens_to_tasks_and_stages(path: Path, tmp_pat
     with open_small(path) as store:
         store.append_many("t", [b"%d" % number for number in range(COUNT)])
     (tmp_path / "spark").mkdir()
+    (tmp_path / "cluster").mkdir()
     environment = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    command = [sys.executable, str(PROGRAM), str(path), str(tmp_path / "spark"), ",".join(jars())]
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as program:
+    with spark_cluster(tmp_path / "cluster") as cluster:
+        # A second attempt of a task goes to another host.
+        for host in ("127.0.0.2", "127.0.0.3"):
+            cluster.add_worker(host, cores=2)
+        command = [sys.executable, str(PROGRAM), cluster.url, str(path), str(tmp_path / "spark"), ",".join(jars())]
+        program = Logged(command, tmp_path / "program.log", environment)
         try:
-            out, err = program.communicate(timeout=LIMIT_S)
+            ended = program.wait(LIMIT_S)
         finally:
-            program.terminate()  # it ends its servers
-    assert program.returncode == 0, err
-    results = json.loads(out.splitlines()[-1])
+            program.kill()
+        assert ended == 0, program.output()[-4000:]
+    results = json.loads((tmp_path / "spark" / "results.json").read_text())
     tasks = [f"{what}-failing-{task}" for what in ("read", "write") for task in range(3)]
     attempts = [f"{what}-slow-{attempt}" for what in ("read", "write") for attempt in ("first", "second")]
     assert sorted(results.pop("marks")) == sorted([*tasks, *attempts, "read-again", "write-again"])
