@@ -1,9 +1,11 @@
 """Runs the query benchmarks and prints one table: ``make bench-query``, or
 
-    python benchmarks/run_query.py [--quick] [--only TEXT ...] [--gib N] [--json]
+    python benchmarks/run_query.py [--quick] [--only TEXT ...] [--gib N] [--goals] [--json]
 
 DuckDB, Polars and Spark over the live log, against Parquet of the same rows, uncompressed and ZSTD, in one warmed
-session per data set (100 B and 1 KiB bodies); Spark's also streams, writes and the way through a broker. ``--only``
+session per data set (100 B and 1 KiB bodies); Spark's also streams, writes, the way through a broker, and, where Maven
+gets its jars, Spark's Kafka source over a Kafka broker with the same rows. ``--goals`` measures only what the goals of
+the engine in Spark's JVM need. ``--only``
 takes parts of steps' names (local/100B, spark); ``local=hash`` asks only questions with that in their name. ``--gib``
 sets how many GiB of bodies Spark gets in each data set. Results, directories and the file of figures are as of
 ``run_store.py``.
@@ -39,18 +41,21 @@ def local_steps(quick: bool) -> Iterator[Step]:
         yield Step(f"local/{data.name}", [*command, *(["--quick"] if quick else [])])
 
 
-def spark_steps(quick: bool, gib: float | None) -> Iterator[Step]:
+def spark_steps(quick: bool, gib: float | None, goals: bool) -> Iterator[Step]:
     """Spark's sessions, in a JVM and Python workers."""
     for data in FULL:
         command = [sys.executable, "-m", "query.spark_main", data.name]
         size = [] if gib is None else ["--gib", str(gib)]
-        yield Step(f"spark/{data.name}", [*command, *(["--quick"] if quick else []), *size])
+        flags = [flag for flag, is_set in (("--quick", quick), ("--goals", goals)) if is_set]
+        yield Step(f"spark/{data.name}", [*command, *flags, *size])
+        yield Step(f"kafka/{data.name}", [*command, *flags, *size, "--only", "kafka"], takes_only=False)
 
 
-def all_steps(quick: bool, gib: float | None) -> Iterator[Step]:
+def all_steps(quick: bool, gib: float | None, goals: bool) -> Iterator[Step]:
     """Every session."""
-    yield from local_steps(quick)
-    yield from spark_steps(quick, gib)
+    if not goals:
+        yield from local_steps(quick)
+    yield from spark_steps(quick, gib, goals)
 
 
 # --- The table --------------------------------------------------------------------------------------------------------
@@ -72,19 +77,20 @@ def print_queries(console: Console, figures: list[Figure], title: str) -> None:
         name, _, source = figure["name"].rpartition("/")
         if not name.startswith("query/") or source not in ("cometmq", "cometmq jvm"):
             continue
-        ours, none, zstd = (by_name[f"{name}/{one}"]["value"] for one in (source, *SOURCES[1:]))
+        values = (by_name.get(f"{name}/{one}", {}).get("value") for one in (source, *SOURCES[1:]))
+        ours, none, zstd = values
         goal = goal_of(figure)
         reached = None if goal is None else goal.judge(figure, by_name)
         judged = "" if goal is None else f"{goal.text}: {'yes' if reached else 'no'}"
         row = [
-            *map(number, (ours, none, zstd)),
-            f"{none / ours:.2f}x",
-            f"{zstd / ours:.2f}x",
+            *("" if value is None else number(value) for value in (ours, none, zstd)),
+            *("" if value is None else f"{value / ours:.2f}x" for value in (none, zstd)),
             f"{figure['cpu_ratio']:.2f}x",
             judged,
         ]
         table.add_row(f"{name.removeprefix('query/')}{source.removeprefix('cometmq')}", *row)
-    console.print(table)
+    if table.row_count:
+        console.print(table)
 
 
 def print_scans(console: Console, figures: list[Figure]) -> None:
@@ -133,8 +139,26 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: proves that all works")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="steps with this in their name")
     parser.add_argument("--gib", type=float, help="GiB of bodies in each of Spark's data sets, instead of 0.2 to 0.3")
+    parser.add_argument("--goals", action="store_true", help="only the goals of the engine in Spark's JVM")
     parser.add_argument("--json", action="store_true", help="print the document instead of the table")
     return parser.parse_args()
+
+
+def possible_steps(steps: list[Step], console: Console) -> list[Step]:
+    """Return the steps whose programs are there; what others lack is printed."""
+    spark, kafka = (any(step.name.startswith(part) for step in steps) for part in ("spark/", "kafka/"))
+    lacking = missing() if spark or kafka else None
+    if lacking is not None:
+        console.print(f"Spark's part is left out: {lacking}", highlight=False)
+        return [step for step in steps if not step.name.startswith(("spark/", "kafka/"))]
+    if kafka:
+        from query import spark_kafka
+
+        lacking = spark_kafka.missing()
+        if lacking is not None:
+            console.print(f"Kafka's part is left out: {lacking}", highlight=False)
+            return [step for step in steps if not step.name.startswith("kafka/")]
+    return steps
 
 
 def main() -> None:
@@ -146,11 +170,8 @@ def main() -> None:
     environment = os.environ | {"CMQ_BENCH_DIR": str(directory), "PYTHONPATH": str(ROOT / "benchmarks")}
     machine, when = facts(directory), time.strftime("%Y-%m-%d-%H%M%S")
     run = Run(console, environment)
-    steps = wanted_steps(all_steps(arguments.quick, arguments.gib), arguments.only)
-    lacking = missing() if any(step.name.startswith("spark/") for step in steps) else None
-    if lacking is not None:
-        console.print(f"Spark's part is left out: {lacking}", highlight=False)
-        steps = [step for step in steps if not step.name.startswith("spark/")]
+    steps = wanted_steps(all_steps(arguments.quick, arguments.gib, arguments.goals), arguments.only)
+    steps = possible_steps(steps, console)
 
     def save() -> Path:
         return save_result("query", when, machine, run.figures, is_quick=arguments.quick)

@@ -259,6 +259,50 @@ def _embedded(figures: Figures) -> str | None:
     )
 
 
+_SIZES = {"100 B": "100B", "1 KiB": "1024B"}
+
+
+def _time_ms(value: float) -> str:
+    return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
+
+
+def _spark(figures: Figures) -> str | None:
+    rows = (
+        *("five columns", "hash every byte", "noop sink", "count", "lowest and highest offset"),
+        *("tag, 1 %", "time range, 1 %"),
+    )
+
+    def panel(title: str, size: str) -> Panel:
+        sources = ("cometmq jvm", "parquet none")
+        names = [[f"query/{size}/{row}/spark/{source}" for source in sources] for row in rows]
+        return Panel(title=f"time of a query, {title}", values=_values(figures, names), format=_time_ms)
+
+    return _chart(
+        "Spark: the live log against Parquet",
+        "make bench-query BENCH_ARGS=--goals: the engine in Spark's JVM, Parquet of the same rows, two cores",
+        rows,
+        ("CometMQ", "Parquet, uncompressed"),
+        [panel(title, size) for title, size in _SIZES.items()],
+    )
+
+
+def _spark_kafka(figures: Figures) -> str | None:
+    rows = ("hash every byte", "noop sink", "catch-up")
+
+    def panel(title: str, size: str) -> Panel:
+        found = [figures.get(f"spark/{size}/against Kafka: {row}", {}) for row in rows]
+        values = [[one.get("value"), one.get("floor_value")] for one in found]
+        return Panel(title=f"rows per second, {title}", values=values, format=_rate)
+
+    return _chart(
+        "Spark: the live log against Spark's Kafka source",
+        "make bench-query BENCH_ARGS=--goals: the same rows in a Kafka broker on the same two cores",
+        ["batch, hash every byte", "batch, noop sink", "stream, catch up"],
+        ("CometMQ", "Kafka source"),
+        [panel(title, size) for title, size in _SIZES.items()],
+    )
+
+
 DRAWINGS: Mapping[str, Callable[[Figures], str | None]] = {
     "broker.svg": _broker,
     "clients.svg": _clients,
@@ -266,6 +310,8 @@ DRAWINGS: Mapping[str, Callable[[Figures], str | None]] = {
     "embedded.svg": _embedded,
     "latency.svg": _latency,
     "pop.svg": _pop,
+    "spark.svg": _spark,
+    "spark_kafka.svg": _spark_kafka,
 }
 
 

@@ -23,7 +23,7 @@ _BUILD = ROOT / "build" / "kafka"
 _HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 
 
-def _class_path() -> str:
+def kafka_class_path() -> str:
     """Get the jars, once.
 
     Raises:
@@ -41,7 +41,7 @@ def _class_path() -> str:
 @contextmanager
 def kafka_server(home: Path) -> Iterator[Server]:
     """Start it, and end it behind the block."""
-    java, class_path = peer_programs.java(), _class_path()
+    java, class_path = peer_programs.java(), kafka_class_path()
     home.mkdir(parents=True)
     port = peer_servers.free_ports(1)
     settings = home / "server.properties"

@@ -1,4 +1,4 @@
-"""One warmed session of Spark: ``python -m query.spark_main DATASET [--quick] [--gib N] [--only TEXT]``.
+"""One warmed session of Spark: ``python -m query.spark_main DATASET [--quick] [--gib N] [--only TEXT] [--goals]``.
 
 Everything is done once to warm up, then several times in turn, source by source, so that what else the machine does
 falls on all of them. Each answer must be the same whatever it was read from.
@@ -12,6 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,13 +23,38 @@ from pyspark.sql import SparkSession
 from bench_support import Figure, figure, new_directory
 from cometmq.spark import jars
 from query.data import QUEUES, QUICK, DataSet, Sources, make
-from query.spark_reads import FILTERED, FIVE, JVM, NARROW, WHOLE, Answer, Ask, all_asks, from_parquet, tuple_asks
+from query.spark_kafka import KAFKA, kafka_asks, kafka_jars, kafka_streams, kafka_topic
+from query.spark_reads import (
+    EMPTY,
+    FILTERED,
+    FIVE,
+    JVM,
+    NARROW,
+    PARQUET,
+    PLANNED,
+    WHOLE,
+    Answer,
+    Ask,
+    all_asks,
+    from_parquet,
+    tuple_asks,
+)
 from query.spark_session import CONF, cpu_s, spark_session
-from query.spark_streams import TRIGGER_ROWS, catch_up, micro_batch_ms, write
+from query.spark_streams import (
+    FLOOR_ROWS,
+    TRIGGER_ROWS,
+    catch_up,
+    log_stream,
+    micro_batch_ms,
+    rate_stream,
+    write,
+)
 from query.spark_wire import LIMITS, served, wire_asks
 
 SIZES = (DataSet("100B", 2_000_000, 100), DataSet("1024B", 300_000, 1024))
 ROUNDS = 3
+ENGINES = {"cometmq": "", JVM: " by the JVM"}
+"""What the figures of an engine end with."""
 
 
 @dataclass
@@ -48,6 +74,7 @@ class Session:
     sources: Sources
     folder: Path
     quick: bool
+    only_goals: bool
     shape: dict[str, Any]
     whole: Answer
     """Rows and hash of all bodies."""
@@ -59,6 +86,10 @@ class Session:
     def numbers(self) -> range:
         """The rounds, beginning with 0, which warms up, and which a quick run does without."""
         return range(1 if self.quick else 0, self.rounds + 1)
+
+    def engines(self) -> list[str]:
+        """The engines that are measured."""
+        return [one for one in ENGINES if (one == JVM and jars()) or (one != JVM and not self.only_goals)]
 
     @property
     def prefix(self) -> str:
@@ -80,8 +111,8 @@ def reads(session: Session, only: str) -> list[Figure]:
     """Questions in milliseconds, against Parquet; filters also against reading all."""
     asks = {
         key: ask
-        for key, ask in all_asks(session.spark, session.sources).items()
-        if only in key[0] or key == (WHOLE, "cometmq")
+        for key, ask in all_asks(session.spark, session.sources, only_goals=session.only_goals).items()
+        if only in key[0] or key[0] == EMPTY or (key[0] == WHOLE and key[1] in ENGINES)
     }
     answers: dict[tuple[str, str], Answer] = {}
     taken: dict[tuple[str, str], Taken] = defaultdict(Taken)
@@ -91,8 +122,9 @@ def reads(session: Session, only: str) -> list[Figure]:
             answer = timed(ask, taken[key], counts=number > 0)
             if answer != answers.setdefault(key, answer):
                 raise SystemExit(f"{key}: {answer} instead of {answers[key]}")
-    check(answers, session.sources.data)
-    return [*_read_figures(session, taken, only), *_filter_figures(session, taken), *_tuples(session, taken, only)]
+    check({key: answer for key, answer in answers.items() if key[0] != EMPTY}, session.sources.data)
+    found = [*_read_figures(session, taken, only), *_filter_figures(session, taken), *_planned_figures(session, taken)]
+    return found if session.only_goals else [*found, *_tuples(session, taken, only)]
 
 
 def check(answers: dict[tuple[str, str], Answer], data: DataSet) -> None:
@@ -114,7 +146,7 @@ def check(answers: dict[tuple[str, str], Answer], data: DataSet) -> None:
 def _read_figures(session: Session, taken: dict[tuple[str, str], Taken], only: str) -> list[Figure]:
     found = []
     for (name, source), values in taken.items():
-        if only not in name:
+        if only not in name or name == EMPTY:
             continue
         cpu_ms = median(values.cpu_ms)
         one = figure(
@@ -124,8 +156,8 @@ def _read_figures(session: Session, taken: dict[tuple[str, str], Taken], only: s
             cpu_ms=cpu_ms,
             **session.shape | {"columns": NARROW.get(name, FIVE)},
         )
-        if source != "parquet none":
-            base = taken[name, "parquet none"]
+        if source != PARQUET:
+            base = taken[name, PARQUET]
             floor = median(base.wall_ms)
             one = against(one, "parquet none, ms", floor, floor / one["value"])
             one["cpu_ratio"] = median(base.cpu_ms) / max(cpu_ms, 1e-6)
@@ -134,12 +166,24 @@ def _read_figures(session: Session, taken: dict[tuple[str, str], Taken], only: s
 
 
 def _filter_figures(session: Session, taken: dict[tuple[str, str], Taken]) -> list[Figure]:
-    whole_ms = median(taken[WHOLE, "cometmq"].wall_ms)
     found = []
-    for name in FILTERED:
-        if (name, "cometmq") in taken:
-            one = figure(f"{session.prefix}/{name}", "ms", taken[name, "cometmq"].wall_ms, **session.shape)
-            found.append(against(one, "all rows, ms", whole_ms, whole_ms / one["value"]))
+    for engine, more in ENGINES.items():
+        for name in FILTERED:
+            if (name, engine) in taken:
+                whole_ms = median(taken[WHOLE, engine].wall_ms)
+                one = figure(f"{session.prefix}/{name}{more}", "ms", taken[name, engine].wall_ms, **session.shape)
+                found.append(against(one, "all rows, ms", whole_ms, whole_ms / one["value"]))
+    return found
+
+
+def _planned_figures(session: Session, taken: dict[tuple[str, str], Taken]) -> list[Figure]:
+    """What costs the same for any size, against a job without rows."""
+    empty = figure(f"{session.prefix}/{EMPTY}", "ms", taken[EMPTY, "spark"].wall_ms, **session.shape)
+    found = [empty]
+    for name in PLANNED:
+        if (name, JVM) in taken:
+            one = figure(f"{session.prefix}/planned: {name}", "ms", taken[name, JVM].wall_ms, **session.shape)
+            found.append(against(one, "empty job, ms", empty["value"], empty["value"] / one["value"]))
     return found
 
 
@@ -168,27 +212,35 @@ def _tuples(session: Session, taken: dict[tuple[str, str], Taken], only: str) ->
 
 
 def streams(session: Session) -> list[Figure]:
-    """Catching up, and the least that a micro-batch takes."""
-    rates, ours, rate_source = [], [], []
+    """Catching up, and the least that a micro-batch takes, by each engine."""
+    rates: dict[str, list[float]] = defaultdict(list)
+    ours: dict[str, list[float]] = defaultdict(list)
+    rate_source = []
     batches = 2 if session.quick else 20
+    spark, folder = session.spark, session.folder
     for number in session.numbers():
         session.say(f"streams, round {number} of {session.rounds}")
-        seconds, answer = catch_up(session.spark, session.sources, session.folder)
-        if answer != session.whole:
-            raise SystemExit(f"stream: {answer} instead of {session.whole}")
-        log_ms = micro_batch_ms(session.spark, session.sources, session.folder, batches)
-        rate_ms = micro_batch_ms(session.spark, None, session.folder, batches)
-        if number > 0:  # the first warms up
-            rates.append(session.sources.data.messages / seconds)
-            ours.append(log_ms)
+        for engine in session.engines():
+            stream = partial(log_stream, spark, session.sources, "jvm" if engine == JVM else "python")
+            seconds, answer = catch_up(stream(TRIGGER_ROWS), folder)
+            if answer != session.whole:
+                raise SystemExit(f"stream: {answer} instead of {session.whole}")
+            log_ms = micro_batch_ms(stream(FLOOR_ROWS), folder, batches)
+            if number > 0:  # the first warms up
+                rates[engine].append(session.sources.data.messages / seconds)
+                ours[engine].append(log_ms)
+        rate_ms = micro_batch_ms(rate_stream(spark), folder, batches)
+        if number > 0:
             rate_source.append(rate_ms)
     shape = session.shape | {"trigger_rows": TRIGGER_ROWS}
     floor = median(rate_source)
-    one = figure(f"{session.prefix}/micro-batch", "ms", ours, **session.shape)
-    return [
-        figure(f"{session.prefix}/catch-up", "msg/s", rates, **shape),
-        against(one, "rate source, ms", floor, floor / one["value"]),
-    ]
+    found = []
+    for engine in session.engines():
+        more = ENGINES[engine]
+        one = figure(f"{session.prefix}/micro-batch{more}", "ms", ours[engine], **session.shape)
+        found.append(figure(f"{session.prefix}/catch-up{more}", "msg/s", rates[engine], **shape))
+        found.append(against(one, "rate source, ms", floor, floor / one["value"]))
+    return found
 
 
 def writes(session: Session) -> list[Figure]:
@@ -197,7 +249,7 @@ def writes(session: Session) -> list[Figure]:
     rates: dict[str, list[float]] = defaultdict(list)
     for number in session.numbers():
         session.say(f"writes, round {number} of {session.rounds}")
-        for sink in ("cometmq", *([JVM] if jars() else []), "parquet"):
+        for sink in (*session.engines(), "parquet"):
             seconds, answer = write(session.spark, bodies, sink, session.folder)
             if answer != session.whole:
                 raise SystemExit(f"{sink} written: {answer} instead of {session.whole}")
@@ -205,11 +257,48 @@ def writes(session: Session) -> list[Figure]:
                 rates[sink].append(session.sources.data.messages / seconds)
     floor = median(rates["parquet"])
     found = []
-    for sink, name in (("cometmq", "write"), (JVM, "write by the JVM")):
-        if sink in rates:
-            one = figure(f"{session.prefix}/{name}", "msg/s", rates[sink], **session.shape)
-            found.append(against(one, "Parquet, msg/s", floor, one["value"] / floor))
+    for engine in session.engines():
+        one = figure(f"{session.prefix}/write{ENGINES[engine]}", "msg/s", rates[engine], **session.shape)
+        found.append(against(one, "Parquet, msg/s", floor, one["value"] / floor))
     return found
+
+
+# --- Kafka ------------------------------------------------------------------------------------------------------------
+
+
+def kafka(session: Session) -> list[Figure]:
+    """Rows a second of everything, in turn with Spark's Kafka source over the same rows, whose broker's time counts."""
+    found = []
+    messages = session.sources.data.messages
+    with kafka_topic(session.spark, session.sources, session.folder / "kafka") as servers:
+        asks = kafka_asks(session.spark, session.sources, servers)
+        taken: dict[tuple[str, str], Taken] = defaultdict(Taken)
+        catching: dict[str, list[float]] = defaultdict(list)
+        for number in session.numbers():
+            session.say(f"Kafka, round {number} of {session.rounds}")
+            for key, ask in asks.items():
+                answer = timed(ask, taken[key], counts=number > 0)
+                if answer[0] != messages or answer[1] not in (None, session.whole[1]):
+                    raise SystemExit(f"{key}: {answer} instead of {session.whole}")
+            for source, stream in kafka_streams(session.spark, session.sources, servers).items():
+                seconds, answer = catch_up(stream, session.folder)
+                if answer != session.whole:
+                    raise SystemExit(f"stream of {source}: {answer} instead of {session.whole}")
+                if number > 0:
+                    catching[source].append(messages / seconds)
+    for name in dict.fromkeys(name for name, _ in asks):
+        ours, theirs = taken[name, JVM], taken[name, KAFKA]
+        rates = {
+            source: [messages / (ms / 1000) for ms in one.wall_ms] for source, one in ((JVM, ours), (KAFKA, theirs))
+        }
+        floor, cpu_ms = median(rates[KAFKA]), median(ours.cpu_ms)
+        one = figure(f"{session.prefix}/against Kafka: {name}", "msg/s", rates[JVM], cpu_ms=cpu_ms, **session.shape)
+        one = against(one, "Kafka source, msg/s", floor, one["value"] / floor)
+        one["cpu_ratio"] = median(theirs.cpu_ms) / max(cpu_ms, 1e-6)
+        found.append(one)
+    one = figure(f"{session.prefix}/against Kafka: catch-up", "msg/s", catching[JVM], **session.shape)
+    floor = median(catching[KAFKA])
+    return [*found, against(one, "Kafka source, msg/s", floor, one["value"] / floor)]
 
 
 # --- Through a broker -------------------------------------------------------------------------------------------------
@@ -251,17 +340,19 @@ def timed(ask: Ask, taken: Taken, *, counts: bool) -> Answer:
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def run(data: DataSet, folder: Path, quick: bool, only: str) -> list[Figure]:
-    """Make the data, then everything that has ``only`` in its name."""
+def run(data: DataSet, folder: Path, quick: bool, only: str, only_goals: bool) -> list[Figure]:
+    """Make the data, then everything that has ``only`` in its name; Kafka's part where it alone is asked for."""
     sources = make(data, folder)
     shape = {
         "columns": FIVE,
         "gib": round(data.messages * data.body_bytes / 2**30, 2),
         "versions": f"pyspark {pyspark.__version__}, {CONF}",
     }
-    with spark_session(folder) as spark:
+    with spark_session(folder, kafka_jars() if only == "kafka" else []) as spark:
         row = from_parquet(spark, sources.parquet_none).selectExpr("count(*)", "bit_xor(xxhash64(body))").collect()[0]
-        session = Session(spark, sources, folder, quick, shape, tuple(row))
+        session = Session(spark, sources, folder, quick, only_goals, shape, tuple(row))
+        if only == "kafka":
+            return kafka(session)
         found = []
         if not only or only not in "streams writes wire":
             found += reads(session, only)
@@ -269,7 +360,7 @@ def run(data: DataSet, folder: Path, quick: bool, only: str) -> list[Figure]:
             found += streams(session)
         if only in "writes":
             found += writes(session)
-        if only in "wire":
+        if only in "wire" and not only_goals:
             found += wire(session)
     return found
 
@@ -281,15 +372,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--gib", type=float, help="GiB of bodies instead of 0.2 to 0.3")
     parser.add_argument(
-        "--only", default="", help="questions with this in their name; or tuples, streams, writes, wire"
+        "--only", default="", help="questions with this in their name; or tuples, streams, writes, kafka, wire"
     )
+    parser.add_argument("--goals", action="store_true", help="only what the goals of the engine in the JVM need")
     arguments = parser.parse_args()
     data = next(one for one in (QUICK if arguments.quick else SIZES) if one.name == arguments.dataset)
     if arguments.gib is not None:
         # Thousands of messages in each queue, so that a hundredth of them is a whole number.
         data = replace(data, messages=max(1, int(arguments.gib * 2**30 / data.body_bytes) // 20_000) * 20_000)
     with new_directory() as folder:
-        for one in run(data, folder, arguments.quick, arguments.only):
+        for one in run(data, folder, arguments.quick, arguments.only, arguments.goals):
             print(json.dumps(one))
 
 

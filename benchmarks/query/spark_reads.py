@@ -18,11 +18,20 @@ Ask = Callable[[], Answer]
 
 FIVE = "queueId,queueOffset,bornTimestamp,storeTimestamp,body"
 WHOLE = "five columns"
+HASH = "hash every byte"
 NOOP = "noop sink"
+COUNT = "count"
+ENDS = "lowest and highest offset"
+EMPTY = "empty job"
 JVM = "cometmq jvm"
-NARROW = {"hash every byte": "body", "sum of lengths": "body", "count": "queueOffset"}
+PARQUET = "parquet none"
+NARROW = {HASH: "body", "sum of lengths": "body", COUNT: "queueOffset", ENDS: "queueOffset"}
 """Columns of the questions that are not asked of all five."""
 FILTERED = ("tag, 1 %", "one key", "offset range, 1 %", "time range, 1 %")
+PLANNED = (COUNT, ENDS, "time range, 1 %")
+"""Questions that cost little more than a job without rows, whatever the size of the data."""
+GOALS = (WHOLE, HASH, NOOP, "tag, 1 %", *PLANNED)
+"""Questions for which the engine in the JVM has goals."""
 
 HASH_FIVE = "bit_xor(xxhash64(CAST(queueId AS INT), CAST(queueOffset AS BIGINT), bornTimestamp, storeTimestamp, body))"
 _RENAMED = (
@@ -63,9 +72,10 @@ def questions(sources: Sources) -> list[Question]:
     times = f"storeTimestamp >= timestamp_millis({begin_ms}) AND storeTimestamp < timestamp_millis({end_ms})"
     return [
         Question(WHOLE, HASH_FIVE),
-        Question("hash every byte", "bit_xor(xxhash64(body))"),
+        Question(HASH, "bit_xor(xxhash64(body))"),
         Question("sum of lengths", "sum(octet_length(body))"),
-        Question("count", "0"),
+        Question(COUNT, "0"),
+        Question(ENDS, "struct(min(queueOffset), max(queueOffset))"),
         Question(NOOP, ""),
         Question("tag, 1 %", HASH_FIVE, options={"tags": TAG}, condition=f"tags = '{TAG}'"),
         Question(
@@ -114,15 +124,28 @@ def sinking(frame: DataFrame, messages: int) -> Ask:
     return ask
 
 
-def all_asks(spark: SparkSession, sources: Sources) -> dict[tuple[str, str], Ask]:
-    """Every question by (name, source). The frames are loaded here: that is not measured."""
+def empty_job(spark: SparkSession) -> Ask:
+    """Return what runs two tasks without rows."""
+    return asking(spark.range(0, 0, 1, 2).toDF("id"), "bit_xor(id)")
+
+
+def all_asks(spark: SparkSession, sources: Sources, *, only_goals: bool) -> dict[tuple[str, str], Ask]:
+    """Every question by (name, source).
+
+    With ``only_goals`` those of :data:`GOALS`, of the engine in the JVM and uncompressed Parquet. The frames
+    are loaded here: that is not measured.
+    """
     found: dict[tuple[str, str], Ask] = {}
-    files = {
-        "parquet none": from_parquet(spark, sources.parquet_none),
-        "parquet zstd": from_parquet(spark, sources.parquet_zstd),
-    }
+    files = {PARQUET: from_parquet(spark, sources.parquet_none)}
+    if not only_goals:
+        files["parquet zstd"] = from_parquet(spark, sources.parquet_zstd)
     for question in questions(sources):
-        frames = {"cometmq": from_log(spark, sources, columns=question.columns, engine="python", **question.options)}
+        if only_goals and question.name not in GOALS:
+            continue
+        frames = {}
+        if not only_goals:
+            options = {"columns": question.columns, "engine": "python", **question.options}
+            frames["cometmq"] = from_log(spark, sources, **options)
         if jars():
             # It prunes columns itself.
             frames[JVM] = from_log(spark, sources, engine="jvm", **question.options)
@@ -131,6 +154,7 @@ def all_asks(spark: SparkSession, sources: Sources) -> dict[tuple[str, str], Ask
             is_sink = question.name == NOOP
             ask = sinking(frame, sources.data.messages) if is_sink else asking(frame, question.answer)
             found[question.name, source] = ask
+    found[EMPTY, "spark"] = empty_job(spark)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ CONF = "local[2], driver 4 GiB, Unix sockets"
 
 
 @contextmanager
-def spark_session(folder: Path) -> Iterator[SparkSession]:
+def spark_session(folder: Path, more_jars: Sequence[str] = ()) -> Iterator[SparkSession]:
     """Yield a session that keeps everything under ``folder``; its JVM has ended afterwards."""
     # Workers take python3 from the path otherwise, which need not be the environment of the benchmark.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -34,7 +34,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
-        .config("spark.jars", ",".join(jars()))
+        .config("spark.jars", ",".join([*jars(), *more_jars]))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")

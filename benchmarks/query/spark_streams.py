@@ -19,13 +19,10 @@ FLOOR_ROWS = 10
 _FLOOR_LIMIT_S = 120
 
 
-def catch_up(spark: SparkSession, sources: Sources, folder: Path) -> tuple[float, Answer]:
-    """Read the whole store as an AvailableNow stream: seconds from start to end, and (rows, hash) of what came."""
-    frame = (
-        _stream(spark, sources, TRIGGER_ROWS)
-        # Seen by Spark itself on the way into a sink that drops it.
-        .observe("seen", f.count("*").alias("rows"), f.bit_xor(f.xxhash64("body")).alias("hash"))
-    )
+def catch_up(frame: DataFrame, folder: Path) -> tuple[float, Answer]:
+    """Read a stream with the column body up to now: seconds from start to end, and (rows, hash) of what came."""
+    # Seen by Spark itself on the way into a sink that drops it.
+    frame = frame.observe("seen", f.count("*").alias("rows"), f.bit_xor(f.xxhash64("body")).alias("hash"))
     begin = time.perf_counter()
     query = (
         frame.writeStream.format("noop")
@@ -44,13 +41,13 @@ def catch_up(spark: SparkSession, sources: Sources, folder: Path) -> tuple[float
     return taken, (rows, hashed)
 
 
-def micro_batch_ms(spark: SparkSession, sources: Sources | None, folder: Path, batches: int) -> float:
-    """Milliseconds that a micro-batch of a few rows takes, of the log or (None) of Spark's own source of numbers."""
-    frame = (
-        _stream(spark, sources, FLOOR_ROWS)
-        if sources is not None
-        else spark.readStream.format("rate-micro-batch").options(rowsPerBatch=FLOOR_ROWS, numPartitions=1).load()
-    )
+def rate_stream(spark: SparkSession) -> DataFrame:
+    """Return Spark's own source of numbers, a few in each micro-batch."""
+    return spark.readStream.format("rate-micro-batch").options(rowsPerBatch=FLOOR_ROWS, numPartitions=1).load()
+
+
+def micro_batch_ms(frame: DataFrame, folder: Path, batches: int) -> float:
+    """Milliseconds that a micro-batch of a few rows takes."""
     query = frame.writeStream.format("noop").option("checkpointLocation", str(folder / "floor")).start()
     limit = time.monotonic() + _FLOOR_LIMIT_S
     while query.isActive and len(query.recentProgress) < batches + 2:
@@ -70,8 +67,9 @@ def micro_batch_ms(spark: SparkSession, sources: Sources | None, folder: Path, b
     return median(one.durationMs["triggerExecution"] for one in full)
 
 
-def _stream(spark: SparkSession, sources: Sources, rows: int) -> DataFrame:
-    options: dict[str, Any] = {"path": str(sources.store), "topic": TOPIC, "columns": FIVE}
+def log_stream(spark: SparkSession, sources: Sources, engine: str, rows: int) -> DataFrame:
+    """Return the log as a stream with so many rows in each micro-batch."""
+    options: dict[str, Any] = {"path": str(sources.store), "topic": TOPIC, "columns": FIVE, "engine": engine}
     return (
         spark.readStream.format("cometmq")
         .options(**options, startingOffsets="earliest", maxOffsetsPerTrigger=rows)

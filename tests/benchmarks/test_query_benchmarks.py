@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cometmq.spark import jars
 from support.spark import missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +87,26 @@ def test_spark(tmp_path: Path) -> None:
     for name in (*filtered, "rows by Arrow", "micro-batch", "write", "wire, 32 a pull", "wire, 4096 a pull"):
         assert figures[f"spark/100B/{name}"]["ratio"] > 0
     assert figures["spark/100B/catch-up"]["unit"] == "msg/s"
+    if jars():
+        by_jvm = ("tag, 1 % by the JVM", "micro-batch by the JVM", "write by the JVM", "planned: count")
+        assert all(figures[f"spark/100B/{name}"]["ratio"] > 0 for name in by_jvm)
+        assert figures["spark/100B/catch-up by the JVM"]["unit"] == "msg/s"
     assert "Spark: rates, and milliseconds" in done.stdout
     assert "100B/write" in done.stdout
     assert "the scan alone" not in done.stdout
     assert list(tmp_path.glob("cmq-bench-*")) == []
+
+
+@pytest.mark.timeout(800)
+@pytest.mark.skipif(not os.environ.get("CMQ_LONG"), reason="gets a Kafka broker by Maven: only with CMQ_LONG=1")
+def test_the_goals_and_kafka(tmp_path: Path) -> None:
+    skip_without_spark()
+    done = run(tmp_path, "--goals", "--only", "100B")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    if "Kafka's part is left out" in done.stdout:
+        pytest.skip(done.stdout)
+    (saved,) = (tmp_path / "results").glob("query-*.json")
+    figures = {figure["name"]: figure for figure in json.loads(saved.read_text(encoding="utf-8"))["figures"]}
+    assert not any(name.endswith(("/cometmq", "parquet zstd")) for name in figures)
+    for name in ("hash every byte", "noop sink", "catch-up"):
+        assert figures[f"spark/100B/against Kafka: {name}"]["ratio"] > 0
