@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
@@ -17,6 +19,27 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["CometMQSource", "RocketMQSource"]
+
+
+@contextmanager
+def _needing(what: str, version: str) -> Iterator[None]:
+    """Name the version of PySpark that has the classes imported in the block.
+
+    Raises:
+        OptionError: this one lacks them.
+    """
+    from cometmq.spark.errors import OptionError
+
+    try:
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("pyspark"):
+            raise
+        raise OptionError(
+            "engine",
+            f"{what} through Python needs PySpark {version} or newer; this is {pyspark.__version__}. "
+            "The engine in Spark's JVM (engine=jvm) does it with Spark 4.0 and newer",
+        ) from error
 
 
 class CometMQSource(DataSource):
@@ -61,15 +84,19 @@ class CometMQSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a stream reader."""
         from cometmq.spark.options import ReadOptions
-        from cometmq.spark.stream import StreamReader
+
+        with _needing("reading a stream", "4.2"):
+            from cometmq.spark.stream import StreamReader
 
         return StreamReader(ReadOptions.for_stream(self._options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""
         from cometmq.spark.options import WriteOptions
-        from cometmq.spark.wire_writer import WireBatchWriter
-        from cometmq.spark.writer import BatchWriter
+
+        with _needing("writing", "4.1"):
+            from cometmq.spark.wire_writer import WireBatchWriter
+            from cometmq.spark.writer import BatchWriter
 
         options = WriteOptions.of(self._options, streaming=False)
         return (WireBatchWriter if options.name_servers else BatchWriter)(options, schema, overwrite)
@@ -77,8 +104,10 @@ class CometMQSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a stream writer."""
         from cometmq.spark.options import WriteOptions
-        from cometmq.spark.wire_writer import WireStreamWriter
-        from cometmq.spark.writer import StreamWriter
+
+        with _needing("writing", "4.1"):
+            from cometmq.spark.wire_writer import WireStreamWriter
+            from cometmq.spark.writer import StreamWriter
 
         options = WriteOptions.of(self._options, streaming=True)
         if options.name_servers:
