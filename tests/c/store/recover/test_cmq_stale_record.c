@@ -5,45 +5,20 @@
  * written before, whose store times it has changed. All records have one size, so a stale one always lies just where a
  * live one ends, with a fitting queue offset.
  */
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/cmq_bytes.h"
 #include "store/marks/cmq_checkpoint.h"
 #include "support/cmq_store_kit.h"
+#include "support/cmq_view_kit.h"
 
 #define COUNT 10
 #define LOG_FILE "commitlog/00000000000000000000"
 #define QUEUE_FILE "consumequeue/T/0/00000000000000000000"
 
-static char root[CMQ_PATH_BYTES], sources[2][CMQ_PATH_BYTES];
+static char sources[2][CMQ_PATH_BYTES];
 static int64_t record_bytes;
-static pid_t broker;
-
-static void hold_lock(void)
-{
-    int ends[2];
-    char byte;
-    CHECK(pipe(ends) == 0);
-    fflush(NULL);
-    broker = fork();
-    CHECK(broker >= 0);
-    if (broker == 0) {
-        const int file = open(kit_path(root, "lock"), O_RDWR | O_CREAT, 0644);
-        const struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-        if (file < 0 || fcntl(file, F_SETLK, &lock) != 0 || write(ends[1], "x", 1) != 1) _exit(1);
-        for (;;) pause();
-    }
-    CHECK(read(ends[0], &byte, 1) == 1);
-    close(ends[0]);
-    close(ends[1]);
-}
-
-static void release_lock(void) { CHECK(kill(broker, SIGKILL) == 0 && waitpid(broker, NULL, 0) == broker); }
 
 /* A store with messages "<letter><i>" in T/0, stored at times[i]. */
 static void make_source(const char *source, char letter, const int64_t *times)
@@ -69,16 +44,16 @@ static void make_source(const char *source, char letter, const int64_t *times)
 static void start(const int64_t *live, const int64_t *stale)
 {
     const char *directory = kit_directory();
-    strcpy(root, kit_path(directory, "store"));
+    strcpy(view_root, kit_path(directory, "store"));
     strcpy(sources[0], kit_path(directory, "live"));
     strcpy(sources[1], kit_path(directory, "stale"));
     kit_set_clock();
     make_source(sources[0], 'm', live);
     if (stale != NULL) make_source(sources[1], 's', stale);
-    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(root, "commitlog")));
-    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(root, "consumequeue/T/0")));
-    kit_write_bytes(kit_path(root, LOG_FILE), KIT_SEGMENT_BYTES - 1, "", 1);
-    kit_write_bytes(kit_path(root, QUEUE_FILE), KIT_QUEUE_UNITS * CMQ_UNIT_BYTES - 1, "", 1);
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(view_root, "commitlog")));
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(view_root, "consumequeue/T/0")));
+    kit_write_bytes(kit_path(view_root, LOG_FILE), KIT_SEGMENT_BYTES - 1, "", 1);
+    kit_write_bytes(kit_path(view_root, QUEUE_FILE), KIT_QUEUE_UNITS * CMQ_UNIT_BYTES - 1, "", 1);
 }
 
 static void copy_bytes(const char *source, const char *file, int64_t from, int64_t bytes)
@@ -86,7 +61,7 @@ static void copy_bytes(const char *source, const char *file, int64_t from, int64
     uint8_t block[1024];
     CHECK(bytes <= (int64_t)sizeof block);
     kit_read_bytes(kit_path(source, file), from, block, (size_t)bytes);
-    kit_write_bytes(kit_path(root, file), from, block, (size_t)bytes);
+    kit_write_bytes(kit_path(view_root, file), from, block, (size_t)bytes);
 }
 
 /* Records [from, end) with their units. */
@@ -100,7 +75,7 @@ static void write_messages(int source, int from, int end)
 
 static cmq_store *follow(void)
 {
-    cmq_store_options options = kit_options(root);
+    cmq_store_options options = kit_options(view_root);
     options.read_only = true;
     options.create = false;
     return kit_open(&options);
@@ -128,7 +103,7 @@ static void a_clock_that_steps_back_while_we_look(void)
 {
     start((const int64_t[COUNT]){1000, 1001, 1002, 500, 501, 502, 502, 400, 401, 2000}, NULL);
     write_messages(0, 0, 3);
-    hold_lock();
+    view_kit_hold_lock();
     cmq_store *view = follow();
     check_sees(view, 3);
     write_messages(0, 3, 4);
@@ -147,7 +122,7 @@ static void a_clock_that_steps_back_while_we_look(void)
     write_messages(0, 9, 10);
     check_sees(view, 10);
     check_late(10);            /* time has caught up */
-    release_lock();
+    view_kit_release_lock();
     check_sees(view, 10);
     check_late(10);
     kit_close(view);
@@ -158,7 +133,7 @@ static void a_clock_that_stepped_back_before(void)
 {
     start((const int64_t[COUNT]){1000, 1001, 1002, 500, 501, 502, 503, 504, 1002, 1003}, NULL);
     write_messages(0, 0, 6);
-    hold_lock();
+    view_kit_hold_lock();
     cmq_store *view = follow();
     check_sees(view, 3);
     write_messages(0, 6, 7);
@@ -166,14 +141,14 @@ static void a_clock_that_stepped_back_before(void)
     check_late(3);
     write_messages(0, 7, 8);
     check_sees(view, 8);
-    release_lock();
+    view_kit_release_lock();
     check_sees(view, 8);
     check_late(3);
     /* The last recovery found the log up to m5. */
     cmq_checkpoint checkpoint;
-    CHECK_OK(cmq_checkpoint_load(cmq_fs_posix(), root, &checkpoint));
+    CHECK_OK(cmq_checkpoint_load(cmq_fs_posix(), view_root, &checkpoint));
     checkpoint.confirm_phy = 6 * record_bytes;
-    CHECK_OK(cmq_checkpoint_store(cmq_fs_posix(), root, &checkpoint));
+    CHECK_OK(cmq_checkpoint_store(cmq_fs_posix(), view_root, &checkpoint));
     check_late(6);
     write_messages(0, 8, 9);
     check_sees(view, 9);
@@ -190,7 +165,7 @@ static void stale_records_never_show(void)
         start(live, (const int64_t[COUNT]){100, 101, 102, 103, 104, 105, 106, 107, 108, 109});
         write_messages(1, 0, 10);
         write_messages(0, 0, 3);
-        hold_lock();
+        view_kit_hold_lock();
         cmq_store *view = follow();
         check_sees(view, 3);
         for (int i = 3; i < 9; i += step) {
@@ -199,7 +174,7 @@ static void stale_records_never_show(void)
             check_sees(view, end);
             check_late(end);
         }
-        release_lock();
+        view_kit_release_lock();
         check_sees(view, 9);
         check_late(9);
         kit_close(view);
@@ -213,14 +188,14 @@ static void stale_records_behind_a_step_back(void)
           (const int64_t[COUNT]){100, 101, 102, 103, 104, 105, 106, 107, 108, 109});
     write_messages(1, 0, 10);
     write_messages(0, 0, 3);
-    hold_lock();
+    view_kit_hold_lock();
     cmq_store *view = follow();
     check_sees(view, 3);
     for (int i = 3; i < 9; i++) {
         write_messages(0, i, i + 1);
         check_sees(view, i + 1);
     }
-    release_lock();
+    view_kit_release_lock();
     check_sees(view, 9);
     check_late(3);
     kit_close(view);
@@ -230,9 +205,9 @@ static void stale_records_behind_a_step_back(void)
 static void in_older_segments(void)
 {
     const char *directory = kit_directory();
-    strcpy(root, kit_path(directory, "store"));
+    strcpy(view_root, kit_path(directory, "store"));
     kit_set_clock();
-    cmq_store *store = kit_open_at(root);
+    cmq_store *store = kit_open_at(view_root);
     int64_t last = 0;
     for (int i = 0; i < 500; i++) {
         char body[8];
@@ -242,13 +217,13 @@ static void in_older_segments(void)
         if (!steps_back) continue;
         uint8_t time[8];
         cmq_store_i64(time, atomic_load(&kit_now_ms) - 5000);
-        kit_write_bytes(kit_path(root, LOG_FILE), last + CMQ_RECORD_AT_STORE_TIMESTAMP, time, sizeof time);
+        kit_write_bytes(kit_path(view_root, LOG_FILE), last + CMQ_RECORD_AT_STORE_TIMESTAMP, time, sizeof time);
     }
     CHECK(last > 2 * KIT_SEGMENT_BYTES);
     kit_close(store);
-    kit_remove_tree(kit_path(root, "cometmq"));
-    kit_remove_tree(kit_path(root, "checkpoint"));
-    kit_remove_tree(kit_path(root, "consumequeue"));   /* so that all of the log is walked */
+    kit_remove_tree(kit_path(view_root, "cometmq"));
+    kit_remove_tree(kit_path(view_root, "checkpoint"));
+    kit_remove_tree(kit_path(view_root, "consumequeue"));   /* so that all of the log is walked */
     cmq_store *view = follow();
     CHECK_INT(kit_max(view, "T", 0), 500);
     kit_close(view);
