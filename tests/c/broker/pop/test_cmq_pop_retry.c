@@ -457,7 +457,7 @@ static void an_offset_that_the_queue_does_not_have_is_mended(void)
 
 /* A batch of the topic's former life, which a pop left while it was deleted: neither it nor its commit is of the new
  * one. */
-static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
+static void re_created_queue_is_read_from_its_beginning(void)
 {
     const cmq_pop_key key = {.topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .queue_id = 0};
     const int64_t offsets[] = {40};
@@ -574,6 +574,6 @@ CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first),
               CMQ_TEST(another_brokers_handle_where_pops_are_merged),
               CMQ_TEST(a_list_of_another_broker_finishes_nothing_here), CMQ_TEST(a_group_begins_where_it_asks_to),
               CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
-              CMQ_TEST(a_queue_that_has_begun_anew_is_read_from_its_beginning),
+              CMQ_TEST(re_created_queue_is_read_from_its_beginning),
               CMQ_TEST(an_ordered_ack_of_a_topics_former_life_moves_nobody),
               CMQ_TEST(a_group_that_was_moved_on_stays_there), CMQ_TEST(messages_that_have_expired_are_passed_over))
