@@ -81,8 +81,9 @@ class KVConfig(ManagedFile):
 
         return take_over
 
-    def _encode(self) -> JsonObject:
-        return {"configTable": cast(JsonObject, {name: dict(keys) for name, keys in self._namespaces.items()})}
+    def _snapshot(self) -> Callable[[], JsonObject]:
+        table = cast(JsonObject, {name: dict(keys) for name, keys in self._namespaces.items()})
+        return lambda: {"configTable": table}
 
     @property
     def is_in_memory(self) -> bool:

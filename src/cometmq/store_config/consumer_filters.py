@@ -85,14 +85,15 @@ class ConsumerFilters(ManagedFile):
 
         return take_over
 
-    def _encode(self) -> JsonObject:
+    def _snapshot(self) -> Callable[[], JsonObject]:
         topics: JsonObject = {
             topic: bean(
                 {"groupFilterData": {group: _encode_filter(one) for group, one in groups.items()}, "topic": topic}
             )
             for topic, groups in self._table.items()
         }
-        return bean({"filterDataByTopic": topics}, self._unknown)
+        unknown = self._unknown
+        return lambda: bean({"filterDataByTopic": topics}, unknown)
 
     @property
     def chars(self) -> int:

@@ -62,11 +62,10 @@ class ConsumerOffsets(VersionedFile):
 
         return take_over
 
-    def _members(self) -> dict[str, JsonValue]:
-        return {
-            "groupTopicMap": self._group_topic_map(),
-            "offsetTable": {key: cast(JsonObject, dict(queues)) for key, queues in self._table.items()},
-        }
+    def _member_snapshot(self) -> Callable[[], dict[str, JsonValue]]:
+        topics = self._group_topic_map()
+        table: JsonObject = {key: cast(JsonObject, dict(queues)) for key, queues in self._table.items()}
+        return lambda: {"groupTopicMap": topics, "offsetTable": table}
 
     def _group_topic_map(self) -> JsonObject:
         topics_of: dict[str, list[str]] = {}
@@ -234,8 +233,9 @@ class LightQueueOffsets(ConsumerOffsets):
 
         return take_over
 
-    def _members(self) -> dict[str, JsonValue]:
-        return {**super()._members(), "lmqOffsetTable": cast(JsonObject, dict(self._light))}
+    def _member_snapshot(self) -> Callable[[], dict[str, JsonValue]]:
+        members, light = super()._member_snapshot(), cast(JsonObject, dict(self._light))
+        return lambda: {**members(), "lmqOffsetTable": light}
 
     @property
     def light_table(self) -> Mapping[str, int]:

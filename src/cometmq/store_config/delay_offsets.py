@@ -36,8 +36,9 @@ class DelayOffsets(VersionedFile):
 
         return take_over
 
-    def _members(self) -> dict[str, JsonValue]:
-        return {"offsetTable": cast(JsonObject, dict(self._table))}
+    def _member_snapshot(self) -> Callable[[], dict[str, JsonValue]]:
+        table = cast(JsonObject, dict(self._table))
+        return lambda: {"offsetTable": table}
 
     def get(self, level: int) -> int | None:
         """Return the next queue offset of a level, or None where it was never looked at."""

@@ -60,8 +60,9 @@ class Document(ManagedFile):
 
         return take_over
 
-    def _encode(self) -> JsonObject:
-        return deepcopy(self._content)
+    def _snapshot(self) -> Callable[[], JsonObject]:
+        content = self._content  # replaced as a whole, never changed
+        return lambda: deepcopy(content)
 
     def replace(self, content: JsonObject) -> None:
         """Make ``content`` the document. It is copied."""

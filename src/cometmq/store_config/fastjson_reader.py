@@ -49,6 +49,8 @@ _STRING = {
 }
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# No string of strict JSON has a raw line break, so there it is the beginning of an array.
+_BROKEN_ARRAY = re.compile(r"\[[\t\r ]*\n")
 # The form of nearly all of a big consumerOffset.json; one match instead of a walk. 18 digits always fit an int64.
 _PAIR = r"-?[0-9]{1,18}:-?[0-9]{1,18}"
 _INTEGER_MAP = re.compile(rf"\{{({_PAIR}(?:,{_PAIR})*)[\t\n ]*\}}")
@@ -83,7 +85,7 @@ def loads(text: str | bytes, *, limits: Limits = DEFAULT_LIMITS, keep_layout: bo
         text: the text; bytes are taken as UTF-8 (an invalid sequence is an error, where upstream would put U+FFFD).
         limits: length and depth allowed.
         keep_layout: arrays with a line break after the bracket become :class:`JavaList`, so that they are written in
-            the same form. Otherwise all arrays are lists, and pretty texts are read as fast as compact ones.
+            the same form; texts with such arrays take the lenient reader. Otherwise all arrays are lists.
 
     Raises:
         ConfigSyntaxError: the text cannot be read; it carries line and column. Nothing else is ever raised.
@@ -94,7 +96,7 @@ def loads(text: str | bytes, *, limits: Limits = DEFAULT_LIMITS, keep_layout: bo
         raise ConfigSyntaxError(f"the text is longer than {limits.text_chars} characters", line=1, column=1)
     if limits.parts < len(text) and sum(map(text.count, ",[{")) > limits.parts:
         raise ConfigSyntaxError(f"the text has more than {limits.parts} values", line=1, column=1)
-    if not (keep_layout and "\n" in text):
+    if not (keep_layout and _BROKEN_ARRAY.search(text)):
         try:
             return _StrictReader(limits).document(text)
         except (ValueError, RecursionError):

@@ -40,6 +40,7 @@ _SPECIAL_BROWSER = re.compile('[\x00-\x1f"\\\\/\x7f-\U0010ffff]')
 _BITS_SURE = 3000
 """No number of so many bits has more digits than the limit."""
 _DIGITS_PER_BIT = 0.30103
+_NAMES_KEPT = 256
 
 
 def _check_digits(digits: float) -> None:
@@ -96,13 +97,14 @@ def _escape_browser(matched: re.Match[str]) -> str:
 class _Writer:
     """Collects the pieces of one text. ``indent`` is the number of tabs before a member, ``_level`` the nesting."""
 
-    __slots__ = ("_browser", "_level", "_pretty", "parts")
+    __slots__ = ("_browser", "_level", "_names", "_pretty", "parts")
 
     def __init__(self, layout: Layout) -> None:
         self.parts: list[str] = []
         self._pretty = layout is Layout.PRETTY
         self._browser = layout is Layout.BROWSER
         self._level = 0
+        self._names: dict[str, str] = {}  # quoted names of beans' members, which come again and again
 
     def value(self, value: JsonValue, indent: int) -> None:
         if value is None:
@@ -150,7 +152,12 @@ class _Writer:
         if isinstance(key, ObjectKey) and not self._browser:
             return key
         if isinstance(key, str):
-            return self._quoted(key)
+            quoted = self._names.get(key)
+            if quoted is None:
+                quoted = self._quoted(key)
+                if len(self._names) < _NAMES_KEPT:
+                    self._names[key] = quoted
+            return quoted
         if isinstance(key, int) and not isinstance(key, bool):
             return f'"{key}"' if self._browser else str(key)
         raise InvalidArgument(f"cannot write {key!r} as a JSON key: keys are strings or integers")
@@ -165,21 +172,26 @@ class _Writer:
             self.parts.append("\n" + "\t" * indent)
 
     def _object(self, members: JsonObject, indent: int) -> None:
-        self.parts.append("{")
-        comma = ""
+        parts = self.parts
+        parts.append("{")
+        comma, lead = "", "\n" + "\t" * (indent + 1) if self._pretty else ""
         for key, value in members.items():
             if value is None:
                 continue
-            self.parts.append(comma)
-            comma = ","
             if self._pretty and isinstance(key, ObjectKey):
+                parts.append(comma)
                 self._pretty_key(key, indent + 1)
+                parts.append(":")
             else:
-                if isinstance(key, str):
-                    self._break_line(indent + 1)
-                self.parts.append(self._key(key))
-            self.parts.append(":")
-            self.value(value, indent + 1)
+                parts.append(f"{comma}{lead if isinstance(key, str) else ''}{self._key(key)}:")
+            comma = ","
+            # The commonest kinds at once: tables of 100,000 entries are written while others need the interpreter.
+            if type(value) is str:
+                parts.append(self._quoted(value))
+            elif type(value) is int:
+                parts.append(self._integer(value))
+            else:
+                self.value(value, indent + 1)
         if members:
             self._break_line(indent)
         self.parts.append("}")

@@ -103,13 +103,17 @@ class ManagedFile(ABC):
         """Go back to the defaults."""
 
     @abstractmethod
-    def _encode(self) -> JsonObject:
-        """Return the content as upstream's 5.3 line writes it, in containers that nothing else holds."""
+    def _snapshot(self) -> Callable[[], JsonObject]:
+        """Take the content, with the lock held; the function that is returned encodes it, without the lock.
+
+        It returns the content as upstream's 5.3 line writes it, in containers that nothing else holds.
+        """
 
     def encode(self) -> JsonObject:
         """Return the content as upstream's 5.3 line writes it. Changing the result changes nothing here."""
         with self._lock:
-            return self._encode()
+            encode = self._snapshot()
+        return encode()
 
     def persist(self, *, only_if_changed: bool = True, cover: Callable[[], None] | None = None) -> bool:
         """Write the content durably; the content before stays as ``.bak``.
@@ -125,17 +129,17 @@ class ManagedFile(ABC):
         Raises:
             StorageError: it could not be written, or covered. The old file is whole, the change is still in memory.
         """
-        # The disk is waited for without the content's lock, so that a commit never waits for an fsync.
+        # Without the content's lock the content is encoded and the disk is waited for, so that no look-up waits.
         with self._writing:
             with self._lock:
                 if only_if_changed and not self._changed:
                     return False
-                content = self._encode()
+                encode = self._snapshot()
                 self._changed = False
             try:
                 if cover is not None:
                     cover()
-                self._file.persist(content, layout=self.layout)
+                self._file.persist(encode(), layout=self.layout)
             except BaseException:
                 with self._lock:
                     self._changed = True

@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from cometmq.errors import InvalidArgument
 from cometmq.store_config.data_version import wall_clock_ms
-from cometmq.store_config.fastjson import JsonObject, JsonValue
+from cometmq.store_config.fastjson import JsonValue
 from cometmq.store_config.fields import Fields
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.names import is_light_queue
@@ -92,9 +92,9 @@ class NamedTable(VersionedFile, Generic[E]):
 
         return take_over
 
-    def _members(self) -> dict[str, JsonValue]:
-        table: JsonObject = {name: self._encode_entry(entry) for name, entry in self._table.items()}
-        return {self._table_member: table}
+    def _member_snapshot(self) -> Callable[[], dict[str, JsonValue]]:
+        table = dict(self._table)  # its entries are immutable
+        return lambda: {self._table_member: {name: self._encode_entry(entry) for name, entry in table.items()}}
 
     # --- Entries
 

@@ -74,9 +74,10 @@ class NestedTable(ManagedFile, Generic[K, E]):
 
         return take_over
 
-    def _encode(self) -> JsonObject:
+    def _snapshot(self) -> Callable[[], JsonObject]:
         table: JsonObject = {
             name: {key: self._encode_entry(name, key, entry) for key, entry in entries.items()}
             for name, entries in self._table.items()
         }
-        return bean({self._table_member: table}, self._unknown)
+        unknown = self._unknown
+        return lambda: bean({self._table_member: table}, unknown)

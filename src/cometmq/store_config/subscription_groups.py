@@ -77,9 +77,10 @@ class SubscriptionGroups(NamedTable[SubscriptionGroupConfig]):
 
         return take_over
 
-    def _members(self) -> dict[str, JsonValue]:
+    def _member_snapshot(self) -> Callable[[], dict[str, JsonValue]]:
+        table = super()._member_snapshot()
         forbidden: JsonObject = {group: cast(JsonObject, dict(masks)) for group, masks in self._forbidden.items()}
-        return {**super()._members(), "forbiddenTable": forbidden}
+        return lambda: {**table(), "forbiddenTable": forbidden}
 
     def get_or_create(self, group: str) -> SubscriptionGroupConfig:
         """Return the group, made with the defaults where it is not there.

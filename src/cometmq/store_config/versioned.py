@@ -79,8 +79,8 @@ class VersionedFile(ManagedFile):
         """Check the members; return the function that makes them the content."""
 
     @abstractmethod
-    def _members(self) -> dict[str, JsonValue]:
-        """Return the members as upstream writes them, in containers that nothing else holds."""
+    def _member_snapshot(self) -> Callable[[], dict[str, JsonValue]]:
+        """As :meth:`_snapshot`, of the members alone."""
 
     def _reset(self) -> None:
         self._clear()
@@ -99,8 +99,9 @@ class VersionedFile(ManagedFile):
 
         return take_over
 
-    def _encode(self) -> JsonObject:
-        return bean({_VERSION: self._version.encode(), **self._members()}, self._unknown)
+    def _snapshot(self) -> Callable[[], JsonObject]:
+        version, members, unknown = self._version, self._member_snapshot(), self._unknown
+        return lambda: bean({_VERSION: version.encode(), **members()}, unknown)
 
     def _count_change(self) -> None:
         """Note that the content changed, with the lock held."""

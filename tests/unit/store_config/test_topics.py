@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from cometmq.errors import InvalidArgument, InvalidTopic, TopicNotFound
 from cometmq.store_config.built_in_topics import SCHEDULE_TOPIC, system_topics
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.errors import ConfigError, ConfigValueError
-from cometmq.store_config.fastjson import loads
+from cometmq.store_config.fastjson import JsonObject, loads
 from cometmq.store_config.names import (
     dead_letter_topic,
     is_light_queue,
@@ -327,3 +329,34 @@ def test_an_entry_has_the_name_that_it_is_found_by(tmp_path: Path) -> None:
     assert [(topic.topic_name, topic.read_queue_nums) for topic in topics.all()] == [("orders", 3), ("bills", 1)]
     for topic in topics.all():
         assert topics.get(topic.topic_name) is topic
+
+
+def test_look_ups_and_changes_do_not_wait_for_the_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 topics take half a second, in which a broker looks topics up for requests."""
+    topics = Topics(tmp_path)
+    topics.put(TopicConfig(topic_name="orders"))
+    encoding, continues = threading.Event(), threading.Event()
+    encode = TopicConfig.encode
+
+    def stopped(config: TopicConfig) -> JsonObject:
+        encoding.set()
+        assert continues.wait(60)
+        return encode(config)
+
+    monkeypatch.setattr(TopicConfig, "encode", stopped)
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            written = threads.submit(topics.persist)
+            assert encoding.wait(60)
+            assert threads.submit(topics.get, "orders").result(60) is not None
+            assert threads.submit(topics.put, TopicConfig(topic_name="bills")).result(60) is None
+        finally:
+            continues.set()
+        assert written.result(60)
+    assert topics.changed
+    stored = Topics(tmp_path)
+    stored.load()
+    assert [topic.topic_name for topic in stored.all()] == ["orders"]
+    assert topics.persist()
+    stored.load()
+    assert [topic.topic_name for topic in stored.all()] == ["orders", "bills"]
