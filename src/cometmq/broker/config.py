@@ -26,6 +26,7 @@ from cometmq.remoting.addresses import (
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.errors import SettingError
 from cometmq.store_config.setting_effects import refuse_settings, settings_without_effect
 from cometmq.store_config.setting_names import OPTIONS
 from cometmq.store_config.setting_sources import LoadedSettings, load_settings
@@ -180,7 +181,9 @@ def load_broker_config(
         environ: the environment; None for the process's own.
 
     Raises:
-        SettingError, UnknownSetting: a setting cannot be used, or does not exist.
+        SettingError, UnknownSetting: a setting cannot be used, does not exist, or is in the store's own file, although
+            it cannot be changed at run time.
+        StorageError: a file cannot be read; the store's own must be a plain file.
         InvalidArgument: an argument cannot be used, the address was refused, or a setting asks for something that a
             CometMQ broker does not do (:mod:`cometmq.store_config.setting_effects`).
     """
@@ -190,9 +193,9 @@ def load_broker_config(
     if root is None:
         raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
     own_file = Path(root) / _OWN_FILE
-    has_own = own_file.exists()
+    has_own = os.path.lexists(own_file)
     if file is None and has_own:
-        loaded = _load(own_file, environ, settings)
+        loaded = _load_own(own_file, environ, settings)
     values = loaded.settings
     given = {OPTIONS[name].upstream_name: getattr(values, name) for name in loaded.given} | dict(loaded.unused)
     refuse_settings(given)
@@ -232,6 +235,24 @@ def _load(file: Path | None, environ: Mapping[str, str] | None, given: Mapping[s
     return load_settings(
         properties=None if is_toml else file, toml=file if is_toml else None, environ=environ, overrides=given
     )
+
+
+def _load_own(file: Path, environ: Mapping[str, str] | None, given: Mapping[str, object] | None) -> LoadedSettings:
+    """Read the store's own file. A store may come from elsewhere: the file has what requests may change, no more."""
+    loaded = load_settings(properties=file, in_store=True, environ=environ, overrides=given)
+    names = {
+        OPTIONS[name].upstream_name
+        for name, source in loaded.given.items()
+        if name not in SETTABLE and source == str(file)
+    }
+    for name in sorted(names | set(loaded.unused) | set(loaded.unknown)):
+        raise SettingError(
+            "this file in the store has the settings that were changed at run time, and this is none of them; "
+            "start with --config and a file outside the store",
+            key=f"{name:.60}",
+            source=str(file),
+        )
+    return loaded
 
 
 def _listen_on(listen: str | None, settings: BrokerSettings) -> tuple[str, int]:

@@ -29,6 +29,7 @@ from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.delay_offsets import DelayOffsets
 from cometmq.store_config.fastjson import JsonObject, Layout, encode
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
+from cometmq.store_config.own_json import loads_own
 
 __all__ = ["BrokerDelays"]
 
@@ -127,12 +128,13 @@ class BrokerDelays:
             return None
         crc, _, body = data.rstrip(b"\n").partition(b" ")
         try:
-            content = json.loads(body)
+            content = loads_own(body)
             if int(crc, 16) == crc31(body) and content["format"] == _MARK_FORMAT:
                 offsets = {int(level): int(offset) for level, offset in content["offsets"].items()}
                 return DelayMark(int(content["log_end"]), offsets)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            _log.warning("delay mark is damaged, passed over", extra={"error": str(error)})
+            extra = {"path": self._mark_path, "error": str(error)}
+            _log.warning("delay mark is damaged, passed over", extra=extra)
             return None
         _log.info("delay mark is of another version or damaged, passed over")
         return None

@@ -28,6 +28,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
+from cometmq.store_config.own_json import loads_own
 
 __all__ = ["LOCKS_MAX", "LOCKS_OF_REQUEST_MAX", "LOCK_MS", "QueueLocks", "monotonic_ms"]
 
@@ -238,7 +239,7 @@ class QueueLocks:
 
 
 def _decoded(data: bytes) -> dict[str, dict[MessageQueue, str]]:
-    content = json.loads(data)
+    content = loads_own(data)
     if content["version"] != _VERSION:
         raise ValueError(f"version {content['version']!r} is not known")
     groups: dict[str, dict[MessageQueue, str]] = {}

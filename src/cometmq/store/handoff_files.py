@@ -59,6 +59,7 @@ from typing import Any
 from cometmq.errors import CorruptRecord, Error, LimitReached, MessageTooLarge
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
+from cometmq.store_config.own_json import loads_own
 
 __all__ = [
     "HANDOFF_PROPERTY",
@@ -318,7 +319,7 @@ def decode_work(data: bytes) -> Work:
     if zlib.crc32(payload) != crc:
         raise CorruptRecord("a hand-off file's checksum is wrong", offset=20)
     try:
-        return _decode_payload(json.loads(bytes(payload[:text_bytes])), payload[text_bytes:])
+        return _decode_payload(loads_own(bytes(payload[:text_bytes])), payload[text_bytes:])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptRecord(f"a hand-off file's content is not what it should be: {error!r}", offset=24) from error
 
@@ -441,12 +442,14 @@ class HandoffFolder:
         """Return why a piece of work was rejected, or None where it was not."""
         try:
             data = self._ops.read(self.rejected / f"{name}.json", bytes_max=WORK_BYTES_MAX)
-            content = None if data is None else json.loads(data)
         except FileNotFoundError:
             return None
-        if content is None:
+        if data is None:
             return None
-        return str(content["reason"])
+        try:
+            return str(loads_own(data)["reason"])
+        except (ValueError, KeyError, TypeError) as error:
+            return f"the file with the reason is damaged: {error!r}"
 
     def staged_rejection(self, work: StagedWork) -> str | None:
         """Return why work of this id and folder was rejected, however it was named; None where it was not."""
@@ -543,7 +546,7 @@ class HandoffFolder:
         try:
             if int(checksum, 16) != zlib.crc32(text):
                 raise ValueError("wrong checksum")
-            content = json.loads(text)
+            content = loads_own(text)
             return Journal(int(content["log_end"]), tuple(str(name) for name in content["names"]))
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptRecord(f"the journal in {self.path} is damaged: {error}") from error

@@ -31,6 +31,7 @@ from pathlib import Path
 from cometmq.errors import CorruptRecord
 from cometmq.store.handoff_files import HandoffFolder, NewerWork, StagedWork
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
+from cometmq.store_config.own_json import loads_own
 
 __all__ = ["Owner", "StagedFolder", "WireOwner", "is_done_key", "this_host"]
 
@@ -76,7 +77,7 @@ def is_done_key(key: str) -> bool:
 def is_gone(owner: bytes | None) -> bool | None:
     """Return whether the process of an owner file is gone; None where this host cannot know."""
     try:
-        content = json.loads(owner or b"")
+        content = loads_own(owner or b"")
         if {name: content[name] for name in _place()} != _place():
             return None
         return bool(content["boot"] != _boot_id() or content["started"] != _started(int(content["pid"])))
@@ -270,7 +271,7 @@ class StagedFolder:
         if data is None:
             return -1
         try:
-            return int(json.loads(data)["number"])
+            return int(loads_own(data)["number"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptRecord(f"{file} is damaged: {error!r}; it says what was written once already") from error
 
@@ -293,7 +294,7 @@ class StagedFolder:
         for file in sorted((self.path / _DONE).glob("*.json")):
             data = self._ops.read(file, bytes_max=_OWNER_BYTES_MAX)
             try:
-                note = json.loads(data or b"{}")
+                note = loads_own(data or b"{}")
                 end = int(note.get("end", 0))
             except (ValueError, TypeError, AttributeError):
                 continue  # said where somebody asks for it

@@ -11,6 +11,7 @@ module                   holds
 ``subscription_groups``  ``subscriptionGroup.json`` (records in ``subscription_group_config``)
 ``delay_offsets``        ``delayOffset.json``
 ``documents``            all other files, kept as they are
+``own_json``             reads the small files of CometMQ itself
 ``names``                which names of topics and groups are allowed
 ``settings``             the settings of a store, typed, with upstream's defaults; ``broker_settings`` those of serving
 ``setting_sources``      where they come from; ``broker_properties`` for a broker's own file

@@ -14,6 +14,7 @@ from pathlib import Path
 from cometmq.errors import InvalidArgument
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.errors import SettingError
+from cometmq.store_config.file_ops import SYSTEM_FILE_OPS
 from cometmq.store_config.given_settings import Given, Layer, add_given
 from cometmq.store_config.java_properties import parse_properties
 from cometmq.store_config.known_options import KNOWN_UPSTREAM_NAMES
@@ -66,16 +67,23 @@ def parse_broker_properties(data: bytes, *, source: str) -> BrokerProperties:
     return BrokerProperties(settings=settings, unused=unused, unknown=tuple(unknown), repeated=tuple(sorted(repeated)))
 
 
-def read_broker_properties(path: Path) -> BrokerProperties:
+def read_broker_properties(path: Path, *, in_store: bool = False) -> BrokerProperties:
     """Read the file.
+
+    Args:
+        path: the file.
+        in_store: it lies in a store, which may come from elsewhere: it must be a plain file, no link, FIFO or device.
 
     Raises:
         SettingError: a value cannot be used, or the text is malformed.
         StorageError: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_BYTES_MAX + 1)
+        if in_store:
+            data = SYSTEM_FILE_OPS.read(path, bytes_max=_BYTES_MAX) or b""
+        else:
+            with path.open("rb") as file:
+                data = file.read(_BYTES_MAX + 1)
     except OSError as error:
         raise storage_error(error, f"cannot read {path}") from error
     if len(data) > _BYTES_MAX:

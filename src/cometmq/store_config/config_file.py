@@ -74,19 +74,22 @@ class Loaded(Generic[T]):
         origin: the file it came from.
         main_problem: why the main file was passed over, or None when it was used, missing or empty. Report it.
         kept_as: name under which the next persist keeps a damaged main file; None without one.
+        absent: which file is empty, or missing although it has a ``.bak``; None where the main file was used, or
+            neither is there, as at a first start.
     """
 
     content: T | None
     origin: Origin
     main_problem: ConfigError | None = None
     kept_as: str | None = None
+    absent: str | None = None
 
     @property
     def warning(self) -> str | None:
-        """A sentence for the user where the main file was passed over for its content, else None."""
-        if self.main_problem is None:
-            return None
+        """A sentence for the user where the main file was passed over, or its content is lost, else None."""
         used = "its .bak was used" if self.origin is Origin.BACKUP else "there is no .bak, so the defaults were used"
+        if self.main_problem is None:
+            return None if self.absent is None else f"{self.absent}; {used}"
         return f"{self.main_problem}; {used}; the next write keeps the damaged file as {self.kept_as}"
 
 
@@ -144,7 +147,7 @@ class ConfigFile:
             data = self._read(self.path)
             if not data:
                 self._main = _MainFile.ABSENT
-                return self._load_backup(decode, None)
+                return self._load_backup(decode, None, is_empty=data is not None)
             try:
                 content = _decode(data, self.path, decode)
             except ConfigError as problem:
@@ -154,18 +157,21 @@ class ConfigFile:
             self.fingerprint = _fingerprint(data)
             return Loaded(content, Origin.MAIN)
 
-    def _load_backup(self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None) -> Loaded[T]:
+    def _load_backup(
+        self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None, *, is_empty: bool = False
+    ) -> Loaded[T]:
         data = self._read(self.backup_path)
         kept_as = None if main_problem is None else self._broken_path.name
         if not data:
             self.fingerprint = NO_FILE
-            return Loaded(None, Origin.NONE, main_problem, kept_as)
+            return Loaded(None, Origin.NONE, main_problem, kept_as, f"{self.path} is empty" if is_empty else None)
         try:
             content = _decode(data, self.backup_path, decode)
         except ConfigError as problem:
             raise self._unusable(decode, main_problem, problem) from problem
         self.fingerprint = _fingerprint(data)
-        return Loaded(content, Origin.BACKUP, main_problem, kept_as)
+        absent = None if main_problem is not None else f"{self.path} is {'empty' if is_empty else 'missing'}"
+        return Loaded(content, Origin.BACKUP, main_problem, kept_as, absent)
 
     def _unusable(
         self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None, backup_problem: ConfigError

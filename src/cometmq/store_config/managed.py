@@ -86,7 +86,7 @@ class ManagedFile(ABC):
                 loaded.content()
             # Content that came from the .bak should become the main file again.
             self._changed = loaded.origin is Origin.BACKUP
-            return Loaded(None, loaded.origin, loaded.main_problem, loaded.kept_as)
+            return Loaded(None, loaded.origin, loaded.main_problem, loaded.kept_as, loaded.absent)
 
     def _decode_whole(self, value: JsonValue) -> Callable[[], None]:
         """Decode into a function that takes the content over, so that a bad file changes nothing."""

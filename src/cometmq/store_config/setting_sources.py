@@ -116,11 +116,12 @@ def from_toml(path: Path) -> Layer:
         StorageError: the file cannot be read.
     """
     try:
-        if path.stat().st_size > _TOML_BYTES_MAX:
-            raise SettingError(f"the file is larger than {_TOML_BYTES_MAX} bytes", key="", source=str(path))
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_TOML_BYTES_MAX + 1)
     except OSError as error:
         raise storage_error(error, f"cannot read {path}") from error
+    if len(data) > _TOML_BYTES_MAX:
+        raise SettingError(f"the file is larger than {_TOML_BYTES_MAX} bytes", key="", source=str(path))
     content = parse_toml(data, path)
     flat: dict[str, object] = {
         key: value for key, value in content.items() if key not in (*_TOML_TABLES, *_OTHERS_TABLES)
@@ -156,6 +157,7 @@ def _toml_module() -> ModuleType:
 def load_settings(
     *,
     properties: Path | None = None,
+    in_store: bool = False,
     toml: Path | None = None,
     environ: Mapping[str, str] | None = None,
     ignore_variables: Collection[str] = (),
@@ -165,6 +167,7 @@ def load_settings(
 
     Args:
         properties: a broker's ``broker.properties``.
+        in_store: that file lies in a store: it must be a plain file, no link, FIFO or device.
         toml: a ``cometmq.toml``.
         environ: an environment; None for the process's own, an empty mapping for none.
         ignore_variables: ``COMETMQ_*`` variables that are not settings.
@@ -175,7 +178,7 @@ def load_settings(
         SettingError: a value that cannot be used.
         StorageError: a file cannot be read.
     """
-    from_broker = None if properties is None else read_broker_properties(properties)
+    from_broker = None if properties is None else read_broker_properties(properties, in_store=in_store)
     layers: list[Layer] = [] if from_broker is None else [from_broker.settings]
     if toml is not None:
         layers.append(from_toml(toml))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import os
 from pathlib import Path
 
 import pytest
 
 from cometmq.broker.config import SETTABLE, BrokerConfig, load_broker_config
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, StorageError
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.setting_names import OPTIONS
@@ -165,3 +166,44 @@ def test_settings_are_those_that_hold(tmp_path: Path) -> None:
     assert settings.namesrv_addr == "127.0.0.1:9876"
     given = load_broker_config(tmp_path, settings={"flushDiskType": "ASYNC_FLUSH"}, environ={})
     assert given.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+
+
+def own_file(root: Path) -> Path:
+    (root / "cometmq").mkdir()
+    return root / "cometmq" / "broker.properties"
+
+
+@pytest.mark.parametrize("line", ["storePathCommitLog = /elsewhere", "namesrvAddr = 10.0.0.9:9876", "noSuchName = 1"])
+def test_store_s_own_settings_file_has_only_settings_that_requests_may_change(tmp_path: Path, line: str) -> None:
+    file = own_file(tmp_path)
+    file.write_text(f"fileReservedTime = 48\n{line}\n")
+    with pytest.raises(SettingError, match=rf"cometmq/broker.properties: {line.split()[0]}: .*--config"):
+        load_broker_config(tmp_path, environ={})
+    given = tmp_path / "given.properties"
+    given.write_text("fileReservedTime = 24\n")
+    assert load_broker_config(tmp_path, config=given, environ={}).settings.file_reserved_time_hours == 24
+    file.write_text("fileReservedTime = 48\n")
+    assert load_broker_config(tmp_path, environ={}).settings.file_reserved_time_hours == 48
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "loop", "fifo", "folder", "huge"])
+def test_store_s_own_settings_file_is_a_plain_file(tmp_path: Path, kind: str) -> None:
+    """The store may come from elsewhere: nothing outside it is read, and nothing is waited for."""
+    file = own_file(tmp_path)
+    outside = tmp_path / "outside.properties"
+    outside.write_text("fileReservedTime = 48\n")
+    if kind == "link":
+        file.symlink_to(outside)
+    elif kind == "dangling":
+        file.symlink_to(tmp_path / "nothing")
+    elif kind == "loop":
+        file.symlink_to(file)
+    elif kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.touch()
+        os.truncate(file, 1 << 40)
+    with pytest.raises(StorageError, match=r"cannot read .*cometmq/broker.properties"):
+        load_broker_config(tmp_path, environ={})

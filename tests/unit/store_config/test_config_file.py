@@ -272,20 +272,20 @@ def test_the_backup_follows_one_generation_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "expected", "origin"),
+    ("files", "expected", "origin", "warning"),
     [
-        ({}, None, Origin.NONE),
-        ({NAME: text(1)}, 1, Origin.MAIN),
-        ({NAME: text(1), BACKUP: text(0)}, 1, Origin.MAIN),
-        ({NAME: text(1), BACKUP: b"{broken"}, 1, Origin.MAIN),
-        ({BACKUP: text(1)}, 1, Origin.BACKUP),
-        ({NAME: b"", BACKUP: text(1)}, 1, Origin.BACKUP),
-        ({NAME: b"", BACKUP: b""}, None, Origin.NONE),
+        ({}, None, Origin.NONE, None),
+        ({NAME: text(1)}, 1, Origin.MAIN, None),
+        ({NAME: text(1), BACKUP: text(0)}, 1, Origin.MAIN, None),
+        ({NAME: text(1), BACKUP: b"{broken"}, 1, Origin.MAIN, None),
+        ({BACKUP: text(1)}, 1, Origin.BACKUP, f"{NAME} is missing; its .bak was used"),
+        ({NAME: b"", BACKUP: text(1)}, 1, Origin.BACKUP, f"{NAME} is empty; its .bak was used"),
+        ({NAME: b"", BACKUP: b""}, None, Origin.NONE, f"{NAME} is empty; there is no .bak, so the defaults were used"),
     ],
 )
-def test_load(files: dict[Path, bytes], expected: int | None, origin: Origin) -> None:
+def test_load(files: dict[Path, bytes], expected: int | None, origin: Origin, warning: str | None) -> None:
     loaded = ConfigFile(NAME, file_ops=Disk.with_files(files)).load(content)
-    assert (loaded.content, loaded.origin, loaded.main_problem, loaded.warning) == (expected, origin, None, None)
+    assert (loaded.content, loaded.origin, loaded.main_problem, loaded.warning) == (expected, origin, None, warning)
 
 
 BAD = {
