@@ -47,9 +47,11 @@ class Argument:
     is_keyword_only: bool
 
 
-def test_stub_matches_the_compiled_module() -> None:
+def test_stub_matches_the_compiled_module(tmp_path: Path) -> None:
     allowlist = Path(__file__).with_name("stubtest_allowlist.txt")
-    options = ["--mypy-config-file", str(ROOT / "pyproject.toml"), "--allowlist", str(allowlist)]
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\nfollow_imports = skip\n")  # the types of others are `make typecheck`'s; half the time
+    options = ["--mypy-config-file", str(config), "--allowlist", str(allowlist)]
     found = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "cometmq._engine", "--ignore-unused-allowlist", *options],
         capture_output=True,
