@@ -631,7 +631,7 @@ def test_a_disk_that_is_nearly_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
     space = SimpleNamespace(f_blocks=1000, f_frsize=4096, f_bfree=50, f_bavail=40)
     monkeypatch.setattr("cometmq.store.disk_space.os.statvfs", lambda path: space)
     answer = put(rig, b"x")
-    assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is more than 90% full")
+    assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is more than 95% full")
     space.f_bfree, space.f_bavail = 500, 490
     assert put(rig, b"x").code == ResponseCode.SUCCESS
 
