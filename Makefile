@@ -89,10 +89,10 @@ define configure_and_build
 	@cd csrc && cmake --build --preset $(1) $(3)
 endef
 
-# The same, then run its tests. $(3) are variables for them, $(4) is more for ctest.
+# The same, then run its tests; those of the release build use the disk. $(3) are variables for them, $(4) is more for ctest.
 define ctest_preset
 	$(call configure_and_build,$(1),$(if $(2),$(2),-DCMQ_TEST_TIMEOUT_S=240))
-	@cd csrc && $(3) ctest --preset $(1) -j $(JOBS) $(if $(CMQ_SKIPS),--output-junit $(CMQ_SKIPS)/ctest-$(1).xml) $(4)
+	@cd csrc && $(3) $(if $(filter asan tsan,$(1)),../tools/in_memory.sh test-$(1)) ctest --preset $(1) -j $(JOBS) $(if $(CMQ_SKIPS),--output-junit $(CMQ_SKIPS)/ctest-$(1).xml) $(4)
 endef
 
 .PHONY: test-c
@@ -125,11 +125,11 @@ endif
 
 test-py-apart: $(BUILT)
 	@mkdir -p build
-	$(call shown_when_ended,$@,$(BIN)/python -m pytest --durations=20 $(TEST_APART))
+	$(call shown_when_ended,$@,tools/in_memory.sh $@ $(BIN)/python -m pytest --durations=20 $(TEST_APART))
 
 # By whole files, so that what a module's tests share is made once.
 test-py-rest: $(BUILT)
-	@$(BIN)/python -m pytest --durations=10 -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(TEST_APART))
+	@tools/in_memory.sh $@ $(BIN)/python -m pytest --durations=10 -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(TEST_APART))
 
 # A second environment sees the dependencies of .venv through a .pth file, but not its editable installation: a .pth
 # inside a folder that is itself added by a .pth is not read. So the wheel is what gets imported there.
