@@ -39,6 +39,12 @@ cmq_status cmq_fs_require_root(cmq_fs *fs, const char *root)
     return status;
 }
 
+cmq_status cmq_fs_make_directory_in(cmq_fs *fs, const char *root, const char *path)
+{
+    const cmq_status status = cmq_fs_require_root(fs, root);
+    return status != CMQ_OK ? status : cmq_fs_make_directory(fs, path);
+}
+
 static cmq_status CMQ_MUST_CHECK sync_one(cmq_fs *fs, const char *path)
 {
     cmq_file *file;

@@ -287,6 +287,9 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory_unsynced(cmq_fs *f
  * is not created again at its old place. */
 cmq_status CMQ_MUST_CHECK cmq_fs_require_root(cmq_fs *fs, const char *root);
 
+/* cmq_fs_make_directory for a folder of the store in `root`, with that question before. */
+cmq_status CMQ_MUST_CHECK cmq_fs_make_directory_in(cmq_fs *fs, const char *root, const char *path);
+
 /* Remove a file; CMQ_ERR_NOT_FOUND when there is none. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove(cmq_fs *fs, const char *path)
 {

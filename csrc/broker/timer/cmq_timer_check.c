@@ -86,8 +86,7 @@ cmq_status cmq_timer_check_store(cmq_fs *fs, const char *root, cmq_timer_check *
     cmq_file *file;
     uint8_t page[CMQ_TIMER_CHECK_BYTES] = {0};
     cmq_status status = paths(root, config, path);
-    if (status == CMQ_OK && !check->present) status = cmq_fs_require_root(fs, root);
-    if (status == CMQ_OK && !check->present) status = cmq_fs_make_directory(fs, config);
+    if (status == CMQ_OK && !check->present) status = cmq_fs_make_directory_in(fs, root, config);
     if (status == CMQ_OK) status = cmq_file_open(fs, path, CMQ_OPEN_CREATE, &file);
     if (status != CMQ_OK) return status;
     cmq_timer_check_encode(check, page);

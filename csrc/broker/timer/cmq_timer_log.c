@@ -341,8 +341,7 @@ static cmq_status CMQ_MUST_CHECK end_file(cmq_timer_log *log)
 
 static cmq_status CMQ_MUST_CHECK make_folder(const cmq_timer_log *log)
 {
-    const cmq_status status = cmq_fs_require_root(log->fs, log->root);
-    return status != CMQ_OK ? status : cmq_fs_make_directory(log->fs, log->folder);
+    return cmq_fs_make_directory_in(log->fs, log->root, log->folder);
 }
 
 /* A new file behind the last. Nothing is changed unless it is there. */

@@ -273,7 +273,7 @@ cmq_status cmq_follow_take(cmq_fs *fs, const char *root, cmq_follow **follow_out
     *follow_out = NULL;
     char folder[CMQ_PATH_BYTES];
     cmq_status status = cmq_path_join(folder, root, CMQ_OWN_FOLDER);
-    if (status == CMQ_OK) status = cmq_fs_make_directory(fs, folder);
+    if (status == CMQ_OK) status = cmq_fs_make_directory_in(fs, root, folder);
     if (status != CMQ_OK) return status;
     cmq_follow *follow = calloc(1, sizeof *follow);
     if (follow == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the follow page of %s", root);

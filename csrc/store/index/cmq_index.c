@@ -38,6 +38,7 @@ struct cmq_index {
     uint32_t pending_count, pending_capacity;
     _Atomic bool names_changed;      /* a file was made since the folder was synced */
 
+    const char *root;                /* behind `folder`'s bytes */
     char folder[];
 };
 
@@ -240,10 +241,11 @@ cmq_status cmq_index_create(cmq_index **index_out, const cmq_index_options *opti
     char folder[CMQ_PATH_BYTES];
     const cmq_status status = cmq_path_join(folder, options->root, "index");
     if (status != CMQ_OK) return status;
-    const size_t folder_bytes = strlen(folder) + 1;
-    cmq_index *index = calloc(1, sizeof *index + folder_bytes);
+    const size_t folder_bytes = strlen(folder) + 1, root_bytes = strlen(options->root) + 1;
+    cmq_index *index = calloc(1, sizeof *index + folder_bytes + root_bytes);
     if (index == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the index of %s", options->root);
     memcpy(index->folder, folder, folder_bytes);
+    index->root = memcpy(index->folder + folder_bytes, options->root, root_bytes);
     index->fs = options->fs;
     index->clock = options->clock;
     index->read_only = options->read_only;
@@ -485,7 +487,7 @@ static cmq_status make_pending(cmq_index *index)
 {
     cmq_status status = grow(&index->pending, index->pending_count + 1, &index->pending_capacity);
     if (status == CMQ_OK) status = room_in_list(index);
-    if (status == CMQ_OK) status = cmq_fs_make_directory(index->fs, index->folder);
+    if (status == CMQ_OK) status = cmq_fs_make_directory_in(index->fs, index->root, index->folder);
     cmq_index_file *file = NULL;
     int64_t name = new_name(index);
     for (int attempt = 0; status == CMQ_OK && file == NULL; attempt++, name = name_after(name)) {

@@ -256,7 +256,7 @@ cmq_status cmq_durable_point_open(cmq_fs *fs, const char *root, cmq_durable_poin
     *file_out = NULL;
     char path[CMQ_PATH_BYTES];
     cmq_status status = cmq_path_join(path, root, CMQ_OWN_FOLDER);
-    if (status == CMQ_OK) status = cmq_fs_make_directory(fs, path);
+    if (status == CMQ_OK) status = cmq_fs_make_directory_in(fs, root, path);
     if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_OWN_FOLDER "/point");
     if (status != CMQ_OK) return status;
     cmq_durable_point_file *opened = calloc(1, sizeof *opened);

@@ -88,7 +88,7 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_offset_journal *log, const cmq_of
     cmq_status status = path_of(folder, log->root, CMQ_OWN_FOLDER);
     if (status == CMQ_OK) status = path_of(fresh, log->root, CMQ_OWN_FOLDER "/progress.new");
     if (status == CMQ_OK) status = path_of(path, log->root, CMQ_OWN_FOLDER "/progress");
-    if (status == CMQ_OK) status = cmq_fs_make_directory(log->fs, folder);
+    if (status == CMQ_OK) status = cmq_fs_make_directory_in(log->fs, log->root, folder);
     if (status == CMQ_OK) status = cmq_file_open(log->fs, fresh, CMQ_OPEN_CREATE, &log->file);
     if (status == CMQ_OK) status = cmq_file_resize(log->file, 0);
     if (status == CMQ_OK && log->durable) status = write_ahead(log);

@@ -102,7 +102,7 @@ static cmq_status CMQ_MUST_CHECK move_to_trash(cmq_queues *set, const char *path
 {
     char trash[CMQ_PATH_BYTES], name[16], to[CMQ_PATH_BYTES];
     cmq_status status = trash_path(set, trash);
-    if (status == CMQ_OK && !set->trash_made) status = cmq_fs_make_directory(set->fs, trash);
+    if (status == CMQ_OK && !set->trash_made) status = cmq_fs_make_directory_in(set->fs, set->root, trash);
     set->trash_made = status == CMQ_OK;
     for (int attempt = 0; status == CMQ_OK && attempt < NAME_ATTEMPTS; attempt++) {
         snprintf(name, sizeof name, "%" PRIu32, set->trash_next++);

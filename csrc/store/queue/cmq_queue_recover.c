@@ -393,7 +393,7 @@ cmq_status cmq_queues_mark_incomplete(cmq_queues *queues)
     queues->incomplete = true;
     if (queues->read_only) return CMQ_OK;
     cmq_status status = cmq_path_join(path, queues->root, CMQ_OWN_FOLDER);
-    if (status == CMQ_OK) status = cmq_fs_make_directory(queues->fs, path);
+    if (status == CMQ_OK) status = cmq_fs_make_directory_in(queues->fs, queues->root, path);
     if (status == CMQ_OK) status = cmq_path_join(path, queues->root, INCOMPLETE_NAME);
     if (status == CMQ_OK) status = cmq_file_open(queues->fs, path, CMQ_OPEN_CREATE, &file);
     if (status != CMQ_OK) return status;

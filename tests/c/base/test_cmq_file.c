@@ -569,6 +569,9 @@ static void directories_with_their_parents(void)
     CHECK_OK(cmq_fs_require_root(fs, in("x")));
     CHECK_STATUS(cmq_fs_require_root(fs, in("none")), CMQ_ERR_IO);
     CHECK(text_has("was moved or deleted; put it back"));
+    CHECK_OK(cmq_fs_make_directory_in(fs, in("x"), in("x/below/below")));
+    CHECK_STATUS(cmq_fs_make_directory_in(fs, in("none"), in("none/below")), CMQ_ERR_IO);
+    CHECK_STATUS(cmq_fs_require_root(fs, in("none")), CMQ_ERR_IO);
 }
 
 static void relative_directories(void)

@@ -775,7 +775,25 @@ static void flush_beside_a_removal(void)
     cmq_index_destroy(index);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(flush_beside_a_removal), CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files),
+static void a_moved_store_gets_no_index_at_its_old_place(void)
+{
+    char root[CMQ_PATH_BYTES], away[CMQ_PATH_BYTES];
+    cmq_file_info info;
+    cmq_fs *fs = cmq_fs_posix();
+    CHECK_OK(cmq_path_join(root, cmq_test_directory(), "store"));
+    CHECK_OK(cmq_path_join(away, cmq_test_directory(), "away"));
+    CHECK_OK(cmq_fs_make_directory(fs, root));
+    cmq_index *index = open_index(root, false);
+    CHECK_OK(cmq_fs_rename(fs, root, away));
+    CHECK_STATUS(cmq_index_make_room(index, 1), CMQ_ERR_IO);
+    CHECK_STATUS(cmq_fs_stat(fs, root, &info), CMQ_ERR_NOT_FOUND);
+    CHECK_OK(cmq_fs_rename(fs, away, root));
+    CHECK_OK(cmq_index_make_room(index, 1));
+    cmq_index_destroy(index);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(a_moved_store_gets_no_index_at_its_old_place),
+              CMQ_TEST(flush_beside_a_removal), CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files),
               CMQ_TEST(rolled_file_counts_from_the_end_before), CMQ_TEST(cursor_of_a_file_that_is_gone),
               CMQ_TEST(names_rise), CMQ_TEST(load_skips_foreign_files), CMQ_TEST(drop_newer),
               CMQ_TEST(entries_one_by_one), CMQ_TEST(random_work), CMQ_TEST(rewind_to_deleted_files),

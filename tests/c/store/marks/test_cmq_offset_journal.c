@@ -238,7 +238,17 @@ static void one_sync_covers_all_before_it(void)
     cmq_file_twin_close(twin);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(commits_come_back), CMQ_TEST(only_over_the_json_that_they_continue),
+static void a_store_that_was_moved_gets_no_journal_at_its_old_place(void)
+{
+    const char *root = kit_path(kit_directory(), "moved");
+    cmq_file_info info;
+    cmq_offset_journal *log;
+    CHECK_INT(cmq_offset_journal_create(cmq_fs_posix(), root, &FIRST, 1000, false, &log), CMQ_ERR_IO);
+    CHECK_INT(cmq_fs_stat(cmq_fs_posix(), root, &info), CMQ_ERR_NOT_FOUND);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(a_store_that_was_moved_gets_no_journal_at_its_old_place),
+              CMQ_TEST(commits_come_back), CMQ_TEST(only_over_the_json_that_they_continue),
               CMQ_TEST(a_follower_reads_on), CMQ_TEST(damage_leaves_a_prefix),
               CMQ_TEST(a_full_journal_takes_nothing_more), CMQ_TEST(after_a_failed_sync_nothing_is_taken),
               CMQ_TEST(threads_share_syncs), CMQ_TEST(one_sync_covers_all_before_it))
