@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "export/cmq_scan.h"
+#include "support/cmq_observed_fs.h"
 #include "support/cmq_store_kit.h"
 
 enum { KEYED = 300, SCANS = 400 };   /* five files of the index */
@@ -48,33 +49,6 @@ static void look(void)
     at_last_look = scan_by_key();
 }
 
-/* ---- the new writer's file system ---- */
-
-static cmq_fs_ops observed_ops;
-static cmq_fs observed_fs = {.ops = &observed_ops};
-
-static cmq_status observed_open(cmq_fs *fs, const char *path, cmq_open_mode mode, cmq_file **file_out)
-{
-    const cmq_status status = cmq_fs_posix()->ops->open(fs, path, mode, file_out);
-    const cmq_error error = *cmq_last_error();
-    look();
-    return status == CMQ_OK ? status : cmq_fail_again(&error);
-}
-
-static cmq_status observed_write(cmq_file *file, uint64_t offset, const void *from, size_t bytes)
-{
-    const cmq_status status = cmq_fs_posix()->ops->write(file, offset, from, bytes);
-    look();
-    return status;
-}
-
-static cmq_status observed_remove(cmq_fs *fs, const char *path)
-{
-    const cmq_status status = cmq_fs_posix()->ops->remove(fs, path);
-    look();
-    return status;
-}
-
 static void scans_find_keys_while_a_writer_recovers(void)
 {
     char root[CMQ_PATH_BYTES];
@@ -94,14 +68,10 @@ static void scans_find_keys_while_a_writer_recovers(void)
     view = kit_open(&reading);
     while (before_left < SCANS) before[before_left++] = scan_by_key();
     cmq_store_abandon(writer);
-    observed_ops = *cmq_fs_posix()->ops;
-    observed_ops.open = observed_open;
-    observed_ops.write = observed_write;
-    observed_ops.remove = observed_remove;
-    options.fs = &observed_fs;
+    options.fs = cmq_observed_fs(look, true);
     writer = kit_open(&options);
     CHECK(looks > 2);
-    observed_ops = *cmq_fs_posix()->ops;
+    (void)cmq_observed_fs(NULL, false);
     while (before_left > 0) look();
     check_finds_one(at_last_look);
     kit_close(view);

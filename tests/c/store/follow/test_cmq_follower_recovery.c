@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "store/read/cmq_key_places.h"
+#include "support/cmq_observed_fs.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_view_kit.h"
 
@@ -17,8 +18,6 @@ enum { OBSERVED = 160000, OBSERVED_LOT = 4000 };
 
 static cmq_store *observer;
 static uint32_t observations;
-static cmq_fs_ops observed_ops;
-static cmq_fs observed_fs = {.ops = &observed_ops};
 
 static int64_t count_messages(cmq_store *store, const cmq_slice *tag)
 {
@@ -50,8 +49,6 @@ static void observe(void)
     CHECK_INT(count_messages(observer, NULL), OBSERVED);
 }
 
-static void (*look)(void) = observe;
-
 static void append_lot(cmq_store *store, const char *tag)
 {
     static const uint8_t body[8];
@@ -64,27 +61,6 @@ static void append_lot(cmq_store *store, const char *tag)
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
     CHECK_INT(appended.count, OBSERVED_LOT);
-}
-
-static cmq_status observed_write(cmq_file *file, uint64_t offset, const void *from, size_t bytes)
-{
-    const cmq_status status = cmq_fs_posix()->ops->write(file, offset, from, bytes);
-    look();
-    return status;
-}
-
-static cmq_status observed_punch(cmq_file *file, uint64_t offset, uint64_t bytes)
-{
-    const cmq_status status = cmq_fs_posix()->ops->punch(file, offset, bytes);
-    look();
-    return status;
-}
-
-static cmq_status observed_remove(cmq_fs *fs, const char *path)
-{
-    const cmq_status status = cmq_fs_posix()->ops->remove(fs, path);
-    look();
-    return status;
 }
 
 /* The queue's files have everything; the durable point is behind the first messages (way 0), or of before them (way
@@ -112,11 +88,7 @@ static void a_view_stays_whole_while_a_writer_recovers(void)
         observations = 0;
         observe();
         cmq_store_abandon(writer);
-        observed_ops = *cmq_fs_posix()->ops;
-        observed_ops.write = observed_write;
-        observed_ops.punch = observed_punch;
-        observed_ops.remove = observed_remove;
-        options.fs = &observed_fs;
+        options.fs = cmq_observed_fs(observe, false);
         writer = kit_open(&options);
         CHECK(observations > 1);   /* the recovery wrote, punched or removed something */
         CHECK_OK(cmq_store_refresh(observer));
@@ -189,16 +161,10 @@ static void a_view_finds_keys_while_a_writer_recovers(void)
         find_all_keys();
         cmq_store_abandon(writer);
         find_all_keys();
-        observed_ops = *cmq_fs_posix()->ops;
-        observed_ops.write = observed_write;
-        observed_ops.punch = observed_punch;
-        observed_ops.remove = observed_remove;
-        look = find_all_keys;
-        options.fs = &observed_fs;
+        options.fs = cmq_observed_fs(find_all_keys, false);
         writer = kit_open(&options);
         CHECK(observations > 2);
         find_all_keys();
-        look = observe;
         kit_close(observer);
         observer = NULL;
         kit_close(writer);
