@@ -360,7 +360,8 @@ bool cmq_store_trusted_point(cmq_store *store, cmq_durable_point *point_out);
 /* Which folders of queues there are. */
 cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *simple_out, bool *batch_out);
 
-/* Have the queues, cut at this point, other units than it remembers? Then all of the log must be read. */
+/* Have the queues, cut at this point, other units than it remembers, and the table of ends does not say which? Then all
+ * of the log must be read. */
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point);
 
 /* Does the log from the point on make everything again that queues lack, if they have not lost units below it? Where
@@ -374,7 +375,7 @@ cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end
                                                    bool unclean, bool holes, int64_t *dispatched_end_out,
                                                    int64_t *start_out);
 
-/* Then, with what else says that units are missing: queues that lost their first files are made again from the log.
+/* Then, with what else says that units are missing: units that queues lost at begins and ends are made from the log.
  * whole_below: other queues have their units of records below; 0: they may lack some. *start is lowered to where the
  * log must be read from. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none. */
 cmq_status CMQ_MUST_CHECK cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, int64_t *start,

@@ -6,7 +6,7 @@
  *   cometmq/follow       the page through which followers in other processes see the confirmed end (cmq_follow)
  *   cometmq/fenced       a write or sync failed (cmq_fence)
  *   cometmq/sums         checksums of queue files (cmq_queue_sums)
- *   cometmq/ends         checksums of the queues' ends, and their begins (cmq_queue_end_sums)
+ *   cometmq/ends         checksums of the queues' ends, with their begins and ends (cmq_queue_end_sums)
  *   cometmq/deleted      queues that were deleted and whose files are still to be removed; queue files that an opening
  *                        makes before it renames them to their places (cmq_queue_begins)
  *

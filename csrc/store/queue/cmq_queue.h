@@ -158,25 +158,36 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
-/* After recover, where the last durable point is true: read the table that was stored with the point. Scans compare
- * each queue's newest units with its sum; a queue whose files begin behind its begin there has lost files. */
-void cmq_queues_load_ends(cmq_queues *queues);
-bool cmq_queues_lost_begins(const cmq_queues *queues);
+/* A durable point's statement about the queues. */
+typedef struct cmq_queues_point {
+    int64_t log_min, log_end;
+    uint64_t fingerprints[2];   /* one of them was that of the queues, cut at log_end */
+    uint32_t count;             /* of them; 0: the point does not say */
+} cmq_queues_point;
 
-/* Before the log is read: begin to make the first files again that queues lost, but for those whose records there have
- * expired by log_min. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none, and nothing was
- * changed. Of records below whole_below the log then brings these queues' units alone (cmq_queues_require_for). A
- * writer gets the missing ones aside; a view empties the queue and holds all in memory: CMQ_ERR_CORRUPT where it is too
- * long. whole_below 0: the log brings all units of all queues, and a writer, too, empties those. */
+/* After recover, where the last durable point is true: read the table that was stored with the point. Scans compare
+ * each queue's newest units with its sum; a queue whose files begin behind its begin there has lost files. Where the
+ * queues are not those of the point, and the ends that the table has make them those, these ends are what was lost. */
+cmq_status CMQ_MUST_CHECK cmq_queues_load_ends(cmq_queues *queues, const cmq_queues_point *point);
+bool cmq_queues_lost_begins(const cmq_queues *queues);
+bool cmq_queues_lost_ends(const cmq_queues *queues);
+
+/* Before the log is read: begin to make the units again that queues lost at their begins and ends, but for first files
+ * whose records have expired by log_min. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none,
+ * and nothing was changed. Of records below whole_below the log then brings these queues' units alone
+ * (cmq_queues_require_for). A writer gets the missing ones aside; a view holds them in memory, after it has emptied a
+ * queue without its begin: CMQ_ERR_CORRUPT where they are too many. whole_below 0: the log brings all units of all
+ * queues, and a writer, too, empties queues without their begins. */
 cmq_status CMQ_MUST_CHECK cmq_queues_begin_again(cmq_queues *queues, int64_t log_min, int64_t whole_below,
                                                  int64_t *from_out);
 
 /* When the log was read: put the files that were made aside into their places, durably. CMQ_ERR_CORRUPT where the log
  * has less than a queue lacks. */
-cmq_status CMQ_MUST_CHECK cmq_queues_join_begins(cmq_queues *queues);
+cmq_status CMQ_MUST_CHECK cmq_queues_join_lost(cmq_queues *queues);
 
 /* The queue in which the unit of the record at `phy` has to be put again, made when it is missing; NULL: none, as the
- * queue has it, or is that of a deleted topic. Below whole_below it may be one aside: only until join_begins. */
+ * queue has it, or is that of a deleted topic. Until join_lost it may be one aside: for records below whole_below, and
+ * for all of a queue that lost its end. */
 cmq_status CMQ_MUST_CHECK cmq_queues_require_for(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
                                                  cmq_queue_kind kind, int64_t phy, cmq_queue **queue_out);
 
@@ -193,6 +204,9 @@ cmq_status CMQ_MUST_CHECK cmq_queues_settle_gaps(cmq_queues *queues, bool are_be
 /* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an
  * opening, unless units were lost. As for flush, or when nobody writes. */
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end);
+
+/* The part of one queue with so many units. */
+uint64_t cmq_queues_fingerprint_part(uint32_t topic_seed, int32_t queue_id, cmq_queue_kind kind, int64_t units);
 
 /* The same as it will be without the queues that `without` says yes to. */
 uint64_t cmq_queues_fingerprint_without(const cmq_queues *queues, int64_t confirmed_end,

@@ -32,7 +32,7 @@
 #define DESCRIPTORS_ASIDE 64u
 #define VIEW_UNITS_MAX (CMQ_TAIL_UNITS_MAX / 2)   /* of a queue that a view holds in memory; as many may follow */
 
-static cmq_queue_begin *begin_of(const cmq_queue *queue)
+cmq_queue_begin *cmq_queue_begin_of(const cmq_queue *queue)
 {
     uint32_t inside;
     const cmq_queueblock *block = cmq_queues_block(queue->set, queue->index, &inside);
@@ -41,7 +41,7 @@ static cmq_queue_begin *begin_of(const cmq_queue *queue)
 
 void cmq_queue_note_begin(cmq_queue *queue, int64_t position, int64_t phy)
 {
-    cmq_queue_begin *begin = begin_of(queue);
+    cmq_queue_begin *begin = cmq_queue_begin_of(queue);
     if (queue->set->read_only || (begin->position == position && begin->behind_phy == phy + 1)) return;
     *begin = (cmq_queue_begin){.position = position, .behind_phy = phy + 1};
     atomic_store_explicit(&queue->set->ends_changed, true, memory_order_release);
@@ -50,7 +50,7 @@ void cmq_queue_note_begin(cmq_queue *queue, int64_t position, int64_t phy)
 /* Have the begin noted, which is at `min`; false where that unit says nothing. */
 static bool remember(cmq_queue *queue, int64_t min)
 {
-    cmq_queue_begin *begin = begin_of(queue);
+    cmq_queue_begin *begin = cmq_queue_begin_of(queue);
     cmq_unit unit;
     uint32_t count;
     if (begin->position == min && begin->behind_phy != 0) return true;
@@ -70,45 +70,59 @@ void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out)
 {
     const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
     *begin_out = (cmq_queue_begin){0};
-    if (min < cmq_queue_tail_flushed(&queue->tail) && remember(queue, min)) *begin_out = *begin_of(queue);
+    if (min < cmq_queue_tail_flushed(&queue->tail) && remember(queue, min)) *begin_out = *cmq_queue_begin_of(queue);
 }
 
 /* ---- opening ---- */
+
+static bool lost_begin(const cmq_queue *queue) { return (queue->tail.heat & CMQ_HEAT_LOST_BEGIN) != 0; }
+
+static bool lost_end(const cmq_queue *queue)
+{
+    return (atomic_load_explicit(&queue->tail.marks, memory_order_relaxed) & CMQ_MARK_LOST_END) != 0;
+}
 
 void cmq_queue_compare_begin(cmq_queue *queue, const cmq_queue_begin *begin)
 {
     if (begin->behind_phy <= 0 || begin->position < 0 || queue->files.first < 0 ||
         queue->files.first / cmq_queue_unit_bytes(queue) <= begin->position)
         return;
-    if ((queue->tail.heat & CMQ_HEAT_LOST_BEGIN) != 0) return;
+    if (lost_begin(queue)) return;
     queue->tail.heat |= CMQ_HEAT_LOST_BEGIN;
     queue->set->lost_begins++;
-    *begin_of(queue) = *begin;
+    *cmq_queue_begin_of(queue) = *begin;
 }
 
 bool cmq_queues_lost_begins(const cmq_queues *queues) { return queues->lost_begins > 0; }
 
-static cmq_queue *find_aside(const cmq_queues *queues, const cmq_queue *queue)
+cmq_queue *cmq_queue_find_aside(const cmq_queue *queue)
 {
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
-    return cmq_queues_find(queues->aside, topic, queue->id);
+    return cmq_queues_find(queue->set->aside, topic, queue->id);
 }
 
-/* Where the units end that the queue lacks. */
-static int64_t lacks_until(const cmq_queue *queue) { return queue->files.first / cmq_queue_unit_bytes(queue); }
+/* Where the unit of the record at `phy` is made; NULL: the queue's files have it, or the queue aside. */
+static cmq_queue *choose_aside(const cmq_queue *queue, int64_t phy)
+{
+    cmq_queue *aside = cmq_queue_find_aside(queue);
+    if (lost_begin(queue) && !lost_end(queue))
+        return cmq_queue_tail_next(&aside->tail) < cmq_queue_first_position(queue) ? aside : NULL;
+    return phy >= atomic_load_explicit(&aside->last_end, memory_order_relaxed) ? aside : NULL;
+}
 
 cmq_status cmq_queues_require_for(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind,
                                   int64_t phy, cmq_queue **queue_out)
 {
-    if (phy >= queues->whole_below) return cmq_queues_require(queues, topic, queue_id, kind, queue_out);
+    const bool behind = phy >= queues->whole_below;
+    if (behind && queues->lost_end_count == 0) return cmq_queues_require(queues, topic, queue_id, kind, queue_out);
     cmq_queue *found = cmq_queues_find(queues, topic, queue_id);
     *queue_out = NULL;
-    if (found == NULL || (found->tail.heat & CMQ_HEAT_LOST_BEGIN) == 0 || phy < begin_of(found)->behind_phy - 1)
-        return CMQ_OK;
-    *queue_out = found;
-    if (queues->aside == NULL) return CMQ_OK;
-    *queue_out = find_aside(queues, found);
-    if (cmq_queue_tail_next(&(*queue_out)->tail) >= lacks_until(found)) *queue_out = NULL;
+    if (behind && (found == NULL || !lost_end(found) || queues->aside == NULL))
+        return cmq_queues_require(queues, topic, queue_id, kind, queue_out);
+    if (found == NULL || (!lost_begin(found) && !lost_end(found))) return CMQ_OK;
+    if (lost_begin(found) && phy < cmq_queue_begin_of(found)->behind_phy - 1) return CMQ_OK;
+    if (queues->aside != NULL) *queue_out = choose_aside(found, phy);
+    else if (lost_begin(found) || cmq_queue_end_lacks(found, phy)) *queue_out = found;
     return CMQ_OK;
 }
 
@@ -119,7 +133,7 @@ static cmq_status CMQ_MUST_CHECK begin_again(cmq_queue *queue, const cmq_queue_b
                            "the first files of queue %s/%" PRId32 " are missing: it began with unit %" PRId64
                            ", and its files begin with unit %" PRId64
                            ". Put them back, or open the store as a writer, which makes them again from the log",
-                           queue->topic->name, queue->id, begin->position, lacks_until(queue));
+                           queue->topic->name, queue->id, begin->position, cmq_queue_first_position(queue));
     return cmq_queue_begin_at(queue, begin->position);
 }
 
@@ -143,6 +157,13 @@ static cmq_status CMQ_MUST_CHECK make_set_aside(cmq_queues *queues)
     return cmq_queues_create(&queues->aside, &options);
 }
 
+void cmq_queue_continue_at(cmq_queue *queue, int64_t position, int64_t phy)
+{
+    cmq_queue_reset_tail(queue, position);
+    atomic_store_explicit(&queue->min, position, memory_order_release);
+    atomic_store_explicit(&queue->last_end, phy, memory_order_release);
+}
+
 /* An empty queue aside, whose first unit will be that of `begin`. */
 static cmq_status CMQ_MUST_CHECK begin_aside(const cmq_queue *queue, const cmq_queue_begin *begin)
 {
@@ -151,31 +172,32 @@ static cmq_status CMQ_MUST_CHECK begin_aside(const cmq_queue *queue, const cmq_q
     const cmq_status status =
         cmq_queues_require(queue->set->aside, topic, queue->id, cmq_queue_kind_of(queue), &aside);
     if (status != CMQ_OK) return status;
-    cmq_queue_reset_tail(aside, begin->position);
-    atomic_store_explicit(&aside->min, begin->position, memory_order_release);
-    atomic_store_explicit(&aside->last_end, begin->behind_phy - 1, memory_order_release);
+    cmq_queue_continue_at(aside, begin->position, begin->behind_phy - 1);
     return CMQ_OK;
 }
 
 cmq_status cmq_queues_begin_again(cmq_queues *queues, int64_t log_min, int64_t whole_below, int64_t *from_out)
 {
     const bool aside = !queues->read_only && whole_below > 0;
-    cmq_status status = CMQ_OK;
     *from_out = INT64_MAX;
+    if (whole_below == 0) cmq_queues_forget_lost_ends(queues);
+    cmq_status status = aside && queues->lost_end_count > 0 ? make_set_aside(queues) : CMQ_OK;
     for (uint32_t i = 0; i < cmq_queues_count(queues) && queues->lost_begins > 0 && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
-        if ((queue->tail.heat & CMQ_HEAT_LOST_BEGIN) == 0) continue;
-        const cmq_queue_begin begin = *begin_of(queue);
+        if (!lost_begin(queue)) continue;
+        const cmq_queue_begin begin = *cmq_queue_begin_of(queue);
         queues->lost_begins--;
         if (begin.behind_phy <= log_min) {   /* expired */
             queue->tail.heat &= (uint8_t)~CMQ_HEAT_LOST_BEGIN;
-            *begin_of(queue) = (cmq_queue_begin){0};
+            *cmq_queue_begin_of(queue) = (cmq_queue_begin){0};
             continue;
         }
-        if (*from_out == INT64_MAX) status = aside ? make_set_aside(queues) : cmq_queues_mark_incomplete(queues);
+        if (!aside) status = cmq_queues_mark_incomplete(queues);
+        else if (queues->aside == NULL) status = make_set_aside(queues);
         if (begin.behind_phy - 1 < *from_out) *from_out = begin.behind_phy - 1;
         if (status == CMQ_OK) status = aside ? begin_aside(queue, &begin) : begin_again(queue, &begin);
     }
+    if (status == CMQ_OK) status = cmq_queues_begin_lost_ends(queues, log_min, from_out);
     if (*from_out != INT64_MAX) queues->whole_below = whole_below;
     return status;
 }
@@ -191,31 +213,37 @@ static cmq_status CMQ_MUST_CHECK move_file(cmq_queues *queues, const char *from,
     return status == CMQ_OK ? cmq_file_tree_copy(queues->fs, from, 0, bytes, to, &copied) : status;
 }
 
-static cmq_status CMQ_MUST_CHECK join(cmq_queue *queue)
+cmq_status cmq_queue_join_file(cmq_queue *queue, const cmq_queue *aside, int64_t start)
 {
     const cmq_queuefolder folder = cmq_queue_folder(queue);
-    const int64_t file_bytes = cmq_queue_file_bytes(queue), position = begin_of(queue)->position;
-    const cmq_queue *aside = find_aside(queue->set, queue);
     char from[CMQ_PATH_BYTES], to[CMQ_PATH_BYTES];
+    cmq_status status = cmq_queue_file_path(aside, folder, start, from);
+    if (status == CMQ_OK) status = cmq_queue_file_path(queue, folder, start, to);
+    if (status == CMQ_OK) status = move_file(queue->set, from, to, cmq_queue_file_bytes(queue));
+    /* Each on its own, or a power loss could leave a gap between them. */
+    if (status == CMQ_OK) status = cmq_queue_file_queue_path(queue, folder, to);
+    if (status == CMQ_OK) status = cmq_fs_sync_directory(queue->set->fs, to);
+    if (status == CMQ_OK) cmq_queue_file_drop(queue, folder, start);
+    return status;
+}
+
+static cmq_status CMQ_MUST_CHECK join(cmq_queue *queue)
+{
+    const int64_t position = cmq_queue_begin_of(queue)->position;
+    const cmq_queue *aside = cmq_queue_find_aside(queue);
     const int64_t made = cmq_queue_tail_next(&aside->tail);
-    if (made < lacks_until(queue))
+    if (made < cmq_queue_first_position(queue))
         return cmq_fail_at(CMQ_ERR_CORRUPT, made,
                            "the first files of queue %s/%" PRId32
                            " are missing, and the log has fewer messages than they had: its files begin with unit "
                            "%" PRId64 ", and the log makes units up to %" PRId64
                            ". Put them back, or run `cometmq verify` and then `cometmq repair`",
-                           queue->topic->name, queue->id, lacks_until(queue), made);
+                           queue->topic->name, queue->id, cmq_queue_first_position(queue), made);
     cmq_status status = CMQ_OK;
     while (queue->files.first > aside->files.first && status == CMQ_OK) {
-        const int64_t start = queue->files.first - file_bytes;
-        status = cmq_queue_file_path(aside, folder, start, from);
-        if (status == CMQ_OK) status = cmq_queue_file_path(queue, folder, start, to);
-        if (status == CMQ_OK) status = move_file(queue->set, from, to, file_bytes);
-        /* Each on its own, or a power loss could leave a gap between them. */
-        if (status == CMQ_OK) status = cmq_queue_file_queue_path(queue, folder, to);
-        if (status == CMQ_OK) status = cmq_fs_sync_directory(queue->set->fs, to);
+        const int64_t start = queue->files.first - cmq_queue_file_bytes(queue);
+        status = cmq_queue_join_file(queue, aside, start);
         if (status != CMQ_OK) return status;
-        cmq_queue_file_drop(queue, folder, start);
         queue->files.first = start;
     }
     queue->tail.heat &= (uint8_t)~CMQ_HEAT_LOST_BEGIN;
@@ -224,15 +252,16 @@ static cmq_status CMQ_MUST_CHECK join(cmq_queue *queue)
     return CMQ_OK;
 }
 
-cmq_status cmq_queues_join_begins(cmq_queues *queues)
+cmq_status cmq_queues_join_lost(cmq_queues *queues)
 {
     int64_t covered;
     if (queues->aside == NULL) return CMQ_OK;
     cmq_status status = cmq_queues_flush(queues->aside, INT64_MAX, true, &covered);
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
-        if ((queue->tail.heat & CMQ_HEAT_LOST_BEGIN) != 0) status = join(queue);
+        if (lost_begin(queue)) status = join(queue);
     }
+    if (status == CMQ_OK) status = cmq_queues_join_lost_ends(queues);
     if (status != CMQ_OK) return status;
     cmq_queues_destroy(queues->aside);
     queues->aside = NULL;

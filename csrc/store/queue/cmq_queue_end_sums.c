@@ -11,8 +11,10 @@
 #include "store/queue/cmq_queue_sums.h"
 
 #define MAGIC UINT64_C(0x434D5151454E4453)   /* "CMQQENDS" */
-#define VERSION 2u
-#define VERSION_SUMS 1u   /* without begins */
+#define VERSION 3u
+#define VERSION_BEGINS 2u   /* without ends of queues that have no sum */
+#define VERSION_SUMS 1u     /* without begins, too */
+#define NO_SUM 128u
 #define HEAD_BYTES 16u
 #define ENTRY_BYTES 34u
 #define ENTRY_BYTES_SUMS 18u
@@ -58,8 +60,8 @@ static bool extend_by_files(const cmq_queue *queue, int64_t from, int64_t end, u
 
 /* ---- writing ---- */
 
-/* The entry of one queue; returns its bytes, 0 where nothing is known of its begin and its end. An end that is also
- * that of a block has no sum. */
+/* The entry of one queue; returns its bytes, 0 where it has no units in its files. An end that is also that of a block
+ * has no sum. */
 static size_t encode(cmq_queue *queue, uint8_t *into)
 {
     cmq_queue_begin begin = {0};
@@ -70,13 +72,13 @@ static size_t encode(cmq_queue *queue, uint8_t *into)
     const uint32_t crc = queue->files.sum;
     if (there) cmq_queue_learn_begin(queue, &begin);
     cmq_queue_unlock(queue);
-    if (!summed && begin.behind_phy == 0) return 0;
+    if (!there) return 0;
     const size_t topic_bytes = cmq_queue_topic_bytes(queue);
     CMQ_ASSERT(topic_bytes <= UINT8_MAX);
-    cmq_store_i64(into, summed ? position : 0);
+    cmq_store_i64(into, position);
     cmq_store_u32(into + 8, summed ? crc : 0);
     cmq_store_i32(into + 12, queue->id);
-    into[16] = queue->tail.kind;
+    into[16] = (uint8_t)(queue->tail.kind | (summed ? 0 : NO_SUM));
     into[17] = (uint8_t)topic_bytes;
     cmq_store_i64(into + 18, begin.position);
     cmq_store_i64(into + 26, begin.behind_phy);
@@ -160,7 +162,9 @@ cmq_status cmq_queue_end_sums_sync(const cmq_queues *queues)
 static size_t entry_bytes(const uint8_t *table)
 {
     const uint32_t version = cmq_load_u32(table + 8);
-    return version == VERSION ? ENTRY_BYTES : version == VERSION_SUMS ? ENTRY_BYTES_SUMS : 0;
+    return version == VERSION || version == VERSION_BEGINS ? ENTRY_BYTES
+           : version == VERSION_SUMS                       ? ENTRY_BYTES_SUMS
+                                                           : 0;
 }
 
 /* Is it a whole table? A longer one may have been there before: bytes behind the checksum do not count. */
@@ -190,39 +194,61 @@ static void continue_sum(cmq_queue *queue, int64_t end, uint32_t crc)
     queue->files.sum_known = !complete;
 }
 
-static void take_entry(cmq_queues *queues, const uint8_t *entry, size_t fixed)
+static cmq_queue_was read_entry(const uint8_t *entry, size_t fixed)
 {
-    const cmq_slice topic = {.data = entry + fixed, .bytes = entry[17]};
-    cmq_queue *queue = cmq_queues_find(queues, topic, cmq_load_i32(entry + 12));
-    const int64_t position = cmq_load_i64(entry);
-    if (queue == NULL || queue->tail.kind != entry[16] || queue->index >= queues->end_count) return;
+    cmq_queue_was was = {.topic = {.data = entry + fixed, .bytes = entry[17]},
+                         .id = cmq_load_i32(entry + 12),
+                         .kind = (entry[16] & ~NO_SUM) == CMQ_QUEUE_BATCH ? CMQ_QUEUE_BATCH : CMQ_QUEUE_SIMPLE,
+                         .end = cmq_load_i64(entry)};
     if (fixed == ENTRY_BYTES)
-        cmq_queue_compare_begin(queue, &(cmq_queue_begin){.position = cmq_load_i64(entry + 18),
-                                                          .behind_phy = cmq_load_i64(entry + 26)});
-    if (position <= 0 || position > cmq_queue_tail_flushed(&queue->tail)) return;
-    const int64_t unit_bytes = cmq_queue_unit_bytes(queue), end = position * unit_bytes, from = block_start(queue, end);
+        was.begin = (cmq_queue_begin){.position = cmq_load_i64(entry + 18), .behind_phy = cmq_load_i64(entry + 26)};
+    return was;
+}
+
+static void take_entry(cmq_queues *queues, const uint8_t *entry, const cmq_queue_was *was)
+{
+    cmq_queue *queue = cmq_queues_find(queues, was->topic, was->id);
+    if (queue == NULL || cmq_queue_kind_of(queue) != was->kind || queue->index >= queues->end_count) return;
+    cmq_queue_compare_begin(queue, &was->begin);
+    if ((entry[16] & NO_SUM) != 0 || was->end <= 0 || was->end > cmq_queue_tail_flushed(&queue->tail)) return;
+    const int64_t unit_bytes = cmq_queue_unit_bytes(queue), end = was->end * unit_bytes, from = block_start(queue, end);
     if (from < queue->files.first) return;
     queues->ends[queue->index] = (cmq_queue_end){
-        .end = position, .crc = cmq_load_u32(entry + 8), .units = (uint16_t)(position - from / unit_bytes)};
+        .end = was->end, .crc = cmq_load_u32(entry + 8), .units = (uint16_t)(was->end - from / unit_bytes)};
     if (!queues->read_only) continue_sum(queue, end, cmq_load_u32(entry + 8));
 }
 
-void cmq_queues_load_ends(cmq_queues *queues)
+static cmq_status CMQ_MUST_CHECK take_table(cmq_queues *queues, const uint8_t *table, const cmq_queues_point *point)
 {
-    size_t bytes;
-    uint8_t *table = read_table(queues, &bytes);
-    CMQ_ASSERT(queues->ends == NULL);
-    if (table == NULL) return;
-    const uint32_t count = cmq_queues_count(queues);
-    if (count > 0 && is_sound(table, bytes)) queues->ends = calloc(count, sizeof *queues->ends);
-    queues->end_count = queues->ends != NULL ? count : 0;
+    const uint32_t queue_count = cmq_queues_count(queues), count = cmq_load_u32(table + 12);
     const size_t fixed = entry_bytes(table);
     size_t at = HEAD_BYTES;
-    for (uint32_t left = queues->end_count > 0 ? cmq_load_u32(table + 12) : 0; left > 0; left--) {
-        take_entry(queues, table + at, fixed);
+    queues->ends = calloc(queue_count + 1, sizeof *queues->ends);
+    cmq_queue_was *was = calloc((size_t)count + 1, sizeof *was);
+    if (was == NULL || queues->ends == NULL) {   /* hints are no reason to fail */
+        free(was);
+        return CMQ_OK;
+    }
+    queues->end_count = queue_count;
+    for (uint32_t i = 0; i < count; i++) {
+        was[i] = read_entry(table + at, fixed);
+        take_entry(queues, table + at, &was[i]);
         at += fixed + table[at + 17];
     }
+    const cmq_status status = cmq_queues_learn_lost_ends(queues, was, count, point);
+    free(was);
+    return status;
+}
+
+cmq_status cmq_queues_load_ends(cmq_queues *queues, const cmq_queues_point *point)
+{
+    size_t bytes;
+    cmq_status status = CMQ_OK;
+    uint8_t *table = read_table(queues, &bytes);
+    CMQ_ASSERT(queues->ends == NULL);
+    if (table != NULL && is_sound(table, bytes)) status = take_table(queues, table, point);
     free(table);
+    return status;
 }
 
 /* ---- looking ---- */

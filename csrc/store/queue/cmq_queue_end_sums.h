@@ -1,17 +1,19 @@
 /* cmq_queue_end_sums: checksums of the queues' last blocks, which are not complete and have no sum in cometmq/sums yet:
  * a tag's hash that changes at rest in one of the newest 3,276 units of a queue is noticed like one in an older unit.
- * In the same table, where each queue begins (cmq_queue_begins).
+ * In the same table, where each queue begins and ends (cmq_queue_begins, cmq_queue_lost_ends).
  *
  *   <root>/cometmq/ends   "CMQQENDS" u64 | version u32 | count u32 | entries | CRC-32 of all bytes before
- *   entry                 position i64 | CRC-32 u32 | queue id i32 | kind u8 | bytes of the topic u8 |
- *                         position of the first unit i64 | physical offset of its record + 1 i64, 0: not known | topic
+ *   entry                 position behind the last unit i64 | CRC-32 u32 | queue id i32 | kind u8, + 128: no sum |
+ *                         bytes of the topic u8 | position of the first unit i64 |
+ *                         physical offset of its record + 1 i64, 0: not known | topic
+ *   version 2             has 0 for the position of a queue without a sum
  *   version 1             has entries without the first unit, for queues with a sum alone
  *
- * An entry's sum covers the bytes of the queue's files from the last border of a block up to `position`, 0: there is no
- * sum. The table is written with every durable point and read by each opening that begins at one. It proves nothing:
- * where a block differs, all of its units pass the filter and their records decide (cmq_queue_scan), and a queue that
- * began earlier is made again from the log, so a wrong table makes scans or an opening slower at worst. It is written
- * in place and never synced; a torn one counts as none.
+ * An entry's sum covers the bytes of the queue's files from the last border of a block up to `position`. The table is
+ * written with every durable point and read by each opening that begins at one. It proves nothing: where a block
+ * differs, all of its units pass the filter and their records decide (cmq_queue_scan), a queue that began earlier is
+ * made again from the log, and ends count only where the point confirms them (cmq_queue_lost_ends), so a wrong table
+ * makes scans or an opening slower at worst. It is written in place and never synced; a torn one counts as none.
  *
  * Owns:    the file <root>/cometmq/ends, and cmq_queues.ends.
  * Cost:    34 bytes and the topic's name per queue and durable point; 16 bytes of memory per queue of an opening; a

@@ -13,6 +13,7 @@
  *   cmq_queue_sums       checksums of the simple queues' files
  *   cmq_queue_end_sums   the table cometmq/ends: checksums of the queues' ends, and their begins
  *   cmq_queue_begins     queues whose first files are missing
+ *   cmq_queue_lost_ends  queues whose last units are missing
  *   cmq_queue_delete     deletion
  *   cmq_queue_table      (topic, id) -> queue
  *   cmq_queue_extension  extension units
@@ -103,6 +104,22 @@ typedef struct cmq_queue_begin {
     int64_t behind_phy;           /* one more than the physical offset of its record; 0: not known */
 } cmq_queue_begin;
 
+/* A queue as the table cometmq/ends has it. */
+typedef struct cmq_queue_was {
+    cmq_slice topic;
+    int32_t id;
+    cmq_queue_kind kind;
+    int64_t end;                  /* position behind its last unit; 0: not known */
+    cmq_queue_begin begin;
+} cmq_queue_was;
+
+/* A queue that lost units at its end. */
+typedef struct cmq_queue_lost_end {
+    cmq_queue *queue;
+    int64_t end;                  /* position behind the last unit that it had */
+    int64_t from_file;            /* where the first file starts that is made again */
+} cmq_queue_lost_end;
+
 typedef struct cmq_queueblock {
     uint8_t *memory;
     cmq_queue *queues;
@@ -159,7 +176,9 @@ struct cmq_queues {
     uint32_t end_count;               /* … those of the queues that were there when the store was opened */
     _Atomic bool ends_changed;        /* a file of a queue was written, or a begin moved, since the table of ends was */
     uint32_t lost_begins;             /* queues whose first files are missing, by the table; during an opening */
-    int64_t whole_below;              /* units of records below are in the files, but of queues that lost their begin */
+    cmq_queue_lost_end *lost_ends;    /* queues whose last units are missing, likewise */
+    uint32_t lost_end_count;
+    int64_t whole_below;              /* units of records below are in the files, but of queues that lost some */
     cmq_queues *aside;                /* writer, during recovery: the missing parts of those, in cometmq/deleted */
     cmq_latecut *late;                /* as gapped */
     uint32_t late_count, late_capacity;
@@ -272,6 +291,41 @@ void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out);
 
 /* During an opening: the last durable point's table says that the queue begins there. */
 void cmq_queue_compare_begin(cmq_queue *queue, const cmq_queue_begin *begin);
+
+/* The position of the first unit that the queue's files have. */
+static inline int64_t cmq_queue_first_position(const cmq_queue *queue)
+{
+    return queue->files.first / cmq_queue_unit_bytes(queue);
+}
+
+cmq_queue_begin *cmq_queue_begin_of(const cmq_queue *queue);
+
+/* An empty queue: its first unit will be at `position`, of the record at `phy` or behind. */
+void cmq_queue_continue_at(cmq_queue *queue, int64_t position, int64_t phy);
+
+/* Recovery, writer: the queue in which the missing units are made; NULL: there is none. */
+cmq_queue *cmq_queue_find_aside(const cmq_queue *queue);
+
+/* Put the file made aside that starts at `start` into the queue's folder, durably, before any other. */
+cmq_status CMQ_MUST_CHECK cmq_queue_join_file(cmq_queue *queue, const cmq_queue *aside, int64_t start);
+
+/* ---- cmq_queue_lost_ends ---- */
+
+/* During an opening: note the queues that lost units at their ends, by the table's queues, if the table and the queues
+ * of this opening give the point's fingerprint together. Nothing is noted otherwise. */
+cmq_status CMQ_MUST_CHECK cmq_queues_learn_lost_ends(cmq_queues *queues, const cmq_queue_was *was, uint32_t count,
+                                                     const cmq_queues_point *point);
+
+/* Before the log is read: writer: begin the missing parts aside; view: check that they fit into memory. *from_out is
+ * lowered to the first record whose unit is missing. */
+cmq_status CMQ_MUST_CHECK cmq_queues_begin_lost_ends(cmq_queues *queues, int64_t log_min, int64_t *from_out);
+
+/* Does the queue lack the unit of the record at `phy`? It has lost its end. */
+bool cmq_queue_end_lacks(const cmq_queue *queue, int64_t phy);
+
+/* writer: when the log was read. */
+cmq_status CMQ_MUST_CHECK cmq_queues_join_lost_ends(cmq_queues *queues);
+void cmq_queues_forget_lost_ends(cmq_queues *queues);
 
 /* Make the table durable that the opening has read. */
 cmq_status CMQ_MUST_CHECK cmq_queue_end_sums_sync(const cmq_queues *queues);

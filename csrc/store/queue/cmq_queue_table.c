@@ -159,6 +159,11 @@ static cmq_status CMQ_MUST_CHECK grow_topics(cmq_queue_table *table)
     return CMQ_OK;
 }
 
+uint32_t cmq_queue_topic_seed(cmq_slice topic)
+{
+    return cmq_jhash_extend(cmq_jhash(topic), (const uint8_t *)"#", 1);
+}
+
 cmq_status cmq_queue_table_topic(cmq_queue_table *table, cmq_slice name, const cmq_queuetopic **topic_out)
 {
     CMQ_ASSERT(name.bytes > 0 && name.bytes <= UINT16_MAX);
@@ -172,7 +177,7 @@ cmq_status cmq_queue_table_topic(cmq_queue_table *table, cmq_slice name, const c
         cmq_queuetopic *made = take_name(table, name.bytes);
         if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a topic's name");
         made->hash = hash;
-        made->index_seed = cmq_jhash_extend(cmq_jhash(name), (const uint8_t *)"#", 1);
+        made->index_seed = cmq_queue_topic_seed(name);
         made->bytes = (uint16_t)name.bytes;
         made->lmq = cmq_slice_starts_with(name, "%LMQ%");
         memcpy(made->name, name.data, name.bytes);

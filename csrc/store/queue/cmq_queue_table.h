@@ -19,11 +19,14 @@
 /* One topic's name, shared by its queues. */
 typedef struct cmq_queuetopic {
     uint64_t hash;
-    uint32_t index_seed;      /* jhash of "topic#" */
+    uint32_t index_seed;      /* cmq_queue_topic_seed */
     uint16_t bytes;
     bool lmq;                 /* a light message queue: "%LMQ%…" */
     char name[];              /* NUL-terminated */
 } cmq_queuetopic;
+
+/* jhash of "topic#": what hashes of the index begin with. */
+uint32_t cmq_queue_topic_seed(cmq_slice topic);
 
 typedef struct cmq_queueslots {
     struct cmq_queueslots *outgrown;

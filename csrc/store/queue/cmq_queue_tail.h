@@ -36,6 +36,7 @@
 #define CMQ_HEAT_NEXT_TURN 32u
 #define CMQ_MARK_DELETED 1u
 #define CMQ_MARK_WATCHED 2u   /* some watcher waits for it */
+#define CMQ_MARK_LOST_END 4u  /* recovery: units are missing from its end, and the log makes them again */
 
 /* Embedded in a queue. Positions count units of the queue's files from 0; for a simple queue they are the queue
  * offsets. */

@@ -99,6 +99,7 @@ void cmq_queues_destroy(cmq_queues *queues)
 {
     if (queues == NULL) return;
     cmq_queues_forget_late(queues);   /* marks queues */
+    cmq_queues_forget_lost_ends(queues);   /* likewise */
     for (uint32_t i = 0; i < cmq_queues_count(queues); i++) free(cmq_queues_at(queues, i)->more);
     for (size_t i = 0; i < CMQ_BLOCK_COUNT; i++) {
         cmq_queueblock *block = atomic_load(&queues->blocks[i]);
@@ -276,6 +277,12 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+uint64_t cmq_queues_fingerprint_part(uint32_t topic_seed, int32_t queue_id, cmq_queue_kind kind, int64_t units)
+{
+    const uint64_t name = (uint64_t)topic_seed << 32 | (uint32_t)queue_id;
+    return mix(mix(name + (uint64_t)kind) ^ (uint64_t)units);
+}
+
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end)
 {
     return cmq_queues_fingerprint_without(queues, confirmed_end, NULL, NULL);
@@ -290,8 +297,7 @@ uint64_t cmq_queues_fingerprint_without(const cmq_queues *queues, int64_t confir
         if (cmq_queue_deleted(queue) || atomic_load_explicit(&queue->last_end, memory_order_acquire) == 0) continue;
         const int64_t units = cmq_queue_visible(queue, confirmed_end);
         if (units == 0 || (without != NULL && without(context, queue))) continue;
-        const uint64_t name = (uint64_t)cmq_queue_index_seed(queue) << 32 | (uint32_t)queue->id;
-        sum += mix(mix(name + (uint64_t)cmq_queue_kind_of(queue)) ^ (uint64_t)units);
+        sum += cmq_queues_fingerprint_part(cmq_queue_index_seed(queue), queue->id, cmq_queue_kind_of(queue), units);
     }
     return sum;
 }

@@ -102,6 +102,17 @@ cmq_status cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatch
     return CMQ_OK;
 }
 
+static cmq_status load_ends(cmq_store *store, const cmq_durable_point *point)
+{
+    /* Under a Java broker a queue ends where that one sees it end. */
+    const bool known = point->queues_known && !(store->options.read_only && store->source == CMQ_FOLLOW_SOURCE_FOREIGN);
+    const cmq_queues_point queues = {.log_min = cmq_log_min(store->log),
+                                     .log_end = point->log_end,
+                                     .fingerprints = {point->queues, point->queues_also},
+                                     .count = !known ? 0 : point->has_also ? 2 : 1};
+    return cmq_queues_load_ends(store->queues, &queues);
+}
+
 cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean,
                                     bool holes, int64_t *dispatched_end_out, int64_t *start_out)
 {
@@ -119,7 +130,7 @@ cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_dur
     if (status == CMQ_OK && point == NULL && !unclean)
         status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
     /* Without a point of ours another program may have written queues since. */
-    if (status == CMQ_OK && point != NULL) cmq_queues_load_ends(store->queues);
+    if (status == CMQ_OK && point != NULL) status = load_ends(store, point);
     return status;
 }
 
@@ -477,7 +488,7 @@ static cmq_status settle(cmq_store *store, walk *w)
 
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point)
 {
-    if (!point->queues_known) return false;
+    if (!point->queues_known || cmq_queues_lost_ends(store->queues)) return false;
     const uint64_t found = cmq_queues_fingerprint(store->queues, point->log_end);
     return found != point->queues && !(point->has_also && found == point->queues_also);
 }
@@ -491,7 +502,7 @@ cmq_status cmq_store_begin_queues_again(cmq_store *store, int64_t whole_below, i
 {
     cmq_status status = CMQ_OK;
     *from_out = INT64_MAX;
-    if (!cmq_queues_lost_begins(store->queues)) return CMQ_OK;
+    if (!cmq_queues_lost_begins(store->queues) && !cmq_queues_lost_ends(store->queues)) return CMQ_OK;
     /* A writer may have dropped segments, and the queues' files after them, since the view listed the segments. */
     if (store->options.read_only) {
         status = cmq_log_refresh(store->log);
@@ -514,6 +525,8 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     if (status == CMQ_OK)
         status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean,
                                           true, &dispatched_end, &start);
+    /* Where it is known what each queue lost, a folder that is gone says nothing more. */
+    if (cmq_queues_lost_ends(store->queues)) gone = false;
     if (status == CMQ_OK) gone |= trusted && cmq_store_queues_lost(store, point);
     /* From its first byte the log would bring deleted topics back. */
     const bool are_behind = trusted && !gone && cmq_store_gaps_are_behind(store, point);
@@ -573,7 +586,7 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) w.nothing_behind = is_blank_behind(store, w.position);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
-    if (status == CMQ_OK) status = cmq_queues_join_begins(store->queues);
+    if (status == CMQ_OK) status = cmq_queues_join_lost(store->queues);
     if (status == CMQ_OK) status = settle(store, &w);
     return status;
 }

@@ -1,5 +1,6 @@
-/* Tests of cmq_queue_begins and of cmq_recover over queues that lost their first files: they are made again from the
- * log, and expired files are not taken for lost ones.
+/* Tests of cmq_queue_begins, cmq_queue_lost_ends and of cmq_recover over queues that lost their first or last files:
+ * these are made again from the log, without the messages of deleted topics, and expired files are not taken for lost
+ * ones.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cmq_crc32.h"
 #include "store/cmq_store.h"
 #include "store/queue/cmq_queue.h"
 #include "support/cmq_file_twin.h"
@@ -158,6 +160,88 @@ static void a_topic_made_anew_gets_its_own_records_alone(void)
     check_is_made_again(root, 0, MESSAGES);
 }
 
+/* ---- last files ---- */
+
+static void last_files_are_made_again(void)
+{
+    for (int lost = 1; lost <= 4; lost++) {
+        const char *root = kit_path(kit_directory(), "store");
+        kit_close(make_store(root));
+        lose_files(root, 4 - lost, lost);
+        check_is_made_again(root, 0, MESSAGES);
+    }
+}
+
+static void files_from_the_middle_are_made_again(void)
+{
+    for (int lost = 1; lost <= 2; lost++) {
+        const char *root = kit_path(kit_directory(), "store");
+        kit_close(make_store(root));
+        lose_files(root, 1, lost);
+        check_is_made_again(root, 0, MESSAGES);
+    }
+}
+
+static void first_and_last_files_are_made_again(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    kit_close(make_store(root));
+    lose_files(root, 0, 1);
+    lose_files(root, 3, 1);
+    check_is_made_again(root, 0, MESSAGES);
+}
+
+/* All of the topic's folder, and all queues with their folder. */
+static void folders_are_made_again(void)
+{
+    static const char *const folders[] = {"consumequeue/T", "consumequeue"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *root = kit_path(kit_directory(), "store");
+        kit_close(make_store(root));
+        kit_remove_tree(kit_path(root, folders[i]));
+        check_is_made_again(root, 0, MESSAGES);
+    }
+}
+
+/* A last file that is empty, one of zeros, and one whose last units are zeros. */
+static void cut_last_files_are_made_again(void)
+{
+    static const uint8_t zeros[KIT_QUEUE_UNITS * CMQ_UNIT_BYTES];
+    for (int kept = -1; kept < 6; kept += 3) {
+        const char *root = kit_path(kit_directory(), "store"), *last = queue_file(root, 3 * KIT_QUEUE_UNITS);
+        kit_close(make_store(root));
+        if (kept < 0) kit_resize(last, 0);
+        else kit_write_bytes(last, kept * CMQ_UNIT_BYTES, zeros, sizeof zeros - (size_t)kept * CMQ_UNIT_BYTES);
+        check_is_made_again(root, 0, MESSAGES);
+    }
+}
+
+static void last_files_of_a_killed_writer_are_made_again(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store *store = make_store(root);
+    append(store, MESSAGES, MESSAGES + 25);
+    cmq_store_abandon(store);
+    lose_files(root, 2, 2);
+    check_is_made_again(root, 0, MESSAGES + 25);
+}
+
+/* The records of a deleted topic T stay away from the one that has its name, whichever of its files are lost. */
+static void a_topic_created_again_gets_its_last_records_alone(void)
+{
+    for (int lost = 1; lost <= 4; lost++) {
+        const char *root = kit_path(kit_directory(), "store");
+        kit_set_clock();
+        cmq_store *store = kit_open_at(root);
+        kit_append_many(store, "T", "old", 3 * KIT_QUEUE_UNITS);
+        CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
+        kit_append_many(store, "T", "m", MESSAGES);
+        kit_close(store);
+        lose_files(root, 4 - lost, lost);
+        check_is_made_again(root, 0, MESSAGES);
+    }
+}
+
 static void append_to_batch(cmq_store *store, int from, int end)
 {
     static char other[400];
@@ -256,6 +340,128 @@ static void queues_of_batches_are_made_again(void)
         }
         kit_found_free(found);
     }
+}
+
+/* The last file of a killed writer's batches. */
+static void last_batches_are_made_again(void)
+{
+    enum { POINT = 3 * BATCH_FILE_UNITS, BATCHES = POINT + 5 };
+    static const char *const topics[] = {"Batch"};
+    for (int lost = 1; lost <= 3; lost++) {
+        const char *root = kit_path(kit_directory(), "store");
+        cmq_store_options options = kit_options(root);
+        options.batch_topics = topics;
+        options.batch_topic_count = 1;
+        options.batch_file_bytes = BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES;
+        kit_set_clock();
+        cmq_store *store = kit_open(&options);
+        append_to_batch(store, 0, POINT);
+        CHECK_OK(cmq_store_maintain(store, true));
+        append_to_batch(store, POINT, BATCHES);
+        cmq_store_abandon(store);
+        for (int file = 3 - lost; file < 3; file++) {
+            char name[96];
+            snprintf(name, sizeof name, "batchconsumequeue/Batch/0/%020d",
+                     file * BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES);
+            CHECK(unlink(kit_path(root, name)) == 0);
+        }
+        kit_found *found = kit_found_make(8);
+        options.create = false;
+        for (int pass = 0; pass < 3; pass++) {
+            options.read_only = pass == 0;
+            store = kit_open(&options);
+            CHECK_INT(kit_min(store, "Batch", 0), 0);
+            CHECK_INT(kit_max(store, "Batch", 0), 3 * BATCHES);
+            for (int i = 0; i < BATCHES; i++) {
+                CHECK_OK(cmq_store_read_offset(store, kit_slice("Batch"), 0, 3 * i + 1, &found->batch));
+                CHECK_INT(found->items[0].queue_offset, 3 * i);
+                cmq_found_batch_release(&found->batch);
+            }
+            if (pass == 2) CHECK_INT(records_read(store), 0);
+            kit_close(store);
+        }
+        kit_found_free(found);
+    }
+}
+
+/* Retention has taken records whose units are in the file that is made again; their positions stay. */
+static void last_files_behind_expired_records_are_made_again(void)
+{
+    static const uint8_t zeros[KIT_QUEUE_UNITS * CMQ_UNIT_BYTES];
+    for (int kept = 0; kept <= 2; kept++) {   /* of the file's units, behind the first that has not expired */
+        const char *root = kit_path(kit_directory(), "store");
+        cmq_store *store = make_store(root);
+        const int begin = expire(store, "T", KIT_QUEUE_UNITS), file = begin / KIT_QUEUE_UNITS;
+        kit_close(store);
+        const int left = begin % KIT_QUEUE_UNITS + kept;
+        kit_write_bytes(queue_file(root, file * KIT_QUEUE_UNITS), left * CMQ_UNIT_BYTES, zeros,
+                        sizeof zeros - (size_t)left * CMQ_UNIT_BYTES);
+        lose_files(root, file + 1, (MESSAGES + KIT_QUEUE_UNITS - 1) / KIT_QUEUE_UNITS - file - 1);
+        check_is_made_again(root, begin, MESSAGES);
+    }
+}
+
+/* With a table that is not the point's the whole log is read, as without any: nothing is lost. */
+static void lost_ends_need_the_table_of_the_point(void)
+{
+    static uint8_t table[400];
+    for (int missing = 0; missing < 2; missing++) {
+        const char *root = kit_path(kit_directory(), "store"), *ends = kit_path(root, "cometmq/ends");
+        cmq_store *store = make_store(root);
+        const int64_t bytes = kit_file_bytes(ends);
+        CHECK(bytes > 0 && bytes <= (int64_t)sizeof table);
+        kit_read_bytes(ends, 0, table, (size_t)bytes);
+        append(store, MESSAGES, MESSAGES + 5);
+        kit_close(store);
+        kit_write_bytes(ends, 0, table, (size_t)bytes);
+        if (missing) CHECK(unlink(ends) == 0);
+        lose_files(root, 3, 1);
+        for (int read_only = 1; read_only >= 0; read_only--) {
+            store = open_at(root, read_only);
+            check_messages(store, 0, MESSAGES + 5);
+            if (!read_only) CHECK(records_read(store) > 2 * MESSAGES);
+            kit_close(store);
+        }
+    }
+}
+
+/* A table that is whole, with a begin where no unit can be, of a queue without files. */
+static void a_forged_begin_is_not_believed(void)
+{
+    enum { HEAD = 16, ENTRY = 34, FIRST_POSITION = 18 };
+    static const int64_t positions[] = {-1, MESSAGES, INT64_MAX / 2, INT64_MAX};
+    static uint8_t table[400];
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
+        const char *root = kit_path(kit_directory(), "store"), *ends = kit_path(root, "cometmq/ends");
+        kit_close(make_store(root));
+        const size_t bytes = (size_t)kit_file_bytes(ends);
+        CHECK(bytes <= sizeof table);
+        kit_read_bytes(ends, 0, table, bytes);
+        for (size_t at = HEAD; at < bytes - 4; at += ENTRY + table[at + 17])
+            if (table[at + 17] == 1) cmq_store_i64(table + at + FIRST_POSITION, positions[i]);   /* T's */
+        cmq_store_u32(table + bytes - 4, cmq_crc32(table, bytes - 4));
+        kit_write_bytes(ends, 0, table, bytes);
+        lose_files(root, 0, 4);
+        for (int read_only = 1; read_only >= 0; read_only--) {
+            cmq_store *store = open_at(root, read_only);
+            check_messages(store, 0, MESSAGES);
+            kit_close(store);
+        }
+    }
+}
+
+/* … and a deletion that was the last act before the files were lost stays one. */
+static void a_topic_deleted_last_stays_away(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "Gone", "g", 5);
+    append(store, 0, MESSAGES);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    cmq_store_abandon(store);
+    lose_files(root, 3, 1);
+    check_is_made_again(root, 0, MESSAGES);
 }
 
 static void expired_files_are_not_lost_ones(void)
@@ -433,11 +639,29 @@ static void a_crash_while_it_is_made_again_loses_nothing(void)
     cmq_file_twin_close(of.twin);
 }
 
+static void a_crash_while_last_files_are_made_again_loses_nothing(void)
+{
+    static const int lost[][2] = {{3, 1}, {1, 3}, {1, 2}, {0, 4}};   /* from where, how many */
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        const char *directory = kit_directory(), *root = kit_path(directory, "store");
+        imaging of = {.end = MESSAGES, .alone = true, .begun = true};
+        CHECK_OK(cmq_path_join(of.image, directory, "image"));
+        kit_close(make_store(root));
+        lose_files(root, lost[i][0], lost[i][1]);
+        of.twin = cmq_file_twin_create(root, cmq_test_random());
+        open_with_images(&of, root);
+        CHECK(of.images > 30);
+        cmq_file_twin_close(of.twin);
+        kit_remove_tree(directory);
+    }
+}
+
 /* The writer was killed: the table of begins, as anything behind the point, may be in memory alone. A file system of
  * its own for the queues makes no difference to their messages, but the log is read as a whole then. */
 static void a_power_loss_after_the_kill_loses_nothing(void)
 {
-    for (int own_file_system = 0; own_file_system < 2; own_file_system++) {
+    for (int i = 0; i < 4; i++) {
+        const bool own_file_system = i % 2 == 1, ends = i >= 2;
         const char *directory = kit_directory(), *root = kit_path(directory, "store");
         imaging of = {.end = MESSAGES + 25, .alone = !own_file_system};
         CHECK_OK(cmq_path_join(of.image, directory, "image"));
@@ -448,13 +672,14 @@ static void a_power_loss_after_the_kill_loses_nothing(void)
         append(store, MESSAGES, MESSAGES + 25);
         CHECK_OK(cmq_store_flush(store));
         cmq_store_abandon(store);
-        for (int64_t i = 0; i < 3; i++) CHECK_OK(cmq_fs_remove(fs, queue_file(root, i * KIT_QUEUE_UNITS)));
+        for (int64_t file = ends; file < 3 + ends; file++)
+            CHECK_OK(cmq_fs_remove(fs, queue_file(root, file * KIT_QUEUE_UNITS)));
         CHECK_OK(cmq_fs_sync_directory(fs, kit_path(root, "consumequeue/T/0")));
         if (own_file_system)
             cmq_file_twin_fail(of.twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RENAME, .nth = 1, .sys_errno = EXDEV});
         open_with_images(&of, root);
         CHECK(of.images > 30);
-        CHECK_INT(cmq_file_twin_failures(of.twin), own_file_system ? 3 : 0);
+        CHECK_INT(cmq_file_twin_failures(of.twin), !own_file_system ? 0 : ends ? 4 : 3);
         cmq_file_twin_close(of.twin);
     }
 }
@@ -521,7 +746,7 @@ static void a_long_queue_is_refused_by_a_view(void)
     CHECK_OK(cmq_queues_create(&queues, &reading));
     CHECK_OK(cmq_queues_load(queues));
     CHECK_OK(cmq_queues_recover(queues, 0, INT64_C(100) * UNITS, INT64_C(100) * UNITS, &covered));
-    cmq_queues_load_ends(queues);
+    CHECK_OK(cmq_queues_load_ends(queues, &(cmq_queues_point){0}));
     CHECK(cmq_queues_lost_begins(queues));
     CHECK_INT(cmq_queues_begin_again(queues, 0, INT64_C(100) * UNITS, &from), CMQ_ERR_CORRUPT);
     CHECK(strstr(cmq_last_error()->text, "queue T/0") != NULL);
@@ -553,17 +778,25 @@ static void fewer_units_than_a_queue_lacks_are_refused(void)
     CHECK_OK(cmq_queues_create(&queues, &options));
     CHECK_OK(cmq_queues_load(queues));
     CHECK_OK(cmq_queues_recover(queues, 0, INT64_C(100) * UNITS, INT64_C(100) * UNITS, &covered));
-    cmq_queues_load_ends(queues);
+    CHECK_OK(cmq_queues_load_ends(queues, &(cmq_queues_point){0}));
     CHECK_OK(cmq_queues_begin_again(queues, 0, INT64_C(100) * UNITS, &from));
     CHECK_INT(from, 0);
-    CHECK_INT(cmq_queues_join_begins(queues), CMQ_ERR_CORRUPT);
+    CHECK_INT(cmq_queues_join_lost(queues), CMQ_ERR_CORRUPT);
     CHECK(strstr(cmq_last_error()->text, "queue T/0") != NULL);
     CHECK(!kit_exists(queue_file(root, 0)));
     cmq_queues_destroy(queues);
     kit_remove_tree(root);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
+CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middle_are_made_again),
+              CMQ_TEST(first_and_last_files_are_made_again), CMQ_TEST(folders_are_made_again),
+              CMQ_TEST(cut_last_files_are_made_again), CMQ_TEST(last_files_of_a_killed_writer_are_made_again),
+              CMQ_TEST(a_topic_created_again_gets_its_last_records_alone), CMQ_TEST(last_batches_are_made_again),
+              CMQ_TEST(last_files_behind_expired_records_are_made_again),
+              CMQ_TEST(lost_ends_need_the_table_of_the_point), CMQ_TEST(a_forged_begin_is_not_believed),
+              CMQ_TEST(a_topic_deleted_last_stays_away),
+              CMQ_TEST(a_crash_while_last_files_are_made_again_loses_nothing),
+              CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
               CMQ_TEST(a_killed_writers_are_made_again), CMQ_TEST(a_topic_made_anew_gets_its_own_records_alone),
               CMQ_TEST(queues_of_batches_are_made_again), CMQ_TEST(a_queue_with_an_extension_is_made_again),
               CMQ_TEST(expired_files_are_not_lost_ones), CMQ_TEST(files_behind_expired_ones_are_made_again),
