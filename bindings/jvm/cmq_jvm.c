@@ -563,7 +563,7 @@ jlong NATIVE(openRows)(JNIEnv *env, jclass class, jbyteArray path, jbyteArray ki
     return number;
 }
 
-/* Take what is left of the rows, or as many as fill a batch. No function of JNI may be called in between, and nothing
+/* Take the remaining rows, or as many as fill a batch. No function of JNI may be called in between, and nothing
  * that waits: the collector does. */
 static cmq_status take_rows(JNIEnv *env, cmq_spark_rows *rows, jbyteArray packed, size_t bytes, size_t *taken)
 {

@@ -252,7 +252,7 @@ class Writer(Protocol):
         """Take a batch."""
 
     def close(self) -> None:
-        """Write what is left; the file itself stays open."""
+        """Write the remaining rows; the file itself stays open."""
 
 
 class _ParquetWriter:

@@ -86,7 +86,7 @@ class OpenCatalog(Catalog, Protocol):
     """A catalog that is open while a query is planned or a stream runs; a context manager. One thread at a time."""
 
     def refresh(self) -> None:
-        """Look at what was written since."""
+        """Include messages written since the last refresh."""
         ...
 
     def check_end(self) -> None:
@@ -159,10 +159,10 @@ class StoreCatalog:
         self._store = open_store(path, config)
 
     def refresh(self) -> None:
-        """Look at what was written since.
+        """Include messages written since the last refresh.
 
-        A view cannot go on where retention passed it, or where a new writer cut what it had seen. The store is opened
-        again then; the caller notices what its queues lack.
+        A view cannot continue if retention passed it, or if a new writer cut messages that it had seen. Then the store
+        is reopened, and the caller notices the missing messages.
         """
         try:
             self._store.handle.refresh()

@@ -51,7 +51,7 @@ public final class StagedRows implements AutoCloseable {
         used = 0;
     }
 
-    /** Write what is left, durably. */
+    /** Write the remaining rows, and sync the file. */
     public Finished finish() {
         send();
         long[] found = Native.finishRows(number);

@@ -46,8 +46,8 @@ final class Catalog implements AutoCloseable {
     }
 
     /**
-     * Look at what was written since. A view cannot go on where retention passed it, or where a new writer cut what it
-     * had seen: the store is opened again then, and the caller notices what its queues lack.
+     * Include messages written since the last refresh. A view cannot continue if retention passed it, or if a new
+     * writer cut messages that it had seen: then the store is reopened, and the caller notices the missing messages.
      */
     void refresh() {
         Topics now = new Topics(options.path);
@@ -103,7 +103,7 @@ final class Catalog implements AutoCloseable {
         }
     }
 
-    /** Report what is gone of the ranges, and return how many rows they have still. */
+    /** Report the rows of the ranges that are gone, and return the number of those still there. */
     static long rowsThere(Store store, List<Range> ranges, LossPolicy loss) {
         Map<QueueKey, Ends> queues = new HashMap<>();
         store.queues().forEach(
