@@ -107,7 +107,7 @@ with cometmq.open("store", flush="sync") as store:
 
 
 @pytest.mark.parametrize("way", ["copy_with_cursor", "copy_with_group"])
-def test_each_message_arrives_once_whatever_interrupts_the_copy(way: str, tmp_path: Path) -> None:
+def test_each_message_arrives_once_after_any_interruption(way: str, tmp_path: Path) -> None:
     points = ["before the sink's commit", "behind the sink's commit", "behind the group's commit", "never"]
     if way == "copy_with_cursor":
         points.remove("behind the group's commit")

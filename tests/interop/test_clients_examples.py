@@ -111,7 +111,7 @@ def test_transactions_end_as_their_checks_answer(site: Peer, classes: Path, tmp_
 
 
 @ours_only
-def test_sql92_consumer_gets_what_it_selects(site: Peer, classes: Path, tmp_path: Path) -> None:
+def test_sql92_consumer_gets_the_selected_messages(site: Peer, classes: Path, tmp_path: Path) -> None:
     topic = "SqlFilterTest"
     with site.broker(tmp_path / "store", settings=SETTINGS) as broker:
         site.client.create_topic(broker, topic, queues=2)

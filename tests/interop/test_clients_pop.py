@@ -213,7 +213,7 @@ def test_assignments_of_the_broker(site: Peer) -> None:
 
 @in_full_only
 @ours_and_upstream
-def test_an_orderly_listener_pulls_whatever_the_mode(site: Peer) -> None:
+def test_orderly_listener_pulls_in_every_mode(site: Peer) -> None:
     topic, group = "JavaPopOrderly", "java_pop_orderly"
     client = made(site, topic, group)
     specs = numbered(topic, range(80))

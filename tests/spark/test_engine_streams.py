@@ -93,7 +93,7 @@ def test_each_engine_continues_the_others_checkpoint(
     assert written(spark, tmp_path) == list(range(2160))
 
 
-def test_streams_start_at_times_and_refuse_what_batches_have(
+def test_streams_start_at_times_and_refuse_options_of_batches(
     spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path
 ) -> None:
     append(store, 900, 20, tags="red", properties={"n": "5"})

@@ -220,7 +220,7 @@ def test_the_jvm_answers_unless_asked_otherwise(spark: SparkSession, store: Path
         spark.conf.unset("spark.datasource.cometmq.engine")
 
 
-def test_python_does_what_the_jvm_cannot(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_python_serves_queries_that_the_jvm_cannot(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     settings = tmp_path / "broker.properties"
     settings.write_text("".join(f"{name}={value}\n" for name, value in SMALL.items()))
     needed = {

@@ -22,7 +22,7 @@ LIMIT_S = 900
 
 @pytest.mark.skipif("CMQ_LONG" not in os.environ, reason="takes minutes: only with CMQ_LONG=1")
 @pytest.mark.timeout(1000)
-def test_rows_come_once_whatever_happens_to_tasks_and_stages(path: Path, tmp_path: Path) -> None:
+def test_rows_come_once_after_failures_of_tasks_and_stages(path: Path, tmp_path: Path) -> None:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)

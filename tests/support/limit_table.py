@@ -234,7 +234,7 @@ LIMITS: dict[str, Limit] = {
     ),
     "progress of one group": Limit(test=("tests/c/broker/tables/test_cmq_offsets.c", "no_group_takes_the_shared_room")),
     "progress that clients of one address make in an hour": Limit(
-        test=("tests/c/broker/tables/test_cmq_offsets.c", "no_client_takes_what_all_share")
+        test=("tests/c/broker/tables/test_cmq_offsets.c", "no_client_takes_the_shared_budget")
     ),
     "resets of offsets that are guarded against commits from before": Limit(
         define=("broker/tables/cmq_offsets.h", "CMQ_OFFSETS_FENCES_MAX"),

@@ -35,7 +35,7 @@ static size_t next_flag(const bool *flags, size_t bits, size_t from, bool wanted
     return from < bits ? from : bits;
 }
 
-static void words_are_what_flags_are(void)
+static void words_and_flags_agree(void)
 {
     for (int round = 0; round < 2000; round++) {
         uint64_t words[(BITS_MAX + 63) / 64];
@@ -80,4 +80,4 @@ static void bytes_of_java(void)
     CHECK_INT(cmq_bitmap_count(again, 128), 0);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(one_word), CMQ_TEST(words_are_what_flags_are), CMQ_TEST(bytes_of_java))
+CMQ_TEST_MAIN(CMQ_TEST(one_word), CMQ_TEST(words_and_flags_agree), CMQ_TEST(bytes_of_java))

@@ -329,7 +329,7 @@ static void limits_change_beside_upkeep_and_appends(void)
 
 /* Min offsets, queue files and index files follow; views that were given out stay; offsets go on; the same after
  * closing and after a kill. */
-static void what_goes_with_segments(void)
+static void files_that_go_with_segments(void)
 {
     open_store((cmq_retention){.reserved_ms = 1, .files_per_round = 3});
     fill(1000);
@@ -455,5 +455,5 @@ static void fullest_disk_of_the_log_counts(void)
 CMQ_TEST_MAIN(CMQ_TEST(fullest_disk_of_the_log_counts), CMQ_TEST(off_by_itself), CMQ_TEST(by_age),
               CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(report_names_levels_and_deletions),
               CMQ_TEST(changed_limits_count_at_the_next_upkeep), CMQ_TEST(retention_is_switched_at_the_opening_alone),
-              CMQ_TEST(limits_change_beside_upkeep_and_appends), CMQ_TEST(what_goes_with_segments),
+              CMQ_TEST(limits_change_beside_upkeep_and_appends), CMQ_TEST(files_that_go_with_segments),
               CMQ_TEST(topics_are_forgotten), CMQ_TEST(dead_queues_are_cleaned_up))

@@ -46,7 +46,7 @@ static void test_all_members(void)
     check_header(&header);
 }
 
-static void test_only_what_is_needed(void)
+static void test_only_needed_parts(void)
 {
     cmq_pull_header header;
     const cmq_command command = cmq_kit_fields(361, fields, 9, -1, -1);
@@ -134,5 +134,5 @@ static void test_written_headers_are_read_back(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_all_members), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked),
+CMQ_TEST_MAIN(CMQ_TEST(test_all_members), CMQ_TEST(test_only_needed_parts), CMQ_TEST(test_members_are_checked),
               CMQ_TEST(test_captured_pulls), CMQ_TEST(test_written_headers_are_read_back))

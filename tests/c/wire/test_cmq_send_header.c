@@ -65,7 +65,7 @@ static void test_both_sets_of_names(void)
     }
 }
 
-static void test_only_what_is_needed(void)
+static void test_only_needed_parts(void)
 {
     cmq_send_header header;
     const cmq_command command = cmq_kit_fields(310, lettered, 8, -1, -1);
@@ -190,6 +190,6 @@ static void test_written_headers_are_read_back(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_both_sets_of_names), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked),
+CMQ_TEST_MAIN(CMQ_TEST(test_both_sets_of_names), CMQ_TEST(test_only_needed_parts), CMQ_TEST(test_members_are_checked),
               CMQ_TEST(test_all_that_is_missing_is_named), CMQ_TEST(test_the_last_of_a_name_counts),
               CMQ_TEST(test_captured_sends), CMQ_TEST(test_written_headers_are_read_back))

@@ -113,7 +113,7 @@ def test_brackets_hide_no_type() -> None:
         check({}, 5)
 
 
-def test_texts_of_annotations_say_what_the_types_are() -> None:
+def test_texts_of_annotations_name_the_types() -> None:
     for part in PARTS.values():
         for name, method in inspect.getmembers(part, callable):
             if name.startswith("_"):

@@ -55,7 +55,7 @@ def progress(store: Store, group: str = "etl") -> dict[int, int]:
 # --- Cursors
 
 
-def test_each_scan_reads_what_came_since_the_cursor_of_the_scan_before(store: Store) -> None:
+def test_each_scan_reads_the_messages_since_the_cursor_of_the_scan_before(store: Store) -> None:
     cursor = Cursor()
     for first, count in ((0, 100), (100, 40), (140, 0), (140, 1)):
         if first:
@@ -196,7 +196,7 @@ def test_messages_of_inner_batches_are_counted_one_by_one(tmp_path: Path) -> Non
 # --- Groups
 
 
-def test_commit_stores_what_was_read(store: Store) -> None:
+def test_commit_stores_the_read_position(store: Store) -> None:
     scan = store.scan("orders", group="etl")
     append(store, 100, 10)
     assert bodies(scan) == list(range(100))

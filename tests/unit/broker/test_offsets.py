@@ -84,9 +84,7 @@ def test_commit_during_a_flush_is_written_by_the_next(
     assert stored(tmp_path).get("g", "orders", 0) == 4
 
 
-def test_progress_in_a_queue_that_expired_and_was_deleted_begins_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_in_a_queue_that_expired_and_was_deleted_restarts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.store._commit_progress("g", {("orders", 0): 5})
     rig.store._commit_progress("h", {("other", 0): 5})
     expired = [QueueInfo(topic="orders", queue_id=0, min_offset=9, max_offset=9, is_batch=False)]

@@ -123,7 +123,7 @@ def test_refused_request_changes_nothing(tmp_path: Path, merge: bool) -> None:
         wait_for_messages(channel, 3)
 
 
-def test_a_revive_topic_that_is_deleted_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_revive_topic_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No request deletes it, whatever the settings say; a broker of another make may have, or a person."""
     delete = {"topic": REVIVE}
     settings = {"validateSystemTopicWhenUpdateTopic": False, "reviveQueueNum": 1}

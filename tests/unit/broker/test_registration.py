@@ -233,7 +233,7 @@ def test_one_that_is_down_is_tried_each_second_and_holds_nobody_up() -> None:
     run(check())
 
 
-def test_a_lost_connection_is_registered_anew_at_once() -> None:
+def test_lost_connection_is_registered_again_at_once() -> None:
     async def check() -> None:
         server = NameServer()
         bench = Bench({"a:1": server}, force=False)

@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_written_is_named_and_the_change_holds_until_the_n
 
 
 @pytest.mark.parametrize("name", ["broker.properties", "other.properties"])
-def test_given_file_inside_the_store_is_not_made_anew(tmp_path: Path, name: str) -> None:
+def test_given_file_inside_the_store_is_not_created_again(tmp_path: Path, name: str) -> None:
     """Without the operator's other settings it would mislead the next start."""
     file = tmp_path / "data" / "cometmq" / name
     file.parent.mkdir(parents=True)

@@ -163,7 +163,7 @@ def test_a_slave_learns_its_master() -> None:
     assert answer.fields == {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
 
 
-def test_a_compressed_registration_whatever_its_header_says() -> None:
+def test_compressed_registration_is_read_though_its_header_denies_it() -> None:
     asked = Asked()
     body = RegisterBrokerBody.from_json(registration()).to_compressed()
     assert asked.register({"compressed": "false"}, body).code == ResponseCode.SUCCESS

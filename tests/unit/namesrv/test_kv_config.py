@@ -54,7 +54,7 @@ def test_folders_of_the_file_are_made(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_folder_that_was_moved_is_not_begun_anew(tmp_path: Path) -> None:
+def test_moved_folder_is_not_created_again(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     config = KVConfig(tmp_path / "data" / "namesrv" / "kvConfig.json")
     (tmp_path / "data").rename(tmp_path / "away")

@@ -367,7 +367,7 @@ def test_the_json_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pyte
         assert in_json(store.path) == {0: 3}
 
 
-def test_a_full_journal_begins_anew(tmp_path: Path) -> None:
+def test_full_journal_restarts(tmp_path: Path) -> None:
     with open_small(tmp_path / "store", background=False) as store:
         store.append_many("t", bodies("m", 5))
         for number in range(30_000):

@@ -69,7 +69,7 @@ def test_deletions_are_logged_with_age_and_reason(caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_a_store_on_a_full_disk_logs_what_it_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_store_on_a_full_disk_logs_its_deletions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     full = Retention(max_used_ratio=1e-12, force_ratio=1e-12, warning_ratio=1e-12)
     with cometmq.open(tmp_path, retention=full, background=False) as store:
         store.append("orders", b"one")

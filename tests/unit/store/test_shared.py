@@ -372,7 +372,7 @@ def test_killed_writers_lose_nothing_and_the_role_moves(path: Path) -> None:
 # --- The view
 
 
-def test_view_that_retention_has_passed_is_opened_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_view_that_retention_has_passed_is_reopened(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_shared(path, background=False, retention=retention_on_request(72)) as store:
         store.append("t", b"first")
         with store.read("t", follow=True, timeout_s=0) as reader:
@@ -427,7 +427,7 @@ def test_appended_messages_are_found_before_the_end_of_a_view_that_has_ended(pat
             assert [bytes(message.body) for message in found] == [b"1", b"2"]
 
 
-def test_view_that_cannot_be_opened_anew_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_that_cannot_be_reopened_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_shared(path, background=False, retention=retention_on_request(72)) as store:
         expire_what_was_read(store, path)
         with monkeypatch.context() as full:

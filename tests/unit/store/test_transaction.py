@@ -280,7 +280,7 @@ def test_failed_commit_of_asyncio_lets_appends_pass(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_topic_deleted_before_the_commit_is_made_anew(tmp_path: Path) -> None:
+def test_topic_deleted_before_the_commit_is_re_created(tmp_path: Path) -> None:
     with open_small(tmp_path) as store, store.transaction() as t:
         t.append("orders", b"one")
         t.append("stock", b"two")
@@ -292,7 +292,7 @@ def test_a_topic_deleted_before_the_commit_is_made_anew(tmp_path: Path) -> None:
         assert sorted(bodies(view, "orders")) == [b"one", b"three"]
 
 
-def test_a_topic_made_anew_with_fewer_queues_refuses_the_commit(tmp_path: Path) -> None:
+def test_topic_re_created_with_fewer_queues_refuses_the_commit(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         store.create_topic("orders", queues=4)
         t = store.transaction()

@@ -364,7 +364,7 @@ def test_real_files_where_no_folder_can_be(tmp_path: Path) -> None:
         ConfigFile(tmp_path / "store" / "config" / "topics.json").persist(generation(1))
 
 
-def test_store_that_was_moved_is_not_begun_anew_at_its_old_place(tmp_path: Path) -> None:
+def test_moved_store_is_not_created_again_at_its_old_place(tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
     file = ConfigFile(root / "config" / "topics.json", root=root)

@@ -41,7 +41,7 @@ REFUSED_VALUES: dict[str, object] = {
 }
 
 
-def test_page_is_what_the_tables_give() -> None:
+def test_page_agrees_with_the_tables() -> None:
     assert (ROOT / make_settings.PATH).read_text("utf-8") == make_settings.document(), "run make settings"
 
 

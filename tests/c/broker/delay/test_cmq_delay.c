@@ -244,7 +244,7 @@ static void everything_of_the_record_is_kept(void)
 }
 
 /* The store's own CRC of properties is made anew, not twice. */
-static void property_crc_is_made_anew(void)
+static void property_crc_is_computed_again(void)
 {
     kit_set_clock();
     twin = NULL;
@@ -633,7 +633,7 @@ static void the_thread_keeps_to_the_wall_clock(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(parking_by_level), CMQ_TEST(delivered_at_its_time), CMQ_TEST(everything_of_the_record_is_kept),
-              CMQ_TEST(property_crc_is_made_anew), CMQ_TEST(many_in_batches),
+              CMQ_TEST(property_crc_is_computed_again), CMQ_TEST(many_in_batches),
               CMQ_TEST(a_clock_that_stepped_back_holds_nothing_up), CMQ_TEST(undeliverable_messages_are_passed_over),
               CMQ_TEST(expired_records_are_gone), CMQ_TEST(progress_is_kept_by_the_caller),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_fenced_store_ends_it),

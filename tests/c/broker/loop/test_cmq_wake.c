@@ -338,7 +338,7 @@ static void holds_of_one_costly_expression_end_over_turns(void)
 }
 
 /* A topic whose queue begins anew while requests wait for messages of the old one. */
-static void holds_of_a_queue_that_began_anew_end(void)
+static void holds_of_a_re_created_queue_end(void)
 {
     start();
     const int client = kit_client(&kit), later = kit_client(&kit);
@@ -364,4 +364,4 @@ CMQ_TEST_MAIN(CMQ_TEST(holds_end_behind_many_messages_of_other_tags), CMQ_TEST(l
               CMQ_TEST(long_expressions_of_one_message_leave_each_turn_to_others),
               CMQ_TEST(many_short_expressions_take_many_turns),
               CMQ_TEST(holds_of_one_costly_expression_end_over_turns),
-              CMQ_TEST(holds_of_a_queue_that_began_anew_end))
+              CMQ_TEST(holds_of_a_re_created_queue_end))

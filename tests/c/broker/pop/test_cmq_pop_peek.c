@@ -124,7 +124,7 @@ static void a_blocked_queue_counts_as_empty(void)
     kit_broker_stop(&kit);
 }
 
-static void a_revived_message_is_told_of(const cmq_pop_service_options *options)
+static void revived_message_wakes_holds(const cmq_pop_service_options *options)
 {
     start(options);
     const int client = kit_client(&kit), watching = kit_client(&kit);
@@ -142,10 +142,10 @@ static void a_revived_message_is_told_of(const cmq_pop_service_options *options)
     kit_broker_stop(&kit);
 }
 
-static void a_message_of_a_retry_topic_is_notified(void) { a_revived_message_is_told_of(NULL); }
+static void a_message_of_a_retry_topic_is_notified(void) { revived_message_wakes_holds(NULL); }
 static void a_message_of_a_retry_topic_of_the_second_kind_is_notified(void)
 {
-    a_revived_message_is_told_of(&(cmq_pop_service_options){.retry_v2 = true});
+    revived_message_wakes_holds(&(cmq_pop_service_options){.retry_v2 = true});
 }
 
 /* ---- 200052 ---- */

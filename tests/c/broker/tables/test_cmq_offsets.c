@@ -528,7 +528,7 @@ static uint32_t take_all(cmq_offsets *offsets, uint32_t first_group, cmq_offset_
 }
 
 /* Groups have shares, and clients make groups: so clients of an address have one, too. */
-static void no_client_takes_what_all_share(void)
+static void no_client_takes_the_shared_budget(void)
 {
     enum { ENTRIES = 400000 };
     cmq_offsets *offsets;
@@ -552,7 +552,7 @@ static void no_client_takes_what_all_share(void)
     cmq_offsets_destroy(offsets);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(no_client_takes_what_all_share),
+CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_the_shared_room), CMQ_TEST(no_client_takes_the_shared_budget),
               CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together),
               CMQ_TEST(wrong_keys_are_refused), CMQ_TEST(a_reset_waits_for_the_next_pull),
               CMQ_TEST(former_owner_does_not_undo_a_reset),

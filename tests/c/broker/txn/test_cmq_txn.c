@@ -570,7 +570,7 @@ static void births_far_in_the_future_are_discarded(void)
     kit_broker_stop(&kit);
 }
 
-static void sync_flush_asks_for_what_is_on_the_disk(void)
+static void sync_flush_asks_for_the_bytes_on_the_disk(void)
 {
     start_with(CMQ_FLUSH_SYNC, NULL);
     const int client = kit_client(&kit);
@@ -767,7 +767,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_stored_with_its_target), CMQ_TEST(a_com
               CMQ_TEST(a_transaction_asked_about_too_often_is_discarded),
               CMQ_TEST(a_transaction_older_than_the_log_keeps_is_discarded),
               CMQ_TEST(copies_for_nobody_are_not_counted), CMQ_TEST(births_far_in_the_future_are_discarded),
-              CMQ_TEST(sync_flush_asks_for_what_is_on_the_disk), CMQ_TEST(a_step_asks_about_many),
+              CMQ_TEST(sync_flush_asks_for_the_bytes_on_the_disk), CMQ_TEST(a_step_asks_about_many),
               CMQ_TEST(a_forged_first_copy_takes_no_other_transaction_along),
               CMQ_TEST(an_end_of_a_forged_copy_ends_only_itself), CMQ_TEST(a_start_knows_forged_first_copies),
               CMQ_TEST(a_crash_commits_nothing_twice),

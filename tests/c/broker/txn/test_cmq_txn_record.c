@@ -72,7 +72,7 @@ static void malformed_numbers_are_none(void)
     CHECK_INT(half.checks, INT32_MAX - 1);
 }
 
-static void a_sender_cannot_set_what_brokers_set(void)
+static void sender_cannot_set_properties_of_brokers(void)
 {
     const cmq_slice sent = cmq_slice_of_text("TAGS\001t\002REAL_TOPIC\001X\002__transactionId__\001no\002"
                                              "REAL_QID\0017\002"
@@ -126,5 +126,5 @@ static void op_texts_of_both_forms_are_read(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(a_half_message_is_read), CMQ_TEST(ages_do_not_overflow),
               CMQ_TEST(malformed_numbers_are_none),
-              CMQ_TEST(a_sender_cannot_set_what_brokers_set), CMQ_TEST(a_copy_replaces_its_count_and_its_first),
+              CMQ_TEST(sender_cannot_set_properties_of_brokers), CMQ_TEST(a_copy_replaces_its_count_and_its_first),
               CMQ_TEST(op_texts_of_both_forms_are_read))

@@ -133,7 +133,7 @@ static void queues_get_room_for_their_own_messages(void)
     }
 }
 
-static void long_keys_count_as_what_they_are(void)
+static void long_keys_count_with_their_length(void)
 {
     enum { MESSAGES = 100, KEY_BYTES = 10000 };
     static char key[KEY_BYTES];
@@ -272,6 +272,6 @@ static void a_transaction_beside_a_failed_flush_has_no_head(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(disk_that_fills_meanwhile_sync), CMQ_TEST(disk_that_fills_meanwhile_async),
               CMQ_TEST(empty_parts_and_batches), CMQ_TEST(more_than_the_staging_takes),
-              CMQ_TEST(queues_get_room_for_their_own_messages), CMQ_TEST(long_keys_count_as_what_they_are),
+              CMQ_TEST(queues_get_room_for_their_own_messages), CMQ_TEST(long_keys_count_with_their_length),
               CMQ_TEST(a_flush_beside_a_failed_sync_says_nothing_is_durable),
               CMQ_TEST(a_transaction_beside_a_failed_flush_has_no_head))

@@ -69,7 +69,7 @@ static void do_damage(damage kind)
     }
 }
 
-static void check_told(cmq_status status)
+static void check_reported(cmq_status status)
 {
     CHECK_STATUS(status, CMQ_ERR_CORRUPT);
     CHECK_INT(cmq_last_error()->offset, placed[SOUND].first_physical_offset);
@@ -124,12 +124,12 @@ static void check_readers(cmq_store *view)
     cmq_read_options ranges = {.starts = starts, .start_count = 1, .only_starts = true};
     CHECK_TEXT(kit_read_with(view, &ranges), "m2 m3");
     ranges.start_count = 2;
-    check_told(cmq_reader_open(view, &ranges, &reader));
+    check_reported(cmq_reader_open(view, &ranges, &reader));
     ranges.may_be_missing = true;
     CHECK_TEXT(kit_read_with(view, &ranges), "m2 m3 !");
 
     /* a topic that begins behind the damage */
-    check_told(cmq_reader_open(view, &(cmq_read_options){.topics = &behind, .topic_count = 1}, &reader));
+    check_reported(cmq_reader_open(view, &(cmq_read_options){.topics = &behind, .topic_count = 1}, &reader));
     CHECK_TEXT(kit_read_with(view, &(cmq_read_options){.topics = &behind, .topic_count = 1, .may_be_missing = true}),
                "!");
 
@@ -151,15 +151,15 @@ static void check_look_ups(cmq_store *view)
     kit_found *found = kit_found_make(4);
     CHECK_OK(cmq_store_read_offset(view, topic, 0, SOUND - 1, &found->batch));
     cmq_found_batch_release(&found->batch);
-    check_told(cmq_store_read_offset(view, topic, 0, SOUND, &found->batch));
-    check_told(cmq_store_read_offset(view, topic, 0, SOUND + 7, &found->batch));
-    check_told(cmq_store_read_offset(view, kit_slice("U"), 0, 0, &found->batch));
-    check_told(cmq_store_read_physical(view, placed[SOUND].first_physical_offset, &found->batch));
-    check_told(cmq_store_read_physical(view, placed[SOUND + 1].first_physical_offset, &found->batch));
-    check_told(cmq_store_offset_at(view, topic, 0, now_ms - 10, CMQ_BOUNDARY_LOWER, &offset));
-    check_told(cmq_store_find_key(view, topic, key, 0, INT64_MAX, &found->batch));
+    check_reported(cmq_store_read_offset(view, topic, 0, SOUND, &found->batch));
+    check_reported(cmq_store_read_offset(view, topic, 0, SOUND + 7, &found->batch));
+    check_reported(cmq_store_read_offset(view, kit_slice("U"), 0, 0, &found->batch));
+    check_reported(cmq_store_read_physical(view, placed[SOUND].first_physical_offset, &found->batch));
+    check_reported(cmq_store_read_physical(view, placed[SOUND + 1].first_physical_offset, &found->batch));
+    check_reported(cmq_store_offset_at(view, topic, 0, now_ms - 10, CMQ_BOUNDARY_LOWER, &offset));
+    check_reported(cmq_store_find_key(view, topic, key, 0, INT64_MAX, &found->batch));
     CHECK_INT(found->batch.count, 0);
-    check_told(cmq_store_find_key(view, topic, kit_slice("k3"), 0, INT64_MAX, &found->batch));
+    check_reported(cmq_store_find_key(view, topic, kit_slice("k3"), 0, INT64_MAX, &found->batch));
     CHECK_INT(found->batch.count, 1);
     cmq_found_batch_release(&found->batch);
     CHECK_OK(cmq_key_search_open(
@@ -167,11 +167,11 @@ static void check_look_ups(cmq_store *view)
     CHECK_OK(cmq_key_search_next(search, &found->batch));
     CHECK_INT(found->batch.count, 1);
     cmq_found_batch_release(&found->batch);
-    check_told(cmq_key_search_next(search, &found->batch));
+    check_reported(cmq_key_search_next(search, &found->batch));
     CHECK_OK(cmq_key_search_next(search, &found->batch));
     CHECK_INT(found->batch.count, 0);
     cmq_key_search_close(search);
-    check_told(cmq_store_check_end(view));
+    check_reported(cmq_store_check_end(view));
     kit_found_free(found);
 }
 
@@ -230,7 +230,7 @@ static void grown_view(void)
     placed[SOUND] = kit_append(writer, "T", 0, "second", NULL, NULL);
     kit_append(writer, "T", 0, "third", NULL, NULL);
     do_damage(DAMAGED_HEAD);
-    check_told(cmq_reader_next(reader, &found->batch, &end));
+    check_reported(cmq_reader_next(reader, &found->batch, &end));
     CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
     CHECK(found->batch.count == 0 && !end);
     cmq_reader_close(reader);
@@ -314,7 +314,7 @@ static void scans_report_it(void)
                 }
             }
             CHECK_INT(rows, by_key ? 1 : SOUND);
-            if (skip == 0) check_told(status);
+            if (skip == 0) check_reported(status);
             else CHECK_OK(status);
             cmq_scan_close(scan);
         }

@@ -25,7 +25,7 @@ static int64_t count(cmq_store *store)
     return records;
 }
 
-static void removed_queue_files_are_read_anew(void)
+static void replaced_queue_files_are_reopened(void)
 {
     for (int way = 0; way < 2; way++) {
         char root[CMQ_PATH_BYTES];
@@ -61,4 +61,4 @@ static void removed_queue_files_are_read_anew(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(removed_queue_files_are_read_anew))
+CMQ_TEST_MAIN(CMQ_TEST(replaced_queue_files_are_reopened))

@@ -77,7 +77,7 @@ static void wrong_files_are_refused(void)
 }
 
 /* A creation whose sync failed is made anew by the next try, and durable then. */
-static void failed_creation_is_made_anew(void)
+static void failed_creation_is_repeated(void)
 {
     static const cmq_twin_kind kinds[] = {CMQ_TWIN_RESIZE, CMQ_TWIN_SYNC, CMQ_TWIN_SYNC_DIRECTORY};
     start();
@@ -168,5 +168,5 @@ static void pinned_while_dropped(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(made_with_full_length), CMQ_TEST(wrong_files_are_refused),
-              CMQ_TEST(failed_creation_is_made_anew), CMQ_TEST(pins_outlive_the_log),
+              CMQ_TEST(failed_creation_is_repeated), CMQ_TEST(pins_outlive_the_log),
               CMQ_TEST(a_dropped_segment_is_not_pinned), CMQ_TEST(pinned_while_dropped))

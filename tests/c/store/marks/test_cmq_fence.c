@@ -54,7 +54,7 @@ static void fail_syncs(cmq_twin_kind kind)
 
 /* The bytes of the refused group are in the page cache, and whole: they are read as messages, and what follows them is
  * acknowledged. */
-static void bytes_of_a_failed_sync_are_written_anew(void)
+static void bytes_of_a_failed_sync_are_written_again(void)
 {
     for (int async = 0; async < 2; async++) {
         start();
@@ -109,7 +109,7 @@ static void a_refused_recovery_is_remembered(void)
 }
 
 /* Any sync of a durable point may be the one: queue units and keys that no disk has are put anew, too. */
-static void derived_files_are_written_anew(void)
+static void derived_files_are_rewritten(void)
 {
     for (int later = 0; later < 2; later++) {
         for (uint64_t nth = 1; nth < 12; nth++) {
@@ -136,5 +136,5 @@ static void derived_files_are_written_anew(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(derived_files_are_written_anew), CMQ_TEST(bytes_of_a_failed_sync_are_written_anew),
+CMQ_TEST_MAIN(CMQ_TEST(derived_files_are_rewritten), CMQ_TEST(bytes_of_a_failed_sync_are_written_again),
               CMQ_TEST(a_refused_recovery_is_remembered))

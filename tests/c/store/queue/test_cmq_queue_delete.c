@@ -202,7 +202,7 @@ static cmq_status meddle_and_open(cmq_fs *self, const char *path, cmq_open_mode 
 
 enum { FORWARDS, BACKWARDS, BY_TAG, BY_OFFSET, BY_TIME, WAYS, PLACE = KIT_QUEUE_UNITS + 7 };
 
-static void read_a_topic_that_is_made_anew(cmq_store *store, int way, cmq_found_batch *batch)
+static void read_a_re_created_topic(cmq_store *store, int way, cmq_found_batch *batch)
 {
     const cmq_slice topic = kit_slice("T"), tag = kit_slice("red");
     const cmq_read_options read = {.topics = &topic,
@@ -233,7 +233,7 @@ static void read_a_topic_that_is_made_anew(cmq_store *store, int way, cmq_found_
 }
 
 /* The file that the reader gets holds zeros or other units where the deleted queue had units: no damage, no message. */
-static void topics_made_anew_under_a_reader(void)
+static void topics_re_created_under_a_reader(void)
 {
     meddler.ops = *cmq_fs_posix()->ops;
     meddler.ops.open = meddle_and_open;
@@ -252,7 +252,7 @@ static void topics_made_anew_under_a_reader(void)
         meddler.store = kit_open(&options);
         options.read_only = true;
         cmq_store *follower = follows ? kit_open(&options) : NULL;
-        read_a_topic_that_is_made_anew(follows ? follower : meddler.store, round % WAYS, &found->batch);
+        read_a_re_created_topic(follows ? follower : meddler.store, round % WAYS, &found->batch);
         CHECK_INT(kit_max(meddler.store, "T", 0), meddler.anew);
         if (follows) kit_close(follower);
         kit_close(meddler.store);
@@ -262,4 +262,4 @@ static void topics_made_anew_under_a_reader(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(many_queues), CMQ_TEST(a_foreign_folder_stays), CMQ_TEST(a_part_of_a_topic),
               CMQ_TEST(another_file_system), CMQ_TEST(killed_among_expired_queues),
-              CMQ_TEST(topics_made_anew_under_a_reader))
+              CMQ_TEST(topics_re_created_under_a_reader))

@@ -382,7 +382,7 @@ static cmq_status read_and_meddle(cmq_file *file, uint64_t offset, void *into, s
     return status;
 }
 
-static void units_flushed_during_a_scan_are_read_anew(void)
+static void units_flushed_during_a_scan_are_read_again(void)
 {
     enum { FLUSHED = FILE_UNITS, ALL_UNITS = FILE_UNITS + 20 };
     meddler.ops = *cmq_fs_posix()->ops;
@@ -418,4 +418,4 @@ static void units_flushed_during_a_scan_are_read_anew(void)
 CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files),
               CMQ_TEST(light_queues_have_none), CMQ_TEST(lost_files_are_unknown_tags),
               CMQ_TEST(recovery_cuts_no_file_that_readers_use), CMQ_TEST(units_of_several_lives_share_no_address),
-              CMQ_TEST(addresses_without_a_folder_pass), CMQ_TEST(units_flushed_during_a_scan_are_read_anew))
+              CMQ_TEST(addresses_without_a_folder_pass), CMQ_TEST(units_flushed_during_a_scan_are_read_again))

@@ -147,7 +147,7 @@ static void a_killed_writers_are_made_again(void)
 }
 
 /* The records of a deleted topic T do not come back into the one that was made anew. */
-static void a_topic_made_anew_gets_its_own_records_alone(void)
+static void re_created_topic_gets_its_own_records_alone(void)
 {
     const char *root = kit_path(kit_directory(), "store");
     kit_set_clock();
@@ -797,7 +797,7 @@ CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middl
               CMQ_TEST(a_topic_deleted_last_stays_away),
               CMQ_TEST(a_crash_while_last_files_are_made_again_loses_nothing),
               CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
-              CMQ_TEST(a_killed_writers_are_made_again), CMQ_TEST(a_topic_made_anew_gets_its_own_records_alone),
+              CMQ_TEST(a_killed_writers_are_made_again), CMQ_TEST(re_created_topic_gets_its_own_records_alone),
               CMQ_TEST(queues_of_batches_are_made_again), CMQ_TEST(a_queue_with_an_extension_is_made_again),
               CMQ_TEST(expired_files_are_not_lost_ones), CMQ_TEST(files_behind_expired_ones_are_made_again),
               CMQ_TEST(an_old_table_is_of_no_harm), CMQ_TEST(a_table_of_a_deleted_topic_is_of_no_harm),

@@ -124,7 +124,7 @@ static bool wants_u(void *context, cmq_slice topic, int32_t queue_id)
     return cmq_slice_equal(topic, kit_slice("U")) && queue_id == 1;
 }
 
-static void only_what_is_wanted(void)
+static void only_wanted_parts(void)
 {
     start();
     cmq_store *store = kit_open_at(root);
@@ -301,5 +301,5 @@ static void a_committed_transaction_is_restored(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_flipped_byte_loses_one_message), CMQ_TEST(a_torn_tail_is_not_kept),
-              CMQ_TEST(only_what_is_wanted), CMQ_TEST(the_oldest_cut_goes), CMQ_TEST(no_space_no_cut),
+              CMQ_TEST(only_wanted_parts), CMQ_TEST(the_oldest_cut_goes), CMQ_TEST(no_space_no_cut),
               CMQ_TEST(an_unfinished_transaction_is_not_restored), CMQ_TEST(a_committed_transaction_is_restored))

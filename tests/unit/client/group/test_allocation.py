@@ -71,7 +71,7 @@ def test_by_circle() -> None:
     assert _shares(AveragelyByCircle(), _queues(1), _ids(2)) == [[0], []]
 
 
-def test_by_config_gives_its_list_whoever_is_there() -> None:
+def test_by_config_gives_its_list_to_any_members() -> None:
     queues = _queues(4)
     retry = MessageQueue(topic="%RETRY%g", broker_name="broker-a", queue_id=0)
     strategy = ByConfig([*queues[1:3], retry])

@@ -59,7 +59,7 @@ def test_put_counts_new_messages_only(queue: ProcessQueue) -> None:
     assert queue.count == 4
 
 
-def test_put_keeps_order_whatever_comes(queue: ProcessQueue) -> None:
+def test_put_keeps_order_of_any_messages(queue: ProcessQueue) -> None:
     queue.put(held(8, 7))
     queue.put(held(2))
     assert offsets(queue.take(10, now_ms=0)) == [2, 7, 8]

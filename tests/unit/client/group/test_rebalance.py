@@ -272,7 +272,7 @@ def test_a_queue_without_a_start_waits_for_a_later_round(group: _Group) -> None:
     assert group.taken() == [(_queue(0), 0), (_queue(1), 7)]
 
 
-def test_a_queue_that_was_not_pulled_for_too_long_begins_anew(group: _Group) -> None:
+def test_queue_that_was_not_pulled_for_too_long_is_replaced(group: _Group) -> None:
     """Promise 94: in the same round; a pull consumer's stays."""
     group.run()
     before = dict(group.table)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("is_stale", [False, True])
-def test_a_message_that_is_kept_anew_while_it_is_let_go_is_extended_once(is_stale: bool) -> None:
+def test_message_that_is_held_again_during_its_release_is_extended_once(is_stale: bool) -> None:
     async def main(loop: VirtualLoop) -> None:
         begun: list[float] = []
         may_end = asyncio.Event()

@@ -67,7 +67,7 @@ async def test_new_group_begins_only_where_its_place_is_stored(cluster: FakeClus
 
 
 @pytest.mark.parametrize("then", ["rest", "close", "crash"])
-def test_reset_holds_whatever_comes_during_its_rest(then: str) -> None:
+def test_reset_holds_through_commits_during_its_rest(then: str) -> None:
     @on_cluster
     async def run(cluster: FakeCluster) -> None:
         fill(cluster, 400)

@@ -822,7 +822,7 @@ static void checkpoints_put_again_are_within_the_timers_horizon(void)
 }
 
 /* The topic is deleted while there are unfinished checkpoints, and begins anew at 0. */
-static void a_revive_topic_that_begins_anew_is_read_from_its_begin(void)
+static void re_created_revive_topic_is_read_from_its_begin(void)
 {
     begin();
     put_topic("%RETRY%g_T");
@@ -849,7 +849,7 @@ static void a_revive_topic_that_begins_anew_is_read_from_its_begin(void)
 }
 
 /* Nobody looks until its next life is longer than what was read of the first. */
-static void a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin(void)
+static void revive_topic_re_created_unseen_is_read_from_its_begin(void)
 {
     begin();
     put_topic("%RETRY%g_T");
@@ -972,7 +972,7 @@ CMQ_TEST_MAIN(
     CMQ_TEST(unknown_topics_and_groups_revive_nothing),
     CMQ_TEST(malformed_records_are_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
     CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(checkpoints_put_again_are_within_the_timers_horizon),
-    CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
-    CMQ_TEST(a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin),
+    CMQ_TEST(re_created_revive_topic_is_read_from_its_begin),
+    CMQ_TEST(revive_topic_re_created_unseen_is_read_from_its_begin),
     CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes), CMQ_TEST(nothing_is_lost_when_killed),
     CMQ_TEST(the_thread_starts_and_stops))
