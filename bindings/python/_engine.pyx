@@ -8,6 +8,8 @@ cmq_core is linked statically and must be in the process once.
     _columns.pxi   lists, numpy and Arrow arrays as the engine's columns
     _messages.pxi  Message: one stored message, over the mapped log
     _selector.pxi  Selector: an SQL92 expression
+    _results.pxi   AppendResult, AppendManyResult: the places of stored messages
+    _together.pxi  messages that are appended at once or not at all
     _store.pxi     StoreHandle: life, append, look-ups
     _reader.pxi    Reader: iteration
     _scan.pxi      ColumnScan: messages as Arrow columns
@@ -163,6 +165,8 @@ include "_values.pxi"
 include "_columns.pxi"
 include "_messages.pxi"
 include "_selector.pxi"
+include "_results.pxi"
+include "_together.pxi"
 include "_store.pxi"
 include "_reader.pxi"
 include "_scan.pxi"
