@@ -1,6 +1,7 @@
 /* cmq_end_header: see cmq_end_header.h. */
 #include "wire/cmq_end_header.h"
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_member.h"
 
 enum { GROUP, QUEUE_OFFSET, PHYSICAL_OFFSET, OUTCOME, FROM_CHECK, MESSAGE_ID, MEMBER_COUNT };
@@ -20,6 +21,7 @@ static const cmq_member members[MEMBER_COUNT] = {
     [FROM_CHECK] = NAME(header.from_check, CMQ_MEMBER_BOOL, "fromTransactionCheck"),
     [MESSAGE_ID] = NAME(message_id, CMQ_MEMBER_TEXT, "msgId"),
 };
+_Static_assert(MEMBER_COUNT <= 32, "members are the bits of a word");
 
 static inline int guess(cmq_slice name)
 {
@@ -40,6 +42,7 @@ cmq_status cmq_end_header_read(const cmq_command *command, cmq_end_header *heade
     wire_header wire = {0};
     uint32_t seen = 0;
     const cmq_status status = cmq_members_read(command, members, guess, required, &wire, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0 && (status != CMQ_OK || (required & ~seen) == 0));
     *header_out = wire.header;
     if (status != CMQ_OK) return status;
     const int32_t outcome = wire.header.outcome;

@@ -3,6 +3,7 @@
 
 #include <strings.h>
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_member.h"
 
@@ -25,6 +26,7 @@ static const cmq_member members[MEMBER_COUNT] = {
     [SET_ZERO] = NAME(header.zero_if_not_found, CMQ_MEMBER_BOOL, "setZeroIfNotFound"),
     [COMMITTED] = NAME(header.committed, CMQ_MEMBER_BOOL, "committed"),
 };
+_Static_assert(MEMBER_COUNT <= 32, "members are the bits of a word");
 
 static inline int guess(cmq_slice name)
 {
@@ -54,7 +56,9 @@ cmq_status cmq_offset_header_read(const cmq_command *command, cmq_offset_header 
 {
     wire_header wire = {0};
     uint32_t seen = 0;
-    const cmq_status status = cmq_members_read(command, members, guess, required_by(command->code), &wire, &seen);
+    const uint32_t required = required_by(command->code);
+    const cmq_status status = cmq_members_read(command, members, guess, required, &wire, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0 && (status != CMQ_OK || (required & ~seen) == 0));
     *header_out = wire.header;
     header_out->upper = wire.boundary.bytes == 5 && strncasecmp((const char *)wire.boundary.data, "UPPER", 5) == 0;
     if ((seen >> SET_ZERO & 1) == 0) header_out->zero_if_not_found = true;

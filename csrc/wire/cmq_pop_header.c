@@ -1,6 +1,7 @@
 /* cmq_pop_header: see cmq_pop_header.h. */
 #include "wire/cmq_pop_header.h"
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_member.h"
 
@@ -40,6 +41,7 @@ static const cmq_member members[MEMBER_COUNT] = {
     [HANDLE] = NAME(handle, CMQ_MEMBER_TEXT, "extraInfo"),
     [OFFSET] = NAME(offset, CMQ_MEMBER_I64, "offset"),
 };
+_Static_assert(MEMBER_COUNT <= 32, "members are the bits of a word");
 
 #define BIT(member) (UINT32_C(1) << (member))
 
@@ -74,7 +76,10 @@ static inline int guess(cmq_slice name)
 
 cmq_status cmq_pop_header_read(const cmq_command *command, cmq_pop_header *header_out)
 {
-    uint32_t seen;
+    uint32_t seen = 0;
+    const uint32_t required = required_by(command->code);
     *header_out = (cmq_pop_header){0};
-    return cmq_members_read(command, members, guess, required_by(command->code), header_out, &seen);
+    const cmq_status status = cmq_members_read(command, members, guess, required, header_out, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0 && (status != CMQ_OK || (required & ~seen) == 0));
+    return status;
 }

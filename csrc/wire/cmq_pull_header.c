@@ -38,6 +38,7 @@ static const cmq_member members[MEMBER_COUNT] = {
 };
 
 enum { REQUIRED = (1 << (SUB_VERSION + 1)) - 1 };   /* from the group to the subscription's version */
+_Static_assert(MEMBER_COUNT <= 32 && REQUIRED < 1 << MEMBER_COUNT, "members are the bits of a word");
 
 static inline int guess(cmq_slice name)
 {
@@ -56,9 +57,11 @@ static inline int guess(cmq_slice name)
 
 cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *header_out)
 {
-    uint32_t seen;
+    uint32_t seen = 0;
     *header_out = (cmq_pull_header){0};
-    return cmq_members_read(command, members, guess, REQUIRED, header_out, &seen);
+    const cmq_status status = cmq_members_read(command, members, guess, REQUIRED, header_out, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0 && (status != CMQ_OK || (REQUIRED & ~seen) == 0));
+    return status;
 }
 
 static inline cmq_slice name_of(int member)

@@ -1,6 +1,7 @@
 /* cmq_pull_response: see cmq_pull_response.h. */
 #include "wire/cmq_pull_response.h"
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_member.h"
 
@@ -17,6 +18,7 @@ static const cmq_member members[MEMBER_COUNT] = {
 };
 
 enum { REQUIRED = (1 << DELTA) - 1 };   /* all before the delta */
+_Static_assert(MEMBER_COUNT <= 32 && DELTA + 1 == MEMBER_COUNT, "members are the bits of a word");
 
 static inline int guess(cmq_slice name)
 {
@@ -41,6 +43,8 @@ cmq_status cmq_pull_response_read(const cmq_command *command, cmq_pull_response 
     *response_out = (cmq_pull_response){0};
     const cmq_status status =
         cmq_members_read(command, members, guess, has_offsets(command->code) ? REQUIRED : 0, response_out, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0);
+    CMQ_ASSERT(status != CMQ_OK || !has_offsets(command->code) || (REQUIRED & ~seen) == 0);
     response_out->has_offset_delta = (seen >> DELTA & 1) != 0;
     return status;
 }

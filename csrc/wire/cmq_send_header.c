@@ -1,6 +1,7 @@
 /* cmq_send_header: see cmq_send_header.h. */
 #include "wire/cmq_send_header.h"
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_member.h"
 
@@ -82,12 +83,14 @@ cmq_status cmq_send_header_read(const cmq_command *command, cmq_send_header *hea
     const cmq_status status = is_by_name(command->code)
                                   ? cmq_members_read(command, named, guess_name, REQUIRED, header_out, &seen)
                                   : cmq_members_read(command, lettered, guess_letter, REQUIRED, header_out, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0 && (status != CMQ_OK || (REQUIRED & ~seen) == 0));
     header_out->has_max_reconsume_times = (seen >> MAX_RECONSUME_TIMES & 1) != 0;
     return status;
 }
 
 static inline cmq_slice name_of(const cmq_member *member)
 {
+    CMQ_ASSERT(member->name_bytes > 0);
     return (cmq_slice){.data = (const uint8_t *)member->name, .bytes = member->name_bytes};
 }
 

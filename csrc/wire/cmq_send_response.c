@@ -1,6 +1,7 @@
 /* cmq_send_response: see cmq_send_response.h. */
 #include "wire/cmq_send_response.h"
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_member.h"
 
@@ -30,6 +31,7 @@ static const cmq_member members[MEMBER_COUNT] = {
 };
 
 enum { REQUIRED = 1 << MESSAGE_ID | 1 << QUEUE_ID | 1 << QUEUE_OFFSET };
+_Static_assert(MEMBER_COUNT <= 32, "members are the bits of a word");
 
 static inline int guess(cmq_slice name)
 {
@@ -53,8 +55,10 @@ bool cmq_send_response_is_stored(int32_t code)
 
 cmq_status cmq_send_response_read(const cmq_command *command, cmq_send_response *response_out)
 {
-    uint32_t seen;
+    uint32_t seen = 0;
+    const uint32_t required = cmq_send_response_is_stored(command->code) ? REQUIRED : 0;
     *response_out = (cmq_send_response){0};
-    return cmq_members_read(command, members, guess, cmq_send_response_is_stored(command->code) ? REQUIRED : 0,
-                            response_out, &seen);
+    const cmq_status status = cmq_members_read(command, members, guess, required, response_out, &seen);
+    CMQ_ASSERT(seen >> MEMBER_COUNT == 0 && (status != CMQ_OK || (required & ~seen) == 0));
+    return status;
 }

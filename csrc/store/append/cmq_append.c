@@ -71,6 +71,7 @@ static cmq_status check_topic(cmq_slice topic)
 /* Which one of several was at fault; a message alone needs no number. */
 static cmq_status fail_message(const append_context *c, uint32_t i, cmq_status status)
 {
+    CMQ_ASSERT(status != CMQ_OK && i < c->append->count);
     return c->append->count > 1 ? cmq_fail_context("this is message %u of the batch, counted from 0", i) : status;
 }
 
@@ -79,6 +80,7 @@ static cmq_status load_columns(append_context *c, uint32_t i)
     const cmq_append *append = c->append;
     cmq_record_fields *fields = &c->fields;
     cmq_status status = CMQ_OK;
+    CMQ_ASSERT(i < append->count);
     fields->body = column_at(&append->bodies, i);
     if (fields->body.bytes > c->store->options.body_bytes_max)
         return cmq_fail(CMQ_ERR_TOO_LARGE,
@@ -124,6 +126,7 @@ static void drop_property(append_context *c, cmq_slice name)
     size_t used = cmq_property_copy_without(into, parts[0], name);
     if (used > 0 && parts[1].bytes > 0 && into[used - 1] != CMQ_PROPERTY_PAIR_END) into[used++] = CMQ_PROPERTY_PAIR_END;
     used += cmq_property_copy_without(into + used, parts[1], name);
+    CMQ_ASSERT(used <= sizeof c->scratch[0]);
     c->fields.properties = (cmq_slice){.data = into, .bytes = used};
     c->fields.properties_more = CMQ_SLICE_NONE;
 }
@@ -167,6 +170,7 @@ static void learn_properties(append_context *c)
 
 static cmq_slice effective(const append_context *c, cmq_property_name name, cmq_slice column)
 {
+    CMQ_ASSERT(name < CMQ_PROPERTY_KNOWN_COUNT);
     return c->known.value[name].bytes > 0 ? c->known.value[name] : column;
 }
 
@@ -198,6 +202,7 @@ cmq_status cmq_append_enter_queue(append_context *c, int32_t queue_id)
         const cmq_status status = cmq_queues_require(c->store->queues, c->fields.topic, queue_id, kind, &queue);
         if (status != CMQ_OK) return status;
     }
+    CMQ_ASSERT(cmq_queue_id(queue) == queue_id);
     const cmq_status status = expect_first(c, queue);
     if (status == CMQ_OK) c->queue = queue;
     return status;
@@ -206,6 +211,7 @@ cmq_status cmq_append_enter_queue(append_context *c, int32_t queue_id)
 /* Room for one unit. In lots: the rest of the call probably goes to the same queue. */
 static cmq_status grant_unit(append_context *c, uint32_t left)
 {
+    CMQ_ASSERT(c->queue != NULL);
     if (c->queue_room == 0) {
         const uint32_t lot = c->append->queue_ids == NULL && left > 1 ? (left < 256 ? left : 256) : 1;
         const cmq_status status = cmq_queue_make_room(c->queue, lot, cmq_log_confirmed(c->store->log));
@@ -228,6 +234,7 @@ static cmq_status copy_properties_without(append_context *c, uint8_t *into, cmq_
             if (status != CMQ_OK) return status;
         }
     }
+    CMQ_ASSERT(*used <= sizeof c->scratch[0]);
     return CMQ_OK;
 }
 
@@ -251,6 +258,7 @@ static cmq_status prepare_inner_batch(append_context *c, int32_t *count_out)
 {
     const bool flagged = (c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0;
     const cmq_slice number = c->known.value[CMQ_PROPERTY_INNER_NUM];
+    CMQ_ASSERT(c->queue != NULL);
     if (!flagged && number.bytes == 0) return CMQ_OK;
     if (!flagged || number.bytes == 0 || cmq_queue_kind_of(c->queue) != CMQ_QUEUE_BATCH)
         return cmq_fail(CMQ_ERR_ARGUMENT,
@@ -278,6 +286,7 @@ static cmq_status CMQ_MUST_CHECK check_light_queues(cmq_store *store)
     for (; store->light_seen < cmq_queues_count(store->queues); store->light_seen++)
         if (cmq_is_lmq(cmq_slice_of_text(cmq_queue_topic(cmq_queues_at(store->queues, store->light_seen)))))
             store->light_queues++;
+    CMQ_ASSERT(store->light_queues <= store->light_seen);
     if (store->light_queues < most) return CMQ_OK;
     return cmq_fail(CMQ_ERR_LIMIT,
                     "the store has %u light queues and makes no further one; raise maxLmqConsumeQueueNum", most);
@@ -312,6 +321,7 @@ static cmq_status prepare_multi(append_context *c)
         /* named twice: the same */
         used += (size_t)snprintf(offsets + used, sizeof offsets - used, "%lld", (long long)cmq_queue_next(queue));
     }
+    CMQ_ASSERT(used < sizeof offsets);
     if (used == 0) return CMQ_OK;
     return replace_property(c, "INNER_MULTI_QUEUE_OFFSET",
                             (cmq_slice){.data = (const uint8_t *)offsets, .bytes = used});
@@ -331,6 +341,7 @@ static void put_multi(append_context *c, int64_t phy, int64_t tags_code)
 {
     const cmq_slice list = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
     cmq_slice names = list, name;
+    CMQ_ASSERT(phy == c->fields.physical_offset);
     while (cmq_dispatch_next_name(&names, &name)) {
         if (!cmq_is_lmq(name)) continue;
         cmq_queue *queue = cmq_queues_find(c->store->queues, name, 0);
@@ -408,6 +419,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
 
 static cmq_status note_unit(cmq_foreseen_units *units, cmq_queue *queue)
 {
+    CMQ_ASSERT(queue != NULL && units->count <= units->capacity);
     if (units->count == units->capacity) {
         const uint32_t capacity = units->capacity * 2 + 64;
         cmq_queue **grown = realloc(units->queues, capacity * sizeof(cmq_queue *));
@@ -415,6 +427,7 @@ static cmq_status note_unit(cmq_foreseen_units *units, cmq_queue *queue)
         units->queues = grown;
         units->capacity = capacity;
     }
+    CMQ_ASSERT(units->count < units->capacity);
     units->queues[units->count++] = queue;
     return CMQ_OK;
 }
@@ -458,6 +471,7 @@ cmq_status cmq_append_foresee(append_context *c, uint64_t *total, uint32_t *keys
         if (status == CMQ_AGAIN) return status;
         if (status != CMQ_OK) return fail_message(c, i, status);
     }
+    CMQ_ASSERT(*total >= c->append->count);   /* no record is empty */
     return CMQ_OK;
 }
 
@@ -467,6 +481,7 @@ static cmq_status claim_together(append_context *c)
 {
     uint64_t total = 0;
     uint32_t keys = 0;
+    CMQ_ASSERT(c->append->one_segment && !c->claimed);
     c->units_ahead = c->append->count;
     const cmq_status foreseen = cmq_append_foresee(c, &total, &keys);
     if (foreseen != CMQ_OK) return foreseen;
@@ -505,6 +520,7 @@ void cmq_append_begin(append_context *c, cmq_store *store, const cmq_append *app
     c->scratch_used = 0;
     learn_properties(c);
     choose_property_crc(c);
+    CMQ_ASSERT(c->queue_room == 0 && c->scratch_used <= 1);
 }
 
 cmq_status cmq_append_check_call(const append_context *c)
@@ -636,6 +652,7 @@ void cmq_store_set_staging(cmq_store *store, int64_t bytes_max)
 static cmq_status check_message(append_context *c, uint32_t i)
 {
     const cmq_append *append = c->append;
+    CMQ_ASSERT(i < append->count);
     const int32_t queue_id = append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id;
     if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %d is negative", queue_id);
     const cmq_status status = load_columns(c, i);
@@ -663,6 +680,7 @@ cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appe
     cmq_append_begin(&c, store, append);
     status = cmq_append_check_call(&c);
     if (status == CMQ_OK) status = append_all(&c, appended_out);
+    CMQ_ASSERT(status != CMQ_OK || appended_out->count == append->count);
     if (appended_out->count > 0 && store->options.flush == CMQ_FLUSH_SYNC && !append->no_wait) {
         const cmq_status durable = cmq_store_commit(store, appended_out->end);
         if (status == CMQ_OK) status = durable;

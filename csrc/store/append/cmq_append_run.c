@@ -96,6 +96,7 @@ static cmq_queue *queue_for(append_context *c, uint32_t i, uint32_t units)
         queue = c->queue;
         if (small) c->queue_of[id] = queue;
     }
+    CMQ_ASSERT(cmq_queue_id(queue) == id);
     return cmq_queue_make_room(queue, units, cmq_log_confirmed(c->store->log)) == CMQ_OK ? queue : NULL;
 }
 

@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 
+#include "base/cmq_assert.h"
 #include "store/append/cmq_append_internal.h"
 
 static int by_address(const void *a, const void *b)
@@ -27,6 +28,7 @@ static cmq_status make_room(cmq_store *store, cmq_foreseen_units *units)
     if (units->count > 1) qsort(units->queues, units->count, sizeof(cmq_queue *), by_address);
     for (uint32_t from = 0, end; from < units->count && status == CMQ_OK; from = end) {
         for (end = from + 1; end < units->count && units->queues[end] == units->queues[from];) end++;
+        CMQ_ASSERT(end > from && end <= units->count);
         status = cmq_queue_make_room(units->queues[from], end - from, confirmed);
     }
     return status;
@@ -53,6 +55,7 @@ static cmq_status claim_parts(append_context *c, cmq_store *store, const cmq_app
     if (total > CMQ_TOGETHER_BYTES_MAX)
         return cmq_fail(CMQ_ERR_TOO_LARGE, "the messages of the transaction have %llu bytes; at most %u are allowed",
                         (unsigned long long)total, CMQ_TOGETHER_BYTES_MAX);
+    CMQ_ASSERT(total > 0);
     if (store->index != NULL) status = cmq_append_grant_keys(store, keys);
     return status == CMQ_OK ? cmq_log_begin_sealed(store->log, (uint32_t)total) : status;
 }
@@ -62,6 +65,7 @@ static cmq_status append_parts(append_context *c, cmq_store *store, const cmq_ap
                                uint32_t messages, cmq_appended *appended)
 {
     bool watched = false;
+    CMQ_ASSERT(messages > 0);
     cmq_status status = claim_parts(c, store, parts, count);
     if (status != CMQ_OK) return status;
     const int64_t first = cmq_log_end(store->log);
@@ -72,6 +76,7 @@ static cmq_status append_parts(append_context *c, cmq_store *store, const cmq_ap
         if (messages > 1 && (c->fields.sys_flag & CMQ_SYS_TRANSACTION_MASK) == 0)
             c->fields.prepared_transaction_offset = cmq_record_together(first);
         status = cmq_append_chunk(c, &appended[i].count);
+        CMQ_ASSERT(status != CMQ_OK || (appended[i].count == parts[i].count && c->first_phy >= first));
         watched |= c->watched;
         appended[i].first_queue_offset = c->first_queue_offset;
         appended[i].first_physical_offset = c->first_phy;

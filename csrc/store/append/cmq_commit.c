@@ -52,6 +52,7 @@ cmq_status cmq_store_fence(cmq_store *store)
         atomic_store_explicit(&store->fenced, true, memory_order_release);
     }
     pthread_mutex_unlock(&store->wake_mutex);
+    CMQ_ASSERT(atomic_load_explicit(&store->fenced, memory_order_relaxed));
     if (first) cmq_fence_mark(store);
     return cmq_store_fail_fenced(store);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
 #include "store/cmq_store_internal.h"
 
@@ -44,6 +45,7 @@ void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq
         facts_out->base_offset = base;
         facts_out->count = (int32_t)number;
     }
+    CMQ_ASSERT(facts_out->count >= 1 && facts_out->count <= INT16_MAX);
 }
 
 cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_t queue_id, int32_t sys_flag)
@@ -73,6 +75,7 @@ bool cmq_dispatch_next_name(cmq_slice *names, cmq_slice *name_out)
     if (names->data == NULL) return false;
     const uint8_t *comma = names->bytes > 0 ? memchr(names->data, ',', names->bytes) : NULL;
     const size_t bytes = comma != NULL ? (size_t)(comma - names->data) : names->bytes;
+    CMQ_ASSERT(bytes <= names->bytes);
     *name_out = (cmq_slice){.data = names->data, .bytes = bytes};
     *names = comma != NULL ? (cmq_slice){.data = comma + 1, .bytes = names->bytes - bytes - 1} : CMQ_SLICE_NONE;
     return true;
@@ -118,6 +121,7 @@ cmq_status cmq_dispatch_light_units(cmq_store *store, const cmq_record_view *vie
 cmq_status cmq_dispatch_unit_to(cmq_queue *queue, const cmq_dispatch_unit *unit)
 {
     const bool batch = cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH;
+    CMQ_ASSERT(unit->bytes > 0 && unit->count >= 1);
     return cmq_queue_reput(queue, batch ? unit->base_offset : unit->queue_offset, unit->phy, unit->bytes,
                            unit->tags_code, unit->store_ms, batch ? unit->count : 1);
 }
@@ -138,6 +142,7 @@ cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, con
 
 cmq_status cmq_pending_keys_reserve(cmq_pending_keys *keys, uint32_t more)
 {
+    CMQ_ASSERT(keys->count <= keys->capacity);
     if (more <= keys->capacity - keys->count) return CMQ_OK;
     if (more > UINT32_MAX / 2 - keys->count)
         return cmq_fail(CMQ_ERR_LIMIT, "more index keys at once than can be counted");
@@ -146,6 +151,7 @@ cmq_status cmq_pending_keys_reserve(cmq_pending_keys *keys, uint32_t more)
     if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u index keys", capacity);
     keys->keys = grown;
     keys->capacity = capacity;
+    CMQ_ASSERT(keys->capacity - keys->count >= more);
     return CMQ_OK;
 }
 
@@ -156,6 +162,7 @@ bool cmq_dispatch_next_key(cmq_slice *rest, cmq_slice *key_out)
         const size_t bytes = space != NULL ? (size_t)(space - rest->data) : rest->bytes;
         *key_out = (cmq_slice){.data = rest->data, .bytes = bytes};
         const size_t taken = space != NULL ? bytes + 1 : bytes;
+        CMQ_ASSERT(taken <= rest->bytes);
         *rest = (cmq_slice){.data = rest->data + taken, .bytes = rest->bytes - taken};
         if (bytes > 0) return true;
     }
@@ -183,5 +190,6 @@ cmq_status cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_fac
         entry.hash = cmq_index_tags_hash(topic_seed, facts->known.value[CMQ_PROPERTY_TAGS]);
         keys->keys[keys->count++] = entry;
     }
+    CMQ_ASSERT(keys->count <= keys->capacity);   /* the demand above covers every key */
     return CMQ_OK;
 }

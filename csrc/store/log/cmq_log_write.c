@@ -31,6 +31,7 @@ static int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 void cmq_staged_discard(struct cmq_staged *staged)
 {
+    CMQ_ASSERT(staged->run_count <= CMQ_STAGED_RUNS_MAX && staged->head_count <= CMQ_SEALED_MAX);
     for (uint32_t i = 0; i < staged->run_count; i++) cmq_segment_unpin(staged->runs[i].segment);
     staged->run_count = 0;
     staged->head_count = 0;
@@ -126,6 +127,7 @@ static cmq_status make_room(cmq_log *log, int64_t bytes)
     if (log->end + bytes > log->reserved_end) status = reserve(log, bytes);
     if (status == CMQ_OK && log->staged) status = stage_room(log, bytes);
     if (status == CMQ_OK && !log->staged && log->end + bytes > log->touched_end) status = touch(log, bytes);
+    CMQ_ASSERT(status != CMQ_OK || log->end + bytes <= log->reserved_end);
     return status;
 }
 
@@ -193,6 +195,7 @@ cmq_status cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64
         status = roll(log);
     if (status == CMQ_OK) status = make_room(log, bytes);
     if (status != CMQ_OK) return status;
+    CMQ_ASSERT(log->end + bytes <= cmq_segment_start(log->current) + log->segment_bytes - CMQ_RECORD_BLANK_BYTES_MIN);
     *into_out = place(log);
     *phy_out = log->end;
     return CMQ_OK;
@@ -207,6 +210,7 @@ cmq_status cmq_log_claim_here(cmq_log *log, uint32_t bytes, uint8_t **into_out, 
         return CMQ_AGAIN;
     const cmq_status status = make_room(log, bytes);
     if (status != CMQ_OK) return status;
+    CMQ_ASSERT(log->end + bytes <= cmq_segment_start(log->current) + log->segment_bytes - CMQ_RECORD_BLANK_BYTES_MIN);
     *into_out = place(log);
     *phy_out = log->end;
     return CMQ_OK;
@@ -216,6 +220,7 @@ cmq_status cmq_log_claim_together(cmq_log *log, uint32_t bytes)
 {
     uint8_t *into;
     int64_t phy;
+    CMQ_ASSERT(bytes > 0);
     const cmq_status status = cmq_log_claim(log, bytes, &into, &phy);
     if (status == CMQ_OK) log->together_end = phy + bytes;
     return status;
@@ -250,6 +255,7 @@ cmq_status cmq_log_begin_sealed(cmq_log *log, uint32_t bytes)
  * had pages with the bytes from `from` on; the largest pages are those of touch. */
 static cmq_status check_syncs_beside(cmq_log *log, int64_t from)
 {
+    CMQ_ASSERT(!log->staged && from >= 0);
     pthread_mutex_lock(&log->sync_mutex);
     while (log->syncing_to > 0 && log->syncing_to + TOUCH_BYTES_MAX > from)
         pthread_cond_wait(&log->synced, &log->sync_mutex);
@@ -263,6 +269,7 @@ static cmq_status check_syncs_beside(cmq_log *log, int64_t from)
 static cmq_status seal_mapped(cmq_log *log)
 {
     const int64_t bytes = log->end - log->sealed_from;
+    CMQ_ASSERT(log->sealed != NULL && bytes > HEAD_BYTES && log->sealed_from >= cmq_segment_start(log->current));
     uint8_t *at = cmq_segment_data(log->current) + (log->sealed_from - cmq_segment_start(log->current));
     memcpy(at + HEAD_BYTES, log->sealed + HEAD_BYTES, (size_t)bytes - HEAD_BYTES);
     cmq_status status = cmq_file_sync_mapped(cmq_segment_file(log->current), at, (size_t)bytes);
@@ -288,6 +295,7 @@ cmq_status cmq_log_seal(cmq_log *log)
 
 void cmq_log_commit(cmq_log *log, uint32_t bytes)
 {
+    CMQ_ASSERT(log->current != NULL && bytes > 0);
     CMQ_ASSERT(log->end + bytes <= log->reserved_end);
     if (log->staged) stage_commit(log, bytes);
     log->end += bytes;
@@ -368,6 +376,7 @@ cmq_status cmq_log_write_staged(cmq_log *log, cmq_staged *staged)
  * permission away. */
 static cmq_status sync_part(cmq_log *log, cmq_segment *segment, int64_t from, int64_t to)
 {
+    CMQ_ASSERT(from >= cmq_segment_start(segment) && to > from);
     pthread_mutex_lock(&log->sync_mutex);
     log->syncing_to = to;
     pthread_mutex_unlock(&log->sync_mutex);

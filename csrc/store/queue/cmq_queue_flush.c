@@ -32,6 +32,7 @@ static cmq_status CMQ_MUST_CHECK write_staged(cmq_queue *queue, int64_t from, in
     CMQ_ASSERT(unit_bytes <= CMQ_BATCH_UNIT_BYTES && unit_bytes <= unit_words * sizeof(uint32_t));
     while (from < end) {
         const uint32_t count = end - from < STAGE_UNITS ? (uint32_t)(end - from) : STAGE_UNITS;
+        CMQ_ASSERT(count > 0 && count <= STAGE_UNITS);
         for (uint32_t i = 0; i < count; i++) {
             uint32_t words[CMQ_WORDS_MAX];
             const bool there = cmq_queue_tail_copy(&queue->tail, from + i, 1, words);
@@ -181,6 +182,7 @@ static cmq_status CMQ_MUST_CHECK sync_folder(cmq_queue *queue, cmq_queuefolder f
     files->folder_unsynced = false;
     cmq_queue_unlock(queue);
     cmq_status status = CMQ_OK;
+    CMQ_ASSERT(noted.unsynced >= 0 && noted.first <= noted.end);
     if (noted.unsynced == CMQ_NOTHING_UNSYNCED && !noted.names_unsynced) return CMQ_OK;
     of->used[folder] = true;
     if (!of->all && noted.unsynced != CMQ_NOTHING_UNSYNCED) status = sync_files(queue, folder, &noted, of);
@@ -191,6 +193,7 @@ static cmq_status CMQ_MUST_CHECK sync_folder(cmq_queue *queue, cmq_queuefolder f
 static cmq_status sync_each(cmq_queue *queue, void *context)
 {
     syncing *of = context;
+    CMQ_ASSERT(!queue->set->read_only && !queue->set->sync_failed);
     cmq_status status = sync_folder(queue, cmq_queue_folder(queue), &queue->files, of);
     of->failed |= status != CMQ_OK && !cmq_is_exhausted(status);
     cmq_queue_extension *ext = cmq_queue_ext_of(queue);
@@ -204,6 +207,7 @@ static cmq_status sync_each(cmq_queue *queue, void *context)
  * the same disk. */
 static cmq_status CMQ_MUST_CHECK sync_all(cmq_queues *queues, const syncing *of)
 {
+    CMQ_ASSERT(of->all && !of->failed);
     for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) {
         char path[CMQ_PATH_BYTES];
         if (!of->used[folder]) continue;
@@ -218,6 +222,7 @@ static cmq_status CMQ_MUST_CHECK make_durable(cmq_queues *queues)
 {
     if (queues->sync_failed)
         return cmq_fail(CMQ_ERR_FENCED, "a sync of the consume queues failed before; reopen the store");
+    CMQ_ASSERT(!queues->read_only);
     syncing of = {0};
     for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) {
         of.used[folder] = queues->sync_due[folder];
@@ -249,6 +254,7 @@ cmq_status cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool dura
         cmq_queue_end_sums_store(queues, CMQ_QUEUE_ENDS_BYTES_MAX);
     }
     *covered_out = durable ? queues->covered_durable : queues->covered;
+    CMQ_ASSERT(*covered_out >= confirmed_end && *covered_out <= queues->covered);
     return CMQ_OK;
 }
 
@@ -258,8 +264,10 @@ bool cmq_queues_sync_failed(const cmq_queues *queues) { return queues->sync_fail
 
 static cmq_status follow_each(cmq_queue *queue, void *context)
 {
+    CMQ_ASSERT(queue->set->read_only);
     cmq_queue_lock(queue);
     const int64_t end = cmq_queue_visible(queue, *(const int64_t *)context);
+    CMQ_ASSERT(end <= cmq_queue_tail_next(&queue->tail));
     if (end > cmq_queue_tail_flushed(&queue->tail))
         atomic_store_explicit(&queue->tail.flushed, end, memory_order_release);
     cmq_queue_unlock(queue);
@@ -315,6 +323,7 @@ static cmq_status CMQ_MUST_CHECK holds_expired_only(cmq_queue *queue, int64_t mi
     }
     int64_t first;
     status = cmq_queue_first(queue, low, two_files < next ? two_files : next, &probe, &first);
+    CMQ_ASSERT(status != CMQ_OK || first >= low);
     *expired_out = status == CMQ_OK && first >= high;
     return status;
 }
@@ -339,6 +348,7 @@ cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
         if (status == CMQ_OK) status = cmq_queue_first(queue, min, next, &probe, &corrected);
     } while (cmq_queue_was_expired(queue, status, min, &min));
     if (status != CMQ_OK) return status;
+    CMQ_ASSERT(corrected >= min && corrected <= next);
     atomic_store_explicit(&queue->set->ends_changed, true, memory_order_release);
     if (queue->tail.kind == CMQ_QUEUE_BATCH) return cmq_batch_queue_set_min(queue, corrected);
     atomic_store_explicit(&queue->min, corrected, memory_order_release);
@@ -372,6 +382,7 @@ static cmq_status CMQ_MUST_CHECK expire_ext(cmq_queue *queue)
     const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
     uint8_t image[CMQ_UNIT_BYTES];
     if (cmq_queue_ext_of(queue) == NULL || min >= cmq_queue_tail_flushed(&queue->tail)) return CMQ_OK;
+    CMQ_ASSERT(queue->tail.kind == CMQ_QUEUE_SIMPLE && min >= 0);
     const cmq_status status = cmq_queue_file_read(queue, CMQ_FOLDER_SIMPLE, min * CMQ_UNIT_BYTES, image, sizeof image);
     return status != CMQ_OK ? status : cmq_queue_extension_expire(queue, cmq_load_i64(image + 12));
 }
@@ -379,6 +390,7 @@ static cmq_status CMQ_MUST_CHECK expire_ext(cmq_queue *queue)
 static cmq_status CMQ_MUST_CHECK first_file_expired(cmq_queue *queue, const expiry *of, bool *expired_out)
 {
     const int64_t behind = (queue->files.first + cmq_queue_file_bytes(queue)) / cmq_queue_unit_bytes(queue);
+    CMQ_ASSERT(queue->files.first >= 0);
     const cmq_status status = holds_expired_only(queue, of->min_phy, expired_out);
     if (status == CMQ_OK && *expired_out) *expired_out = cmq_queue_visible(queue, of->durable_end) > behind;
     return status;
