@@ -37,6 +37,7 @@ struct cmq_spark_rows {
     cmq_ipc_file *file; /* NULL: finished */
     uint32_t body_bytes_max;
     bool has_topic;
+    bool failed; /* a part of a row may be in the batch: the file is only closed */
     int64_t written; /* rows in the file */
     uint32_t batch; /* rows of the batch */
     uint32_t topic_bytes; /* of the topic that was checked last */
@@ -440,9 +441,8 @@ static bool is_full(const cmq_spark_rows *rows)
     return rows->batch == ROWS_MAX || bytes >= FULL_BYTES;
 }
 
-cmq_status cmq_spark_rows_take(cmq_spark_rows *rows, cmq_slice packed, size_t *taken_out)
+static cmq_status take_rows(cmq_spark_rows *rows, cmq_slice packed, size_t *taken_out)
 {
-    *taken_out = 0;
     while (*taken_out < packed.bytes && !is_full(rows)) {
         const region left = {packed.data + *taken_out, packed.bytes - *taken_out};
         const uint64_t bytes = left.bytes < WORD ? 0 : word_at(left, 0);
@@ -454,18 +454,34 @@ cmq_status cmq_spark_rows_take(cmq_spark_rows *rows, cmq_slice packed, size_t *t
     return CMQ_OK;
 }
 
+static cmq_status check_usable(const cmq_spark_rows *rows)
+{
+    if (rows->failed) return cmq_fail(CMQ_ERR_CLOSED, "the staged file has failed");
+    return rows->file == NULL ? cmq_fail(CMQ_ERR_CLOSED, "the staged file is finished") : CMQ_OK;
+}
+
+cmq_status cmq_spark_rows_take(cmq_spark_rows *rows, cmq_slice packed, size_t *taken_out)
+{
+    *taken_out = 0;
+    cmq_status status = check_usable(rows);
+    if (status == CMQ_OK) status = take_rows(rows, packed, taken_out);
+    rows->failed = rows->failed || status != CMQ_OK;
+    return status;
+}
+
 /* ---- the file ---- */
 
 cmq_status cmq_spark_rows_flush(cmq_spark_rows *rows)
 {
     cmq_ipc_column columns[CMQ_SPARK_COLUMNS_MAX];
-    if (rows->batch == 0) return CMQ_OK;
-    if (rows->file == NULL) return cmq_fail(CMQ_ERR_CLOSED, "the staged file is finished");
+    cmq_status status = check_usable(rows);
+    if (status != CMQ_OK || rows->batch == 0) return status;
     for (uint32_t i = 0; i < rows->count; i++) {
         const column *from = rows->columns[i];
         columns[i] = (cmq_ipc_column){from->nulls, from->validity, from->numbers, from->data};
     }
-    const cmq_status status = cmq_ipc_file_append(rows->file, rows->batch, columns);
+    status = cmq_ipc_file_append(rows->file, rows->batch, columns);
+    rows->failed = status != CMQ_OK;
     if (status != CMQ_OK) return status;
     for (uint32_t i = 0; i < rows->count; i++) {
         column *emptied = rows->columns[i];
@@ -483,11 +499,11 @@ cmq_status cmq_spark_rows_flush(cmq_spark_rows *rows)
 cmq_status cmq_spark_rows_finish(cmq_spark_rows *rows, cmq_spark_file *file_out)
 {
     *file_out = (cmq_spark_file){0};
-    cmq_status status = rows->file == NULL ? cmq_fail(CMQ_ERR_CLOSED, "the staged file is finished") : CMQ_OK;
-    if (status == CMQ_OK) status = cmq_spark_rows_flush(rows);
+    cmq_status status = cmq_spark_rows_flush(rows);
     if (status != CMQ_OK || rows->written == 0) return status;
     file_out->rows = rows->written;
     status = cmq_ipc_file_finish(rows->file, &file_out->bytes, &file_out->crc32);
+    rows->failed = status != CMQ_OK;
     if (status != CMQ_OK) return status;
     cmq_ipc_file_close(rows->file);
     rows->file = NULL;

@@ -6,7 +6,7 @@
  *
  * Owns:      the columns of one batch, and the file until it is finished.
  * Invariant: nothing in a row is followed before it was compared with the row's length: a JVM gives any bytes.
- *            After a failure the file is only closed, which removes it.
+ *            After a failure every call but the close fails; the close removes the file.
  * Cost:      two copies of a value: into the batch, and by the write. No allocation for a row.
  * Threads:   one at a time per file.
  * Way:       bindings/jvm -> [cmq_spark_rows] -> cmq_ipc_file

@@ -97,10 +97,10 @@ static void set_map(uint32_t column, const char *const *names, const char *const
 
 static char file_path[CMQ_PATH_BYTES];   /* of the newest file */
 
-static cmq_spark_rows *create(const uint8_t *of, uint32_t count, bool has_topic)
+/* At file_path. */
+static cmq_spark_rows *create_there(const uint8_t *of, uint32_t count, bool has_topic)
 {
     cmq_spark_rows *rows;
-    CHECK_OK(cmq_path_join(file_path, kit_directory(), "rows.tmp"));
     const cmq_spark_options options = {.fs = cmq_fs_posix(),
                                        .path = file_path,
                                        .kinds = of,
@@ -109,6 +109,12 @@ static cmq_spark_rows *create(const uint8_t *of, uint32_t count, bool has_topic)
                                        .has_topic = has_topic};
     CHECK_OK(cmq_spark_rows_create(&options, &rows));
     return rows;
+}
+
+static cmq_spark_rows *create(const uint8_t *of, uint32_t count, bool has_topic)
+{
+    CHECK_OK(cmq_path_join(file_path, kit_directory(), "rows.tmp"));
+    return create_there(of, count, has_topic);
 }
 
 /* In memory of its own of that size, so that a sanitizer sees a byte too far. */
@@ -352,14 +358,38 @@ static void columns_that_are_none_are_refused(void)
 
 static void cut_lengths_of_rows_are_refused(void)
 {
-    cmq_spark_rows *rows = create(list_kinds, 3, true);
     for (size_t bytes = 1; bytes < 8; bytes++) {
         size_t taken;
+        cmq_spark_rows *rows = create(list_kinds, 3, true);
         uint8_t *packed = calloc(1, bytes);
         CHECK_STATUS(cmq_spark_rows_take(rows, (cmq_slice){.data = packed, .bytes = bytes}, &taken), CMQ_ERR_ARGUMENT);
         free(packed);
+        cmq_spark_rows_close(rows);
     }
+}
+
+static void failed_file_takes_and_gives_nothing_more(void)
+{
+    begin(3);
+    set_text(BODY, "body");
+    const row whole = made;
+    cmq_spark_rows *rows = create(list_kinds, 3, true);
+    CHECK_OK(take(rows, &whole, whole.used, whole.used));
+    CHECK_STATUS(take(rows, &whole, 1, whole.used), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(take(rows, &whole, whole.used, whole.used), CMQ_ERR_CLOSED);
+    CHECK_STATUS(cmq_spark_rows_flush(rows), CMQ_ERR_CLOSED);
+    CHECK_STATUS(cmq_spark_rows_finish(rows, &(cmq_spark_file){0}), CMQ_ERR_CLOSED);
     cmq_spark_rows_close(rows);
+    CHECK(!kit_exists(file_path));
+}
+
+/* A file of its own for each row: after a refused one it takes no more. */
+static cmq_status taken_alone(int form, uint32_t count, const row *one, size_t bytes, size_t said)
+{
+    cmq_spark_rows *rows = create_there(form == 0 ? all_kinds : list_kinds, count, true);
+    const cmq_status status = take(rows, one, bytes, said);
+    cmq_spark_rows_close(rows);
+    return status;
 }
 
 static void cut_and_changed_rows_are_harmless(void)
@@ -375,22 +405,21 @@ static void cut_and_changed_rows_are_harmless(void)
             set_map(PROPERTIES, names, values, 2), set_number(QUEUE, 1), set_text(SHARD, "s");
         } else set_list(1, keys, 2);
         const row whole = made;
-        cmq_spark_rows *rows = create(form == 0 ? all_kinds : list_kinds, count, true);
+        CHECK_OK(cmq_path_join(file_path, kit_directory(), "rows.tmp"));
         for (size_t bytes = 0; bytes < whole.used; bytes++) {
-            cmq_status status = take(rows, &whole, bytes, whole.used);
+            cmq_status status = taken_alone(form, count, &whole, bytes, whole.used);
             CHECK_STATUS(status, CMQ_ERR_ARGUMENT);
-            status = take(rows, &whole, bytes, bytes);
+            status = taken_alone(form, count, &whole, bytes, bytes);
             CHECK(status == CMQ_OK || status == CMQ_ERR_ARGUMENT);
         }
         for (size_t at = 0; at < whole.used; at++) {
             for (int bit = 0; bit < 8; bit++) {
                 row changed = whole;
                 changed.bytes[at] ^= (uint8_t)(1 << bit);
-                const cmq_status status = take(rows, &changed, whole.used, whole.used);
+                const cmq_status status = taken_alone(form, count, &changed, whole.used, whole.used);
                 CHECK(status == CMQ_OK || status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOO_LARGE);
             }
         }
-        cmq_spark_rows_close(rows);
     }
 }
 
@@ -399,5 +428,5 @@ CMQ_TEST_MAIN(CMQ_TEST(rows_become_a_whole_file), CMQ_TEST(a_file_without_rows_o
               CMQ_TEST(texts_that_cannot_be_written_are_refused), CMQ_TEST(queues_are_read_by_their_width),
               CMQ_TEST(lists_and_maps_are_checked), CMQ_TEST(the_last_pair_of_a_name_is_kept),
               CMQ_TEST(columns_that_are_none_are_refused),
-              CMQ_TEST(cut_lengths_of_rows_are_refused),
+              CMQ_TEST(cut_lengths_of_rows_are_refused), CMQ_TEST(failed_file_takes_and_gives_nothing_more),
               CMQ_TEST(cut_and_changed_rows_are_harmless))

@@ -194,11 +194,16 @@ public final class HostileCalls {
             long rows = Native.openRows(path, kinds, 100, true);
             byte[] changed = whole.clone();
             changed[random.nextInt(changed.length)] = (byte) random.nextInt(256);
+            int bytes = random.nextInt(4) == 0 ? random.nextInt(42) - 1 : changed.length;
             try {
-                Native.addRows(rows, changed, random.nextInt(4) == 0 ? random.nextInt(42) - 1 : changed.length);
+                Native.addRows(rows, changed, bytes);
             } catch (EngineException error) {
+                // Many of them are refused; nothing of a part of a row stays.
+                if (bytes >= 0 && bytes <= changed.length) {
+                    refused(EngineException.StoreClosed.class, () -> Native.finishRows(rows));
+                }
                 Native.closeRows(rows);
-                continue; // many of them are refused
+                continue;
             }
             Native.finishRows(rows);
             Native.closeRows(rows);
