@@ -1,4 +1,4 @@
-"""Checks: pictures are what ``make plots`` draws, request nothing, and show figures that docs/performance.md has."""
+"""Checks: pictures are what ``make plots`` draws, request nothing, and show figures that the pages have."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
 RESULTS = sorted(draw_plots.PUBLISHED.glob("*.json"))
+PAGES = [ROOT / "docs" / "performance.md", ROOT / "docs" / "spark.md"]
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
@@ -30,15 +31,14 @@ def test_picture_is_alone_and_is_shown(picture: Path) -> None:
     assert root.find("{http://www.w3.org/2000/svg}title") is not None
     assert re.findall(r"url\(|href|@import|<script|<image", text) == []
     assert "prefers-color-scheme:dark" in text
-    pages = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
-    assert any(picture.name in page.read_text(encoding="utf-8") for page in pages)
+    assert any(picture.name in page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *PAGES))
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda path: path.stem)
 def test_published_figures_are_those_of_the_page(result: Path) -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    shown = {float(number.replace(",", "")) for number in NUMBER.findall(page)}
     document: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    page = PAGES[document["benchmark"] == "query"].read_text(encoding="utf-8")
+    shown = {float(number.replace(",", "")) for number in NUMBER.findall(page)}
     assert f"`{document['command']}" in page
     assert document["figures"]
     missing = [
