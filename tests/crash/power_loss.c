@@ -316,7 +316,7 @@ static bool do_expire(session *s)
     return true;
 }
 
-/* A topic goes, durably; its next messages begin anew. */
+/* A topic goes, durably; its next messages start at 0. */
 static bool do_delete(session *s)
 {
     const uint32_t topic = (uint32_t)cmq_test_random_below(LEDGER_TOPICS);

@@ -2,7 +2,7 @@
  * one twin.
  *
  * A group consumes a queue and commits. The JSON of its progress is written as src/cometmq/store_config/config_file.py
- * does, behind a flush of the log, and the journal begins anew with it. At random calls the power goes; between two
+ * does, behind a flush of the log, and the journal restarts with it. At random calls the power goes; between two
  * writers, a foreign writer may move progress. The offsets that opening finds, by the rules of
  * src/cometmq/store/progress_journal.py, are compared with a model:
  *

@@ -49,7 +49,7 @@ static int64_t first_pop(const reference *r, const handed *of, uint32_t index)
 
 static int64_t due_ms(const handed *of) { return of->pop_ms + of->invisible_ms; }
 
-/* ---- what was done ---- */
+/* ---- actions ---- */
 
 void reference_sent(reference *r, int32_t queue)
 {
@@ -232,7 +232,7 @@ void reference_copies_left(reference *r, int group, int64_t max)
     if (max < r->copy_count[group]) r->copy_count[group] = (int32_t)max;
 }
 
-/* ---- what was seen ---- */
+/* ---- observations ---- */
 
 static bool is_blocked(const ordered_queue *queue, int64_t now_ms)
 {

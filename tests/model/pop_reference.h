@@ -133,7 +133,7 @@ void reference_begin(reference *r, bool retry_v2);
 void reference_topic(const reference *r, int group, bool retry, char name[64]);
 int32_t reference_message(const reference *r, const handed *of, uint32_t index);
 
-/* ---- what was done ---- */
+/* ---- actions ---- */
 void reference_sent(reference *r, int32_t queue);
 void reference_flushed(reference *r);
 void reference_persisted(reference *r);          /* with a flush before it */
@@ -147,7 +147,7 @@ void reference_crashed(reference *r, bool log_cut, bool merged, int64_t now_ms);
 void reference_copies_left(reference *r, int group, int64_t max);   /* after a power loss: the retry topic has so
                                                                      * many */
 
-/* ---- what was seen ---- */
+/* ---- observations ---- */
 void reference_given(reference *r, const given *batch, bool ordered, int64_t now_ms);
 void reference_revived(reference *r, int group, int32_t message, int32_t reconsumed, int64_t first_pop_ms,
                        int64_t now_ms);

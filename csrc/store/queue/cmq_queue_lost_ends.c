@@ -24,7 +24,7 @@
 
 #define VIEW_UNITS_MAX (CMQ_TAIL_UNITS_MAX / 2)   /* that a view holds in memory; as many may follow */
 #define COPY_UNITS 64u
-#define UNITS_MAX (INT64_MAX / CMQ_BATCH_UNIT_BYTES / 2)   /* of a queue: their places in its files can be told */
+#define UNITS_MAX (INT64_MAX / CMQ_BATCH_UNIT_BYTES / 2)   /* of a queue: their places in its files are known */
 
 /* ---- which queues ---- */
 

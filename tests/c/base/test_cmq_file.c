@@ -671,7 +671,8 @@ static void offsets_have_names(void)
         CHECK_STATUS(cmq_path_parse_offset_name(wrong[i], &offset), CMQ_ERR_NOT_STORE);
 }
 
-/* What this machine's file systems are cannot be known; the question has an answer for files, directories and none. */
+/* The kinds of this machine's file systems cannot be known; the question has an answer for files, directories and none.
+ * */
 static void overwrites_can_be_asked(void)
 {
     char name[CMQ_PATH_BYTES];

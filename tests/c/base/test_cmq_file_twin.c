@@ -766,7 +766,7 @@ static void a_failed_sync_is_not_made_good_by_the_next(void)
             lost += image_value("a") == 'o';
         }
         CHECK(rewritten == 1 ? lost == 0 : lost > 0);
-        fill(file, 0, SECTOR, 'm');   /* written anew: covered again */
+        fill(file, 0, SECTOR, 'm');   /* written again: covered again */
         CHECK_OK(cmq_file_sync(file));
         for (int i = 0; i < 50; i++) {
             cmq_file_twin_crash_image(twin, image);
@@ -911,7 +911,7 @@ static void images_are_made_of_versions_since_the_sync(void)
     stop();
 }
 
-/* ---- what the twin is for: a log with and without its flush ---- */
+/* ---- the twin's purpose: a log with and without its flush ---- */
 
 #define RECORD_BYTES 100
 

@@ -28,7 +28,7 @@ static void fresh_path(void)
     CHECK_OK(cmq_path_join(path, directory, "lock"));
 }
 
-/* ---- what a child does; it leaves by _exit, so that nothing of the parent's runs twice ---- */
+/* ---- the child's work; it leaves by _exit, so that nothing of the parent's runs twice ---- */
 
 enum { CHILD_GOT_IT, CHILD_REFUSED, CHILD_FAILED };
 

@@ -262,7 +262,7 @@ static void send_with(int client, int32_t opaque, const char *flag, const char *
     kit_request(client, 310, opaque, 0, CMQ_HEADER_JSON, fields, body, strlen(body));
 }
 
-/* Properties that the broker writes anew lie in memory of the run: a send that begins another run must not lose its
+/* Properties that the broker rewrites lie in memory of the run: a send that begins another run must not lose its
  * own. */
 static void sends_that_are_not_alike_keep_their_properties(void)
 {

@@ -239,7 +239,7 @@ static void test_by_time_and_paced(void)
     check_verified(&options);
 }
 
-/* ---- what goes wrong is found ---- */
+/* ---- faults are found ---- */
 
 static void check_found(cmq_fake_fault fault, bool consume, const char *text)
 {

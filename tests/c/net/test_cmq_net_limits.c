@@ -573,7 +573,7 @@ static void control_bytes(void)
     netkit_stop(&server);
 }
 
-/* ---- what is no client ---- */
+/* ---- peers that are no clients ---- */
 
 static void strangers(void)
 {

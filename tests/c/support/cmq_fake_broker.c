@@ -86,7 +86,7 @@ struct cmq_fake_broker {
     uint8_t scratch[SCRATCH_BYTES];
 };
 
-/* ---- what is stored ---- */
+/* ---- the stored messages ---- */
 
 static void put_record(fake_queue *queue, const uint8_t *record, uint32_t bytes)
 {

@@ -206,7 +206,7 @@ static cmq_status twin_resize(cmq_file *file, uint64_t bytes)
     cmq_status status = cmq_file_info_of(self->inner, &before);
     if (status == CMQ_OK) status = cmq_file_resize(self->inner, bytes);
     self->node->touched = true;
-    if (before.bytes != bytes) self->node->lost_length = false;   /* changed anew: a later sync covers it */
+    if (before.bytes != bytes) self->node->lost_length = false;   /* changed again: a later sync covers it */
     unlock(self->twin);
     return status;
 }

@@ -76,7 +76,7 @@ typedef enum cmq_twin_style {
 } cmq_twin_style;
 
 /* Write what the disk might hold if the power went now into the directory `into`, which is made, or emptied first. Each
- * call chooses anew: the first is NOTHING, the second EVERYTHING, the others a MIX but for one in sixteen of each of
+ * call chooses again: the first is NOTHING, the second EVERYTHING, the others a MIX but for one in sixteen of each of
  * those. Returns the style. */
 cmq_twin_style cmq_file_twin_crash_image(cmq_file_twin *twin, const char *into);
 
@@ -121,7 +121,8 @@ typedef struct cmq_twin_fault {
 } cmq_twin_fault;
 
 /* Add a fault. A failed sync makes nothing durable, and what was dirty then is not covered by a later sync either
- * unless it is written anew, because the kernel marks pages clean when their write-back fails. At most 16 at a time. */
+ * unless it is written again, because the kernel marks pages clean when their write-back fails. At most 16 at a time.
+ * */
 void cmq_file_twin_fail(cmq_file_twin *twin, const cmq_twin_fault *fault);
 
 /* No more faults; their effects stay. */

@@ -26,7 +26,7 @@ typedef struct plan {
     twin_names names;
 } plan;
 
-/* ---- what survives ---- */
+/* ---- the surviving image ---- */
 
 static uint32_t some_chance(cmq_file_twin *twin)
 {

@@ -185,7 +185,7 @@ void twin_node_sync(cmq_file_twin *twin, twin_node *node, uint64_t offset, uint6
 /* A sync of that range failed: a later one will not cover its dirty sectors. */
 void twin_node_sync_failed(cmq_file_twin *twin, twin_node *node, uint64_t offset, uint64_t end);
 
-/* [offset, end) was written anew, so a later sync covers it again. */
+/* [offset, end) was written again, so a later sync covers it. */
 void twin_node_written(twin_node *node, uint64_t offset, uint64_t end);
 
 /* Write back some sectors of some file early: the disk may keep them as they are now, whatever comes. */

@@ -681,7 +681,8 @@ bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *exp
     return fine;
 }
 
-/* Does every queue of the topic begin anew? Where no message of it is left in the log, this alone shows a deletion. */
+/* Does every queue of the topic restart at 0? Where no message of it is left in the log, this alone shows a deletion.
+ * */
 static bool begins_anew(cmq_store *store, uint32_t topic)
 {
     char text[24];

@@ -258,7 +258,7 @@ def test_of_two_masters_the_later_state_stays() -> None:
     register(table, broker(address="old:1"), body(state=1))
     assert register(table, broker(address="new:1"), body(state=2), connection=2) == Registered()
     assert table.members("a") == {0: "new:1"}
-    assert register(table, broker(address="old:1"), body(state=1), connection=3) == Registered(), "told nothing"
+    assert register(table, broker(address="old:1"), body(state=1), connection=3) == Registered(), "nothing reported"
     assert table.members("a") == {0: "new:1"}
     assert table.version_of("c", "old:1") is None
     assert finished(table.connection_closed(1)) == []

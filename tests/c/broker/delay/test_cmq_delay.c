@@ -243,7 +243,7 @@ static void everything_of_the_record_is_kept(void)
     finish(delay, store);
 }
 
-/* The store's own CRC of properties is made anew, not twice. */
+/* The store's own CRC of properties is computed again, and is there once. */
 static void property_crc_is_computed_again(void)
 {
     kit_set_clock();

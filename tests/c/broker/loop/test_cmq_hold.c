@@ -132,7 +132,8 @@ static void messages_of_other_tags_touch_no_hold(void)
     cmq_holds_destroy(holds);
 }
 
-/* A queue began anew, and the hold of before has ended: looks stop at the first hold again, though others are there. */
+/* A queue was re-created, and the hold of before has ended: looks stop at the first hold again, though others are
+ * there. */
 static void looks_are_short_again_when_earlier_holds_have_ended(void)
 {
     enum { COUNT = 100000 };

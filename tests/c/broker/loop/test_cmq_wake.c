@@ -337,7 +337,7 @@ static void holds_of_one_costly_expression_end_over_turns(void)
     kit_broker_stop(&kit);
 }
 
-/* A topic whose queue begins anew while requests wait for messages of the old one. */
+/* A topic whose queue is re-created while requests wait for messages of the old one. */
 static void holds_of_a_re_created_queue_end(void)
 {
     start();

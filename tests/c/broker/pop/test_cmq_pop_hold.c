@@ -105,7 +105,7 @@ static void remaining_messages_wake_pops_beside_a_damaged_queue(void)
             hold(clients[(2 * round + i) % CLIENTS], (2 * round + i) % CLIENTS, one_of(waiting(60000)));
     }
     pops_looked(&after);
-    CHECK(after - before <= 5 * ROUNDS);   /* two that are held anew, and one look of each at most */
+    CHECK(after - before <= 5 * ROUNDS);   /* two that are held again, and one look of each at most */
     for (int i = 0; i < CLIENTS; i++) close(clients[i]);
     kit_broker_stop(&kit);
 }

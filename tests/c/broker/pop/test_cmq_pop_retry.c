@@ -206,7 +206,7 @@ static void the_first_kind_may_be_left_alone(void)
     kit_broker_stop(&kit);
 }
 
-/* ---- what comes back ---- */
+/* ---- redelivery ---- */
 
 static void each_time_it_comes_back_it_says_so(void)
 {

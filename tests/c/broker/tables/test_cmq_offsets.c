@@ -221,7 +221,7 @@ static void reset_is_over_for_a_client_that_chose_to_be_elsewhere(void)
     const cmq_offset_key of = key("g", "T", 0);
     CHECK_OK(cmq_offsets_reset(offsets, &of, 7, (cmq_offset_asker){0}));
     for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, i)), 7);
-    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(2, 3)), 7);   /* another one counts anew */
+    CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(2, 3)), 7);   /* another one starts its own count */
     for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, i)), 7);
     CHECK_INT(cmq_offsets_reset_for_pull(offsets, &of, 50, asker(1, 4)), CMQ_OFFSETS_NONE);
     CHECK_OK(cmq_offsets_commit_of(offsets, &of, 51, asker(1, 4)));
@@ -256,7 +256,7 @@ static void removal_takes_pending_resets_along(void)
     cmq_offsets_destroy(offsets);
 }
 
-/* ---- what changed ---- */
+/* ---- changes ---- */
 
 static void changes_come_once_and_in_order(void)
 {

@@ -369,7 +369,7 @@ static void a_failing_disk_stops_it(void)
 
 /* ---- recovery ---- */
 
-/* Leave without a word, as kill -9 does, with the files as they are; the store is opened anew. */
+/* Leave without a word, as kill -9 does, with the files as they are; the store is reopened. */
 static cmq_store *crash(cmq_timer *timer, cmq_store *store)
 {
     cmq_timer_destroy(timer);

@@ -144,7 +144,7 @@ static void arrow_offsets_from_outside(void)
     kit_close(store);
 }
 
-/* ---- what a record carries ---- */
+/* ---- contents of a record ---- */
 
 static void fields_arrive(void)
 {

@@ -150,7 +150,7 @@ static void test_a_healthy_store_stays_as_it_is(void)
     CHECK_INT(kit_report.cut_at, -1);
     CHECK(!kit_report.finished_earlier && !kit_report.was_unclean);
     CHECK_TEXT(folder_text(root, "commitlog"), log);
-    CHECK_TEXT(folder_text(root, "consumequeue"), queues);       /* built anew, byte for byte the same */
+    CHECK_TEXT(folder_text(root, "consumequeue"), queues);       /* rebuilt, byte for byte the same */
     CHECK_TEXT(folder_text(kit_report.kept, "consumequeue"), queues);
     CHECK(kit_exists(kit_path(kit_report.kept, "index")) && kit_exists(kit_path(kit_report.kept, "checkpoint")));
     CHECK(!kit_exists(kit_path(root, "cometmq/rebuild")) && !kit_exists(kit_path(root, "cometmq/repair")));

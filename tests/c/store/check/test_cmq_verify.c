@@ -19,7 +19,7 @@
 #define MESSAGES_B ((MESSAGES + 3) / 4)   /* of topic b */
 #define MESSAGES_ALL (MESSAGES + MESSAGES_B)
 
-/* ---- what a verification said ---- */
+/* ---- findings of a verification ---- */
 
 typedef struct findings {
     cmq_problem problems[PROBLEMS_MAX];

@@ -199,7 +199,7 @@ static void pages_of_another_kind(void)
     cmq_file_close(file);
 }
 
-/* ---- what a page proves ---- */
+/* ---- proofs by a page ---- */
 
 static int64_t acknowledged(const char *root)
 {

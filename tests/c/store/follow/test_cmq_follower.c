@@ -320,8 +320,8 @@ static void a_failed_check_is_made_again(void)
     kit_close(writer);
 }
 
-/* Between two looks of a view without a writer one came, cut the log at a segment's start, wrote that segment anew, and
- * closed. */
+/* Between two looks of a view without a writer one came, cut the log at a segment's start, wrote that segment again,
+ * and closed. */
 static void a_writer_that_passed_by_replaced_a_segment(void)
 {
     static char large[KIT_SEGMENT_BYTES / 2 + 1];

@@ -76,7 +76,7 @@ static void wrong_files_are_refused(void)
     cmq_segment_family_release(family);
 }
 
-/* A creation whose sync failed is made anew by the next try, and durable then. */
+/* A creation whose sync failed is repeated by the next try, and durable then. */
 static void failed_creation_is_repeated(void)
 {
     static const cmq_twin_kind kinds[] = {CMQ_TWIN_RESIZE, CMQ_TWIN_SYNC, CMQ_TWIN_SYNC_DIRECTORY};

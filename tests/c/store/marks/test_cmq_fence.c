@@ -108,7 +108,7 @@ static void a_refused_recovery_is_remembered(void)
     cmq_file_twin_close(twin);
 }
 
-/* Any sync of a durable point may be the one: queue units and keys that no disk has are put anew, too. */
+/* Any sync of a durable point may be the one: queue units and keys that no disk has are put again, too. */
 static void derived_files_are_rewritten(void)
 {
     for (int later = 0; later < 2; later++) {

@@ -76,7 +76,7 @@ static void check_refused(const cmq_layout_sizes *settings, cmq_status status, c
         cmq_test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", cmq_last_error()->text, text);
 }
 
-/* ---- what kind of directory ---- */
+/* ---- kinds of directories ---- */
 
 static void check_defaults(const cmq_layout *layout)
 {

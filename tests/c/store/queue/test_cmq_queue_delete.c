@@ -179,7 +179,7 @@ static void killed_among_expired_queues(void)
     }
 }
 
-/* A file system on which a topic is deleted and made anew just before a reader opens a file of its queue. */
+/* A file system on which a topic is deleted and re-created just before a reader opens a file of its queue. */
 static struct {
     cmq_fs fs;
     cmq_fs_ops ops;

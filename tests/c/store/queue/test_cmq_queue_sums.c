@@ -281,7 +281,7 @@ static void growing_queues_are_checked(void)
     kit_close(store);
 }
 
-/* The sums of a deleted queue go with it; a queue made anew under the same name has its own. */
+/* The sums of a deleted queue go with it; a queue re-created under the same name has its own. */
 static void sums_go_with_their_queues(void)
 {
     static seen all;
@@ -468,7 +468,7 @@ static void wrong_ends_change_nothing(void)
         CHECK_INT(all.errors, 0);
         kit_close(store);
     }
-    /* One of the same queue, shorter, and one behind a topic that was deleted and made anew. */
+    /* One of the same queue, shorter, and one behind a topic that was deleted and re-created. */
     kit_write_bytes(ends_file(), 0, old, (size_t)bytes);
     cmq_store *store = open_store(false);
     append(store, "T", MESSAGES, MESSAGES + 300);

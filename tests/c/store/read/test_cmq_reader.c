@@ -309,7 +309,7 @@ static void new_messages_and_queues_appear(void)
     kit_close(store);
 }
 
-/* A topic that is deleted under its reader is over; made anew, it begins at 0 again. */
+/* A topic that is deleted under its reader is over; re-created, it begins at 0 again. */
 static void a_topic_goes(void)
 {
     for (int backwards = 0; backwards < 2; backwards++) {

@@ -146,7 +146,7 @@ static void a_killed_writers_are_made_again(void)
     check_is_made_again(root, 0, MESSAGES + 25);
 }
 
-/* The records of a deleted topic T do not come back into the one that was made anew. */
+/* The records of a deleted topic T do not come back into the re-created one. */
 static void re_created_topic_gets_its_own_records_alone(void)
 {
     const char *root = kit_path(kit_directory(), "store");

@@ -441,7 +441,7 @@ static void a_lost_log_is_no_empty_store(void)
         store = kit_open_at(root);
         check_book(store, 20, true);
         kit_close(store);
-        /* And without a trace it begins anew. */
+        /* And without a trace it starts empty. */
         kit_remove_tree(kit_path(root, "commitlog"));
         kit_remove_tree(kit_path(root, "checkpoint"));
         kit_remove_tree(kit_path(kit_path(root, "cometmq"), "point"));
@@ -559,7 +559,7 @@ static void a_found_first_segment_becomes_durable(void)
 }
 
 /* A record's keys lie in two index files, and upstream's rule drops the later one: the record that the index ends with
- * gets all of its keys anew. */
+ * gets all of its keys again. */
 static void all_keys_of_the_last_indexed_record_come_back(void)
 {
     start();

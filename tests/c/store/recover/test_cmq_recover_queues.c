@@ -337,7 +337,7 @@ static cmq_store *make_batches(const char *root, cmq_store_options *options)
     return store;
 }
 
-/* A bit of the offset or the number of messages of each unit below the point: the batch that the log brings anew does
+/* A bit of the offset or the number of messages of each unit below the point: the batch that the log brings again does
  * not push others out. */
 static void test_a_flipped_offset_of_a_batch(void)
 {

@@ -821,7 +821,7 @@ static void checkpoints_put_again_are_within_the_timers_horizon(void)
     end();
 }
 
-/* The topic is deleted while there are unfinished checkpoints, and begins anew at 0. */
+/* The topic is deleted while there are unfinished checkpoints, and restarts at 0. */
 static void re_created_revive_topic_is_read_from_its_begin(void)
 {
     begin();
@@ -897,8 +897,8 @@ static void progress_beyond_the_queue_skips_nothing_that_comes(void)
     end();
 }
 
-/* Every message that was not acknowledged is in the retry topic in the end, whatever the order, and however often the
- * service is made anew. */
+/* Every message that was not acknowledged is in the retry topic in the end, in any order, and however often the service
+ * restarts. */
 static void nothing_is_lost_when_killed(void)
 {
     for (int round = 0; round < 20; round++) {
