@@ -6,6 +6,7 @@ And :class:`Rig`, a control plane over a real store with all of them, that a tes
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import isawaitable
@@ -170,6 +171,8 @@ class MemoryPlane:
     flush_fails: Error | None = None
     put_messages: list[OutgoingMessage] = field(default_factory=list)
     put_fails: Error | None = None
+    put_threads: list[str] = field(default_factory=list)
+    waits_for_disk: bool = True
     totals: dict[str, int] = field(default_factory=dict)
     carried: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -342,6 +345,7 @@ class MemoryPlane:
     def put(self, message: OutgoingMessage) -> StoredPlace:
         if self.put_fails is not None:
             raise self.put_fails
+        self.put_threads.append(threading.current_thread().name)
         self.put_messages.append(message)
         assert self.store is not None
         stored = self.store.handle.append(

@@ -24,9 +24,10 @@ _CONSUME_TYPES = {ConsumeType.CONSUME_ACTIVELY: 0, ConsumeType.CONSUME_PASSIVELY
 class NativePlane:
     """The loops' side, compiled. Close it before the store and after the server that it serves."""
 
-    def __init__(self, plane: BrokerPlane) -> None:
-        """``plane`` is closed by :meth:`close`."""
+    def __init__(self, plane: BrokerPlane, *, waits_for_disk: bool) -> None:
+        """``plane`` is closed by :meth:`close`; ``waits_for_disk`` says whether its store flushes synchronously."""
         self.engine = plane
+        self._waits_for_disk = waits_for_disk
 
     def close(self) -> None:
         """Free the plane and let the store go."""
@@ -275,6 +276,11 @@ class NativePlane:
     def flush(self) -> None:
         """Bring all that was stored to the disk."""
         self.engine.flush()
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether a message stored on the broker's own behalf waits for the disk."""
+        return self._waits_for_disk
 
     def put(self, message: OutgoingMessage) -> StoredPlace:
         """Store a message on the broker's own behalf."""

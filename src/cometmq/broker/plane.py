@@ -15,12 +15,13 @@ from typing import NamedTuple, Protocol
 
 from cometmq._types import Host
 from cometmq.broker.plane_options import TransactionOptions
+from cometmq.remoting.answers import Caller
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.store_config.order_info import OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["DataPlane", "HalfQuestion", "OffsetChange", "OutgoingMessage", "PoppedQueue", "StoredPlace"]
+__all__ = ["DataPlane", "HalfQuestion", "OffsetChange", "OutgoingMessage", "PoppedQueue", "StoredPlace", "put_for"]
 
 
 class OffsetChange(NamedTuple):
@@ -329,6 +330,10 @@ class DataPlane(Protocol):
             Error: it could not be brought there.
         """
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether :meth:`put` waits for the disk: under sync flush."""
+
     def put(self, message: OutgoingMessage) -> StoredPlace:
         """Store a message as a send would: parked by DELAY or as a timer; waits for the disk under sync flush.
 
@@ -341,3 +346,18 @@ class DataPlane(Protocol):
 
     def counters(self) -> Mapping[str, int]:
         """Return the loops' totals since their start by name, as ``cmq_broker_counters`` has them."""
+
+
+async def put_for(caller: Caller, plane: DataPlane, message: OutgoingMessage) -> StoredPlace:
+    """Store a message of the broker's own for a request.
+
+    Where that waits for the disk it is done apart from the event loop. Elsewhere the hand-over to a thread and back
+    would cost several times as much as the append itself.
+
+    Raises:
+        Refusal: too much work of the connection waits.
+        Error: it was not stored.
+    """
+    if plane.waits_for_disk:
+        return await caller.store_apart(lambda: plane.put(message))
+    return plane.put(message)

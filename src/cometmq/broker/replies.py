@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from cometmq._engine import decode_properties
 from cometmq.broker.link import ClientLink
-from cometmq.broker.plane import DataPlane, OutgoingMessage, StoredPlace
+from cometmq.broker.plane import DataPlane, OutgoingMessage, StoredPlace, put_for
 from cometmq.broker.registry import ProducerRegistry
 from cometmq.broker.sends import check_size, members_of_send, not_stored
 from cometmq.broker.topics import BrokerTopics
@@ -226,7 +226,7 @@ class Replies:
         """Store a reply; return its place, or None where the store did not take it, as upstream's answer says nothing
         of that."""
         try:
-            return await caller.store_apart(lambda: self._plane.put(message))
+            return await put_for(caller, self._plane, message)
         except Error as error:
             _log.warning("reply not stored", extra={"topic": message.topic, "error": not_stored(error).remark})
             return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cometmq._engine import Message
 from cometmq.broker.groups import BrokerGroups
-from cometmq.broker.plane import DataPlane, OutgoingMessage
+from cometmq.broker.plane import DataPlane, OutgoingMessage, put_for
 from cometmq.broker.stats import Statistics
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import CorruptRecord, Error, InvalidArgument, InvalidTopic, NotFound, OffsetOutOfRange
@@ -214,7 +214,7 @@ class SendBack:
             reconsume_times=min(message.reconsume_times + 1, INT32_MAX),
         )
         try:
-            await caller.store_apart(lambda: self._plane.put(outgoing))
+            await put_for(caller, self._plane, outgoing)
         except Error as error:
             _log.warning("message not sent back", extra={"topic": route.topic, "error": str(error)})
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from cometmq._engine import decode_properties
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.locks import QueueLocks
-from cometmq.broker.plane import DataPlane, OutgoingMessage
+from cometmq.broker.plane import DataPlane, OutgoingMessage, put_for
 from cometmq.broker.send_back import DLQ_QUEUES, Route, effective_maximum, route_retry_send
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import Error, InvalidArgument, InvalidTopic, MessageTooLarge, StorageError, StoreClosed
@@ -159,7 +159,7 @@ class Sends:
             reconsume_times=members.int32("reconsumeTimes", 0),
         )
         try:
-            place = await caller.store_apart(lambda: self._plane.put(message))
+            place = await put_for(caller, self._plane, message)
         except Error as error:
             raise not_stored(error) from error
         _log.info("message given up", extra={"group": route.topic, "id": place.message_id})

@@ -36,6 +36,7 @@ from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.server import RemotingServer, ServerLimits
 from cometmq.store.newer import refuse_newer_parts
+from cometmq.store.options import FlushMode
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.built_in_topics import revive_topic
@@ -120,7 +121,9 @@ class Broker:
             refuse_newer_parts(config.path)
             self.store = undo.enter_context(Store(config.plan(port), read_only=False))
             self._log_recovery()
-            self._plane = plane = NativePlane(self._make_plane(self.store))
+            self._plane = plane = NativePlane(
+                self._make_plane(self.store), waits_for_disk=config.flush is FlushMode.SYNC
+            )
             undo.callback(plane.close)
             # Progress is written when no loop can change it any more, and before the loops' tables are freed.
             undo.callback(self._stop_control)

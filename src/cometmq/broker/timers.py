@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cometmq.broker.plane import DataPlane, OutgoingMessage
+from cometmq.broker.plane import DataPlane, OutgoingMessage, put_for
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import Error
 from cometmq.remoting.answers import Caller, Refusal, Table, ok
@@ -176,7 +176,7 @@ class BrokerTimers:
 
     async def _store(self, message: OutgoingMessage, caller: Caller) -> None:
         try:
-            await caller.store_apart(lambda: self._plane.put(message))
+            await put_for(caller, self._plane, message)
         except Error as error:
             _log.warning("timer not recalled", extra={"topic": message.topic, "error": str(error)})
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error.message}") from error

@@ -332,13 +332,14 @@ class RemotingServer:
         opaque = next(self._opaques) & _OPAQUE_MASK
         answer: asyncio.Future[Command] = self.loop.create_future()
         self._answers.setdefault(conn, {})[opaque] = answer
+        # Not asyncio.wait_for: it passes the answer on through a future of its own, one more turn of the loop.
+        timer = self.loop.call_later(timeout_ms / 1000, _give_up, answer, timeout_ms)
         try:
             if not self._net.send(conn, request.with_opaque(opaque).encode()):
                 raise ConnectionLost("the client is gone")
-            return await asyncio.wait_for(answer, timeout_ms / 1000)
-        except asyncio.TimeoutError:
-            raise RequestTimeout(f"the client did not answer within {timeout_ms:,} ms") from None
+            return await answer
         finally:
+            timer.cancel()
             waiting = self._answers.get(conn)
             if waiting is not None:
                 waiting.pop(opaque, None)
@@ -469,6 +470,11 @@ class RemotingServer:
         else:
             self._net.answer(item, _encoded(request, outcome, item.peer))
         caller._request_is_done()
+
+
+def _give_up(answer: asyncio.Future[Command], timeout_ms: int) -> None:
+    if not answer.done():
+        answer.set_exception(RequestTimeout(f"the client did not answer within {timeout_ms:,} ms"))
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[cometmq.Store]:
 @pytest.fixture
 def plane(store: cometmq.Store) -> Iterator[NativePlane]:
     engine = BrokerPlane(store.handle, OPTIONS)
-    made = NativePlane(engine)
+    made = NativePlane(engine, waits_for_disk=False)
     yield made
     made.close()
 
