@@ -5,19 +5,64 @@ remedy. A row is a call, its error and a part of the text.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import cometmq
 from cometmq import ClientStateError, InvalidArgument, InvalidTopic, WrongType
+from cometmq.client import Interceptor, TransactionProducer
+from cometmq.client.group.allocation import Averagely, ConsistentHash, MachineRoomNearby
 from support.wrong_uses import check_refused, world
+
+
+class Hook:
+    """An application's hook of any kind, whose class is given where an object is wanted."""
+
+    name = "HOOK"
+
+    def __call__(self, *given: object) -> None:
+        """Do nothing."""
+
+    def allocate(self, *given: object) -> list[object]:
+        """Return no queue."""
+        return []
+
+    def load(self, queue: object) -> None:
+        """Return no offset."""
+
+    def save(self, offsets: object) -> None:
+        """Keep nothing."""
+
+    def before_request(self, *given: object) -> None:
+        """Do nothing."""
+
+    def after_answer(self, *given: object) -> None:
+        """Do nothing."""
+
+
+class Awaited:
+    """A hook whose call has to be awaited."""
+
+    async def __call__(self, *given: object) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     with world(tmp_path_factory.mktemp("wrong")) as found:
-        yield found
+        yield {
+            **found,
+            "Averagely": Averagely,
+            "Awaited": Awaited,
+            "ConsistentHash": ConsistentHash,
+            "Hook": Hook,
+            "Interceptor": Interceptor,
+            "MachineRoomNearby": MachineRoomNearby,
+            "ThreadPoolExecutor": ThreadPoolExecutor,
+            "TransactionProducer": TransactionProducer,
+        }
 
 
 ROWS: list[tuple[str, type[cometmq.Error], str]] = [
@@ -91,6 +136,156 @@ ROWS: list[tuple[str, type[cometmq.Error], str]] = [
         'Producer("g", rpc_hooks=5, **network).start()',
         InvalidArgument,
         "rpc_hooks is 5: give a list of hooks, each with the methods before_request and",
+    ),
+    (
+        'Producer("g", rpc_hooks=[Hook], **network).start()',
+        InvalidArgument,
+        "rpc_hooks has the class Hook: give an instance of it, Hook(...)",
+    ),
+    (
+        'Producer("g", interceptors=[Interceptor], **network)',
+        InvalidArgument,
+        "Interceptor'>: it takes interceptors=[Interceptor(...), ...]",
+    ),
+    (
+        "Interceptor(before_send=Hook)",
+        InvalidArgument,
+        "Interceptor(before_send=...) is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        "Interceptor(keep_message=Awaited())",
+        InvalidArgument,
+        "Interceptor(keep_message=...) is an `async def`, which nobody would await: give a plain function",
+    ),
+    (
+        'TransactionProducer("g", checker=Hook, **network)',
+        InvalidArgument,
+        "checker is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'TransactionProducer("g", checker=print, executor=ThreadPoolExecutor, **network)',
+        InvalidArgument,
+        "executor is the class ThreadPoolExecutor: give an instance of it, ThreadPoolExecutor(...)",
+    ),
+    (
+        'TransactionProducer("g", checker=print, executor=5, **network)',
+        InvalidArgument,
+        "executor is 5: give a concurrent.futures.Executor",
+    ),
+    (
+        'PushConsumer("g", listener=Hook, **network)',
+        InvalidArgument,
+        "the listener is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'PullConsumer("g", offset_store=Hook, **network)',
+        InvalidArgument,
+        "offset_store is the class Hook: give an instance of it, Hook(...)",
+    ),
+    (
+        'aio.TransactionProducer("g", checker=Hook, **network)',
+        InvalidArgument,
+        "checker is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'aio.TransactionProducer("g", checker=print, executor=ThreadPoolExecutor, **network)',
+        InvalidArgument,
+        "executor is the class ThreadPoolExecutor: give an instance of it, ThreadPoolExecutor(...)",
+    ),
+    (
+        'aio.TransactionProducer("g", checker=print, executor=5, **network)',
+        InvalidArgument,
+        "executor is 5: give a concurrent.futures.Executor",
+    ),
+    (
+        'aio.PushConsumer("g", listener=Hook, **network)',
+        InvalidArgument,
+        "the listener is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'aio.PullConsumer("g", offset_store=Hook, **network)',
+        InvalidArgument,
+        "offset_store is the class Hook: give an instance of it, Hook(...)",
+    ),
+    (
+        'PushConsumer("g", batch_listener=Hook, **network)',
+        InvalidArgument,
+        "the listener is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'PushConsumer("g", listener=5, **network)',
+        InvalidArgument,
+        "the listener is 5, which cannot be called: give a function",
+    ),
+    (
+        'PushConsumer("g", **network).listener(Hook)',
+        InvalidArgument,
+        "the listener is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'PushConsumer("g", **network).batch_listener(5)',
+        InvalidArgument,
+        "the listener is 5, which cannot be called: give a function",
+    ),
+    (
+        'PushConsumer("g", listener=print, queue_listener=Hook, **network)',
+        InvalidArgument,
+        "queue_listener is the class Hook: give an instance of it, Hook(...), or a function",
+    ),
+    (
+        'PushConsumer("g", listener=print, queue_listener=5, **network)',
+        InvalidArgument,
+        "queue_listener is 5, which cannot be called: give a function",
+    ),
+    (
+        'PushConsumer("g", listener=print, queue_listener=Awaited(), **network)',
+        InvalidArgument,
+        "queue_listener is an `async def`, which nobody would await: give a plain function",
+    ),
+    (
+        'PushConsumer("g", listener=print, executor=ThreadPoolExecutor, **network)',
+        InvalidArgument,
+        "executor is the class ThreadPoolExecutor: give an instance of it, ThreadPoolExecutor(...)",
+    ),
+    (
+        'PushConsumer("g", listener=print, executor=5, **network)',
+        InvalidArgument,
+        "executor is 5: give a concurrent.futures.Executor",
+    ),
+    (
+        'PushConsumer("g", listener=print, offset_store=Hook, **network)',
+        InvalidArgument,
+        "offset_store is the class Hook: give an instance of it, Hook(...)",
+    ),
+    (
+        'PushConsumer("g", listener=print, offset_store=5, **network)',
+        InvalidArgument,
+        "offset_store is 5, without load(): give an object with load and save",
+    ),
+    (
+        'PushConsumer("g", listener=print, allocate_strategy=Averagely, **network).start()',
+        InvalidArgument,
+        "allocate_strategy is the class Averagely: give an instance of it, Averagely(...)",
+    ),
+    (
+        'PullConsumer("g", allocate_strategy=Hook, **network).start()',
+        InvalidArgument,
+        "allocate_strategy is the class Hook: give an instance of it, Hook(...)",
+    ),
+    (
+        "MachineRoomNearby(Averagely, Hook())",
+        InvalidArgument,
+        "inner is the class Averagely: give an instance of it, Averagely(...)",
+    ),
+    (
+        "MachineRoomNearby(Averagely(), Hook)",
+        InvalidArgument,
+        "room_of is the class Hook: give an instance of it, Hook(...)",
+    ),
+    (
+        "ConsistentHash(hash_function=5)",
+        InvalidArgument,
+        "hash_function is 5, which cannot be called: give a function",
     ),
     (
         'Producer("g", instance_name="", **network).start()',

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cometmq.aio.producer import Producer
+from cometmq.client.arguments import check_executor
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
 from cometmq.client.send.queue_selection import QueueSelector
@@ -55,6 +56,7 @@ class TransactionProducer(Producer):
         """Connect to nobody yet."""
         super().__init__(group, name_servers=name_servers, interceptors=interceptors, **options)
         self._checker = callable_checker(checker)
+        check_executor(executor)
         self._executor = executor
 
     def _opened(self) -> Coroutine[Any, Any, SendEngine]:

@@ -6,11 +6,23 @@ Threads: any; nothing is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import iscoroutinefunction
 from typing import TypeVar
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["close_timeout", "flag", "milliseconds", "one", "several", "whole_number"]
+__all__ = [
+    "close_timeout",
+    "flag",
+    "callable_hook",
+    "check_executor",
+    "hook_instance",
+    "milliseconds",
+    "one",
+    "plain_hook",
+    "several",
+    "whole_number",
+]
 
 _T = TypeVar("_T")
 
@@ -57,6 +69,56 @@ def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: 
             raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")
         raise InvalidArgument(f"{name} is {value}: it must be from {minimum} to {maximum:,}")
     return value
+
+
+def hook_instance(name: str, value: object) -> None:
+    """Check that a hook is not a class: calling that would make an object of it and do nothing else.
+
+    Args:
+        name: the argument.
+        value: its value.
+
+    Raises:
+        InvalidArgument: it is a class.
+    """
+    if isinstance(value, type):
+        made = value.__name__
+        raise InvalidArgument(f"{name} is the class {made}: give an instance of it, {made}(...), or a function")
+
+
+def callable_hook(name: str, value: object) -> None:
+    """Check a hook that is called, plain or ``async def``; arguments as :func:`hook_instance`.
+
+    Raises:
+        InvalidArgument: it is a class, or cannot be called.
+    """
+    hook_instance(name, value)
+    if not callable(value):
+        raise InvalidArgument(f"{name} is {value!r:.100}, which cannot be called: give a function")
+
+
+def plain_hook(name: str, value: object) -> None:
+    """Check a hook that is called and not awaited; arguments as :func:`hook_instance`.
+
+    Raises:
+        InvalidArgument: it is a class, cannot be called, or is an ``async def``.
+    """
+    callable_hook(name, value)
+    if iscoroutinefunction(value) or iscoroutinefunction(type(value).__call__):
+        raise InvalidArgument(f"{name} is an `async def`, which nobody would await: give a plain function")
+
+
+def check_executor(value: object) -> None:
+    """Check an executor of the user's own, which may be None.
+
+    Raises:
+        InvalidArgument: it is a class, or has no ``submit``.
+    """
+    if value is None:
+        return
+    hook_instance("executor", value)
+    if not callable(getattr(value, "submit", None)):
+        raise InvalidArgument(f"executor is {value!r:.100}: give a concurrent.futures.Executor")
 
 
 def flag(name: str, value: object) -> None:

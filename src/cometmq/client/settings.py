@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict, TypeVar
 
-from cometmq.client.arguments import flag
+from cometmq.client.arguments import callable_hook, flag
 from cometmq.client.group.allocation import AllocateFunction, AllocateStrategy, Averagely, as_strategy
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.addresses import parse_addresses
@@ -423,8 +423,7 @@ def _check_listeners(listeners: Sequence[object]) -> None:
         raise InvalidArgument("there is no listener: give listener= or batch_listener=, or use @consumer.listener")
     if len(given) > 1:
         raise InvalidArgument("there is more than one listener: a consumer has either listener= or batch_listener=")
-    if not callable(given[0]):
-        raise InvalidArgument(f"the listener is {given[0]!r}, which cannot be called")
+    callable_hook("the listener", given[0])
 
 
 def _check_number(settings: ClientSettings, name: str) -> None:

@@ -17,6 +17,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cometmq.client.arguments import check_executor, hook_instance
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.producer import Producer
 from cometmq.client.send.outgoing import OutgoingMessage, message_of
@@ -65,10 +66,12 @@ class TransactionProducer(Producer):
             executor: where a plain checker runs; it stays the user's.
 
         Raises:
-            InvalidArgument: there is no such option, or the checker cannot be called.
+            InvalidArgument: there is no such option, or the checker cannot be called,
+                or one of them is a class.
         """
         super().__init__(group, name_servers=name_servers, interceptors=interceptors, **options)
         self._checker = callable_checker(checker)
+        check_executor(executor)
         self._executor = executor
 
     def _opened(self) -> Coroutine[Any, Any, SendEngine]:
@@ -137,8 +140,9 @@ def callable_checker(checker: object) -> Checker:
     """Return a checker that was given.
 
     Raises:
-        InvalidArgument: it cannot be called.
+        InvalidArgument: it is a class, or cannot be called.
     """
+    hook_instance("checker", checker)
     if not callable(checker):
         raise InvalidArgument(f"checker is {checker!r}; give a function that takes a message")
     return checker
@@ -148,7 +152,9 @@ def check_local(local: object) -> None:
     """Check, before the half message is stored, that a local transaction can be called.
 
     Raises:
+        InvalidArgument: it is a class.
         WrongType: it cannot.
     """
+    hook_instance("local", local)
     if not callable(local):
         raise WrongType(f"local is {local!r}; give a function that takes a SendResult")

@@ -129,8 +129,12 @@ def check_hooks(hooks: object) -> None:
     """Return where these are hooks.
 
     Raises:
-        InvalidArgument: they are not a list of them.
+        InvalidArgument: they are not a list of them, or one is a class.
     """
+    for hook in hooks if isinstance(hooks, Sequence) else ():
+        if isinstance(hook, type):
+            made = hook.__name__
+            raise InvalidArgument(f"rpc_hooks has the class {made}: give an instance of it, {made}(...)")
     if not isinstance(hooks, Sequence) or not all(_is_hook(hook) for hook in hooks):
         raise InvalidArgument(
             f"rpc_hooks is {hooks!r}: give a list of hooks, each with the methods before_request and after_answer"

@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from cometmq.client.arguments import hook_instance, plain_hook
 from cometmq.client.group.subscriptions import text_order
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -169,7 +170,13 @@ class MachineRoomNearby:
     """Members get queues of their own room; queues of rooms without a member are shared by all."""
 
     def __init__(self, inner: AllocateStrategy, room_of: RoomOf) -> None:
-        """``inner`` divides within a room; ``room_of`` knows the rooms."""
+        """``inner`` divides within a room; ``room_of`` knows the rooms.
+
+        Raises:
+            InvalidArgument: one of them is a class.
+        """
+        hook_instance("inner", inner)
+        hook_instance("room_of", room_of)
         self._inner = inner
         self._room_of = room_of
 
@@ -228,8 +235,9 @@ class ConsistentHash:
             hash_function: gives a text its place; all members must use the same.
 
         Raises:
-            InvalidArgument: a negative number of places.
+            InvalidArgument: a negative number of places, or a hash function that cannot be called.
         """
+        plain_hook("hash_function", hash_function)
         if virtual_nodes < 0:
             raise InvalidArgument(f"virtual_nodes is {virtual_nodes}: it must not be negative")
         self._virtual_nodes = virtual_nodes
@@ -305,7 +313,7 @@ def as_strategy(given: AllocateStrategy | AllocateFunction | str) -> AllocateStr
     """Return a strategy for what a user gave: one of upstream's names, a function, or a strategy.
 
     Raises:
-        InvalidArgument: it is none of them; the text lists the valid ones.
+        InvalidArgument: it is none of them, or a strategy's class; the text lists the valid ones.
     """
     if isinstance(given, str):
         make = _BY_NAME.get(given.upper())
@@ -317,6 +325,9 @@ def as_strategy(given: AllocateStrategy | AllocateFunction | str) -> AllocateStr
                 "Strategies that need arguments are given as objects: ByConfig, ByMachineRoom, MachineRoomNearby"
             )
         return make()
+    if isinstance(given, type):
+        made = given.__name__
+        raise InvalidArgument(f"allocate_strategy is the class {made}: give an instance of it, {made}(...)")
     if isinstance(given, AllocateStrategy):
         return given
     if callable(given):

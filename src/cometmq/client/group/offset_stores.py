@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cometmq.client.arguments import hook_instance
 from cometmq.client.group.offset_file import OffsetFile, offset_path
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import MessageModel
@@ -42,6 +43,7 @@ __all__ = [
     "OwnOffsetStore",
     "ReadOffset",
     "RemoteOffsetStore",
+    "check_own_store",
     "usual_store",
 ]
 
@@ -335,6 +337,20 @@ class OwnOffsetStore(Protocol):
     def save(self, offsets: Mapping[MessageQueue, int]) -> Awaitable[None] | None:
         """Store these next offsets to consume."""
         ...
+
+
+def check_own_store(own: object) -> None:
+    """Check a store of the user's own, which may be None.
+
+    Raises:
+        InvalidArgument: it is a class, or has no ``load`` or ``save``.
+    """
+    if own is None:
+        return
+    hook_instance("offset_store", own)
+    for name in ("load", "save"):
+        if not callable(getattr(own, name, None)):
+            raise InvalidArgument(f"offset_store is {own!r:.100}, without {name}(): give an object with load and save")
 
 
 class AdaptedOffsetStore(_MemoryStore):

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cometmq.client.arguments import plain_hook
 from cometmq.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -131,18 +131,12 @@ class Interceptor:
         """Check the functions.
 
         Raises:
-            InvalidArgument: one cannot be called, or is an ``async def``, which nobody would await.
+            InvalidArgument: one is a class, cannot be called, or is an ``async def``, which nobody would await.
         """
         for each in fields(self):
             hook = getattr(self, each.name)
-            if hook is None:
-                continue
-            if not callable(hook):
-                raise InvalidArgument(f"Interceptor({each.name}=...) was given {hook!r:.100}: it takes a function")
-            if iscoroutinefunction(hook):
-                raise InvalidArgument(
-                    f"Interceptor({each.name}=...) was given an `async def`: it takes a plain function"
-                )
+            if hook is not None:
+                plain_hook(f"Interceptor({each.name}=...)", hook)
 
 
 def interceptors_of(call: str, given: object) -> tuple[Interceptor, ...]:

@@ -27,6 +27,7 @@ from cometmq.client.group.offset_stores import (
     OffsetStore,
     OwnOffsetStore,
     ReadOffset,
+    check_own_store,
     usual_store,
 )
 from cometmq.client.group.process_queue import ProcessQueue
@@ -100,6 +101,7 @@ class PullEngine(ConsumerFacts):
         self.settings = settings
         self._now_ms = now_ms
         self._made_ms = now_ms()
+        check_own_store(offset_store)
         self._own_store = offset_store
         self._interceptors = interceptors_of("PullConsumer", interceptors)
         self._network_factory = network_factory

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.errors import InvalidArgument
+from cometmq.client.arguments import plain_hook
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.store_config.names import validate_topic
 
@@ -58,8 +58,7 @@ class QueueWatches:
             InvalidArgument: the callback cannot be called.
         """
         validate_topic(topic)
-        if not callable(callback):
-            raise InvalidArgument(f"the callback is {callback!r}, which cannot be called")
+        plain_hook("the callback", callback)
         self._watches[topic] = _Watch(callback)
 
     async def run(self, interval_ms: Callable[[], int]) -> None:

@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from cometmq.client.arguments import flag
-from cometmq.client.group.offset_stores import OwnOffsetStore
+from cometmq.client.arguments import callable_hook, check_executor, flag, plain_hook
+from cometmq.client.group.offset_stores import OwnOffsetStore, check_own_store
 from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.instance.hooks import Interceptor, interceptors_of
 from cometmq.client.instance.service_state import ServiceState, not_startable
@@ -59,6 +59,13 @@ class PushSurface:
         """Keep the arguments; :class:`cometmq.client.push_consumer.PushConsumer` explains them."""
         if listener is not None and batch_listener is not None:
             raise InvalidArgument("there is more than one listener: give either listener= or batch_listener=")
+        for given in (listener, batch_listener):
+            if given is not None:
+                callable_hook("the listener", given)
+        if queue_listener is not None:
+            plain_hook("queue_listener", queue_listener)
+        check_own_store(offset_store)
+        check_executor(executor)
         flag("orderly", orderly)
         flag("auto_commit", auto_commit)
         most = options.get("consume_thread_max")
@@ -119,6 +126,7 @@ class PushSurface:
             raise ClientStateError(f"{self._name} is {self.state.value}: give the listener before start()")
         if self._spec.function is not None:
             raise InvalidArgument(f"{self._name} has a listener already")
+        callable_hook("the listener", function)
         self._spec = replace(self._spec, function=function, batch=batch)
 
     @property

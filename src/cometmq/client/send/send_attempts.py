@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import PendingSend, SendAnswer
-from cometmq.client.arguments import whole_number
+from cometmq.client.arguments import plain_hook, whole_number
 from cometmq.client.instance.hooks import Interceptor, SendContext, run_hooks
 from cometmq.client.instance.namespaces import with_namespace
 from cometmq.client.send.faults import FaultTable
@@ -186,8 +186,7 @@ class SendAttempts:
             self.check_topic_of(queue, send.topic)
             send.queue = queue
         elif selector is not None:
-            if not callable(selector):
-                raise InvalidArgument(f"selector is {selector!r}, which cannot be called")
+            plain_hook("selector", selector)
             topic, chosen = send.topic, selector
             send.chooser = lambda queues: check_choice(chosen(queues, arg), queues=queues, topic=topic)
         elif message is not None and message.queue_id is not None:

@@ -82,7 +82,7 @@ async def _waits(context: object) -> bool:
 
 
 @pytest.mark.parametrize("name", ["keep_message", "before_send", "after_send", "before_consume", "after_consume"])
-@pytest.mark.parametrize(("given", "text"), [(_waits, "async def"), ("print", "'print': it takes a function")])
+@pytest.mark.parametrize(("given", "text"), [(_waits, "async def"), ("print", "'print', which cannot be called")])
 def test_functions_that_could_not_be_called_are_refused(name: str, given: Any, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         Interceptor(**{name: given})
