@@ -64,11 +64,42 @@ static bool fail(compiler *c, cmq_status status, size_t at, const char *format, 
 /* A token in a message: at most 40 bytes of it. */
 static int shown(const cmq_selector_token *token) { return (int)(token->bytes < 40 ? token->bytes : 40); }
 
+/* Bytes of the character that begins with this one; the text is UTF-8. */
+static int character_bytes(char first)
+{
+    const uint8_t byte = (uint8_t)first;
+    return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 static const char *text_at(const compiler *c, size_t at) { return (const char *)c->source.text.data + at; }
+
+/* The remedy for signs of other languages: a text behind the reason, or "". */
+static const char *remedy(const compiler *c, size_t at)
+{
+    const cmq_slice rest = {.data = c->source.text.data + at, .bytes = c->source.text.bytes - at};
+    static const struct {
+        const char *sign, *remedy;
+    } known[] = {{"!=", "; write <> for not equal"},
+                 {"!", "; write NOT"},
+                 {"&", "; write AND"},
+                 {"|", "; write OR"},
+                 {"\"", "; write a text in single quotes, and a property without quotes"},
+                 {"`", "; write a property without quotes"},
+                 {"\xe2\x80\x98", "; write a text in straight single quotes"},
+                 {"\xe2\x80\x99", "; write a text in straight single quotes"},
+                 {"\xe2\x80\x9c", "; write a text in straight single quotes"},
+                 {"\xe2\x80\x9d", "; write a text in straight single quotes"},
+                 {"[", "; write a list in parentheses"}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (cmq_slice_starts_with(rest, known[i].sign)) return known[i].remedy;
+    return "";
+}
 
 static bool fail_expected(compiler *c, const char *expected)
 {
     const cmq_selector_token *token = &c->token;
+    if (token->kind == CMQ_TOKEN_EQUAL && token->at > 0 && text_at(c, token->at)[-1] == '=')
+        return fail(c, CMQ_ERR_ARGUMENT, token->at, "`==` is not part of the language; write = for equal");
     if (token->kind == CMQ_TOKEN_END)
         return fail(c, CMQ_ERR_ARGUMENT, token->at, "expected %s, but the expression ends", expected);
     return fail(c, CMQ_ERR_ARGUMENT, token->at, "expected %s, found `%.*s`", expected, shown(token),
@@ -84,7 +115,9 @@ static bool look(compiler *c, size_t from)
     if (c->token.kind != CMQ_TOKEN_BAD) return true;
     if (text_at(c, c->token.at)[0] == '\'')
         return fail(c, CMQ_ERR_ARGUMENT, c->token.at, "the text has no closing quote");
-    return fail(c, CMQ_ERR_ARGUMENT, c->token.at, "`%.*s` is not part of the language", 1, text_at(c, c->token.at));
+    const char *at = text_at(c, c->token.at);
+    return fail(c, CMQ_ERR_ARGUMENT, c->token.at, "`%.*s` is not part of the language%s", character_bytes(*at), at,
+                remedy(c, c->token.at));
 }
 
 static bool advance(compiler *c) { return look(c, c->token.at + c->token.bytes); }

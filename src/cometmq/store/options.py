@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cometmq._engine import Selector
 from cometmq._seconds import check_milliseconds
+from cometmq._sql92 import ignored_tail
 from cometmq.errors import InvalidArgument, WrongType
 from cometmq.store_config.names import condition_sign, list_sign
 
@@ -410,8 +411,7 @@ def optional_selector(where: str | None) -> Selector | None:
         return None
     selector = Selector(a_text(where, "where"))
     if selector.tail:  # a broker ignores it and logs a warning; here, no one would notice
-        place = len(where.encode()) - len(selector.tail.encode())
-        raise InvalidArgument(f"SQL92 expression, byte {place}: the condition ends before {selector.tail!r:.60}")
+        raise InvalidArgument(ignored_tail(where, selector.tail))
     return selector
 
 

@@ -77,6 +77,32 @@ static void refusals_name_the_place(void)
     CHECK_STATUS(cmq_selector_compile(CMQ_SLICE_NONE, &selector, NULL), CMQ_ERR_ARGUMENT);
 }
 
+/* Signs of other languages, each with what to write in its place. */
+static void refusals_name_the_remedy(void)
+{
+    static const struct {
+        const char *text, *reason;
+    } cases[] = {
+        {"a == 1", "byte 3: `==` is not part of the language; write = for equal"},
+        {"a = = 1", "byte 4: expected a property, a value or (, found `=`"},
+        {"a != 1", "byte 2: `!` is not part of the language; write <> for not equal"},
+        {"!a", "byte 0: `!` is not part of the language; write NOT"},
+        {"a = 1 && b = 2", "byte 6: `&` is not part of the language; write AND"},
+        {"a = 1 || b = 2", "byte 6: `|` is not part of the language; write OR"},
+        {"a = \"x\"", "byte 4: `\"` is not part of the language; write a text in single quotes, and a property"},
+        {"`a` = 1", "byte 0: ``` is not part of the language; write a property without quotes"},
+        {"a = \xe2\x80\x98x\xe2\x80\x99", "`\xe2\x80\x98` is not part of the language; write a text in straight"},
+        {"a IN ['x']", "byte 5: `[` is not part of the language; write a list in parentheses"},
+        {"a = \xc3\xa9", "byte 4: `\xc3\xa9` is not part of the language"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cmq_selector *selector;
+        CHECK_STATUS(cmq_selector_compile(slice(cases[i].text), &selector, NULL), CMQ_ERR_ARGUMENT);
+        if (strstr(cmq_last_error()->text, cases[i].reason) == NULL)
+            cmq_test_fail(__FILE__, __LINE__, "%s: %s", cases[i].text, cmq_last_error()->text);
+    }
+}
+
 static void tails_are_reported(void)
 {
     cmq_selector *selector;
@@ -243,7 +269,7 @@ static void steps_count_looks(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(values_are_those_of_the_property_reader), CMQ_TEST(truth_table),
-              CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place),
+              CMQ_TEST(empty_values_are_absent), CMQ_TEST(refusals_name_the_place), CMQ_TEST(refusals_name_the_remedy),
               CMQ_TEST(tails_are_reported), CMQ_TEST(hostile_texts_are_refused), CMQ_TEST(names_have_a_limit),
               CMQ_TEST(deep_expressions_run),
               CMQ_TEST(cost_grows_with_the_program), CMQ_TEST(long_numbers_are_those_of_short_ones),

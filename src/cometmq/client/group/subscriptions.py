@@ -3,7 +3,7 @@
 Members agree on the owner of each queue only where they sort alike, so texts are ordered as Java orders them: by UTF-16
 code units, which differs from Python's order where a character lies beyond U+FFFF.
 
-Threads: any. Doubtful tags that were logged are kept, so that each is logged once. Source: consumption
+Threads: any. Doubtful tags and conditions that were logged are kept, so that each is logged once. Source: consumption
 specification 0.3, 1.3.
 """
 
@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import logging
 
-from cometmq._engine import java_hash
-from cometmq.errors import InvalidArgument
+from cometmq._engine import Selector, java_hash
+from cometmq._sql92 import ignored_tail
+from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.store_config.names import condition_sign, doubtful_sign
@@ -54,6 +55,7 @@ def make_subscription(
     if expression_type == SQL92:
         if not expression:
             raise InvalidArgument(f"an {expression_type} subscription of {topic!r} needs an expression")
+        _warn_of_condition(topic, expression)
         return SubscriptionData(topic=topic, sub_string=expression, sub_version=now_ms, expression_type=expression_type)
     if not expression or expression == ALL:
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=now_ms, expression_type=TAG)
@@ -89,6 +91,18 @@ def _warn_of(topic: str, tag: str) -> None:
         tag,
         topic,
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_of_condition(topic: str, expression: str) -> None:
+    """Log what brokers of the versions that we know refuse or ignore; the broker decides."""
+    try:
+        tail = Selector(expression).tail
+    except (InvalidArgument, LimitReached) as error:
+        _log.warning("the condition for %r is refused by brokers like RocketMQ 5.3: %s", topic, error)
+    else:
+        if tail:
+            _log.warning("a part of the condition for %r is ignored: %s", topic, ignored_tail(expression, tail))
 
 
 def next_version(before: SubscriptionData | None, now_ms: int) -> int:

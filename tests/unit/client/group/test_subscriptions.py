@@ -82,6 +82,32 @@ def test_doubtful_tags_are_logged_once(expression: str, caplog: pytest.LogCaptur
     ]
 
 
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("a == 1", "is refused by brokers like RocketMQ 5.3: SQL92 expression, byte 3: `==` is not part of"),
+        (
+            "a LIKE 'x%'",
+            "is ignored: SQL92 expression, byte 2: the condition ends before \"LIKE 'x%'\"; write CONTAINS",
+        ),
+        ("a = 1 b", "is ignored: SQL92 expression, byte 6: the condition ends before 'b'"),
+    ],
+)
+def test_doubtful_conditions_are_logged_once(expression: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"doubtful-{next(_NUMBERS)}"  # not logged by an earlier test
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            made = make_subscription(topic, expression, expression_type="SQL92", now_ms=5)
+    assert made.sub_string == expression, "the broker decides"
+    (record,) = caplog.records
+    assert text in record.getMessage()
+
+
+def test_sound_conditions_are_subscribed_to_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    make_subscription("t", "a IS NOT NULL AND b <> 'x'", expression_type="SQL92", now_ms=0)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("expression", ["a = 'x'", "price > 10", "a && b", "TAGS in ('a')", "a = b OR c = d"])
 def test_conditions_of_type_tag_are_refused(expression: str) -> None:
     with pytest.raises(InvalidArgument, match="which has no meaning there and would match nothing"):
