@@ -89,6 +89,18 @@ def start(kind: str, done: Collected, executor: Executor | None) -> Workers:
     return ExecutorWorkers(executor, listener, done, batch=False, at_once_max=4)
 
 
+class Gate:
+    """A listener that waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self, _: object) -> None:
+        self.begun.set()
+        assert self.go_on.wait(LIMIT_S)
+
+
 @pytest.mark.parametrize("kind", ["threads", "loop", "executor"])
 def test_every_task_comes_back_once(kind: str) -> None:
     async def body() -> None:
@@ -233,15 +245,10 @@ def test_further_threads_are_woken_where_work_waits(progress: int, typical_s: fl
 
     async def body() -> None:
         done = Collected()
-        begun, go_on = threading.Event(), threading.Event()
-
-        def listener(_: object) -> None:
-            begun.set()
-            assert go_on.wait(LIMIT_S)
-
-        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=20, name="look")
+        gate = Gate()
+        workers = ThreadWorkers(caller(gate, batch=False), done, threads_max=20, name="look")
         workers.submit(task_of(held(), list(range(41))))
-        assert begun.wait(LIMIT_S)
+        assert gate.begun.wait(LIMIT_S)
         workers._typical_s = typical_s
         found = []
         for _ in threads:  # nothing else runs on the loop meanwhile
@@ -250,7 +257,7 @@ def test_further_threads_are_woken_where_work_waits(progress: int, typical_s: fl
             workers._look(workers._done_so_far() - progress)
             found.append(len(workers._worker_threads))
         assert found == threads
-        go_on.set()
+        gate.go_on.set()
         await done.until(41)
         await workers.close(drain_ms=0, finish_ms=1000)
 
@@ -274,18 +281,13 @@ def test_quick_listeners_wake_few_threads() -> None:
 def test_close_finishes_running_tasks_and_drops_the_rest() -> None:
     async def body() -> None:
         done = Collected()
-        begun, go_on = threading.Event(), threading.Event()
-
-        def listener(_: object) -> None:
-            begun.set()
-            assert go_on.wait(LIMIT_S)
-
-        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=1, name="close")
+        gate = Gate()
+        workers = ThreadWorkers(caller(gate, batch=False), done, threads_max=1, name="close")
         workers.submit(task_of(held(), [1, 2, 3]))
-        await asyncio.to_thread(begun.wait, LIMIT_S)
+        await asyncio.to_thread(gate.begun.wait, LIMIT_S)
         closing = asyncio.create_task(workers.close(drain_ms=0, finish_ms=LIMIT_S * 1000))
         await asyncio.to_thread(lambda: None)
-        go_on.set()
+        gate.go_on.set()
         assert await closing == 0
         assert await done.until(1) == [1]
         for thread in threading.enumerate():
