@@ -80,6 +80,24 @@ static inline asked waiting(int64_t poll_ms)
     return what;
 }
 
+static inline asked one_of(asked what)
+{
+    what.most = 1;
+    return what;
+}
+
+static inline asked two_of(asked what)
+{
+    what.most = 2;
+    return what;
+}
+
+static inline asked in_order(asked what)
+{
+    what.order = true;
+    return what;
+}
+
 static inline void look(int client, int32_t code, int32_t opaque, asked what)
 {
     char queue[12], most[12], invisible[24], poll[24], born[24];

@@ -401,9 +401,7 @@ static void an_ordered_pop_waits_for_the_batch_before_it(void)
 {
     start(NULL);
     const int first = kit_client(&kit), second = kit_client(&kit);
-    asked ordered = waiting(60000);
-    ordered.order = true;
-    ordered.most = 2;
+    const asked ordered = two_of(in_order(waiting(60000)));
     send_some(first, 4);
     pop(first, 1, ordered);
     const kit_answer *answer = expect(first, 1, OK);
@@ -435,9 +433,7 @@ static void a_changed_batch_frees_its_queue(void)
 {
     start(NULL);
     const int first = kit_client(&kit), second = kit_client(&kit);
-    asked ordered = waiting(60000);
-    ordered.order = true;
-    ordered.most = 2;
+    const asked ordered = two_of(in_order(waiting(60000)));
     send_some(first, 4);
     pop(first, 1, ordered);
     const batch b = batch_of(expect(first, 1, OK), 0);
@@ -457,9 +453,7 @@ static void an_ack_of_a_message_outside_the_batch_is_refused(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
-    asked ordered = all;
-    ordered.order = true;
-    ordered.most = 2;
+    const asked ordered = two_of(in_order(all));
     send_some(client, 4);
     pop(client, 1, ordered);
     const batch b = batch_of(expect(client, 1, OK), 0);
@@ -475,9 +469,7 @@ static void a_reset_ends_an_ordered_batch(void)
     start(NULL);
     const int client = kit_client(&kit);
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
-    asked ordered = all;
-    ordered.order = true;
-    ordered.most = 2;
+    const asked ordered = two_of(in_order(all));
     send_some(client, 4);
     pop(client, 1, ordered);
     const batch b = batch_of(expect(client, 1, OK), 0);
@@ -506,8 +498,7 @@ static void an_ordered_pop_waits_for_messages_popped_without_order(void)
     two.invisible_ms = 60000;
     pop(client, 1, two);
     expect(client, 1, OK);
-    asked ordered = two;
-    ordered.order = true;
+    asked ordered = in_order(two);
     ordered.poll_ms = 15000;
     pop(client, 2, ordered);
     /* Its batch would move the group behind messages that are in memory alone: killed now, they would be lost. */

@@ -5,12 +5,6 @@
 #include "broker/pop/cmq_pop_internal.h"
 #include "support/cmq_pop_kit.h"
 
-static asked one_of(asked what)
-{
-    what.most = 1;
-    return what;
-}
-
 static asked of_queue(asked what, int32_t queue_id)
 {
     what.queue_id = queue_id;
@@ -489,8 +483,7 @@ static void a_rest_wakes_pops_of_other_loops(void)
 {
     kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
     const int first = kit_client(&kit), second = kit_client(&kit), third = kit_client(&kit);
-    asked ordered = waiting(60000);
-    ordered.order = true;
+    asked ordered = in_order(waiting(60000));
     send_some(first, 2);
     pop(first, 1, one_of(ordered));
     const batch b = batch_of(expect(first, 1, OK), 0);
@@ -639,8 +632,7 @@ static void an_ordered_pop_stays_held_where_no_more_may_wait(void)
 {
     start(&(cmq_pop_service_options){.waits_key_max = 1});
     const int first = kit_client(&kit), second = kit_client(&kit);
-    asked ordered = waiting(60000);
-    ordered.order = true;
+    asked ordered = in_order(waiting(60000));
     ordered.queue_id = 0;
     ordered.most = 1;
     send_some(first, 2);
@@ -664,8 +656,7 @@ static void a_held_pop_ends_in_time_though_the_clock_is_set(void)
     const int64_t days_ms = INT64_C(10) * 24 * 3600 * 1000;
     start(NULL);
     const int client = kit_client(&kit), blocked = kit_client(&kit), held = kit_client(&kit);
-    asked ordered = waiting(15000);
-    ordered.order = true;
+    asked ordered = in_order(waiting(15000));
     ordered.queue_id = 0;
     send_one(client);
     pop(client, 1, ordered);
@@ -751,8 +742,7 @@ static void an_ordered_pop_without_time_blocks_nobody(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
-    asked ordered = all;
-    ordered.order = true;
+    asked ordered = in_order(all);
     ordered.invisible_ms = 0;
     send_some(client, 1);
     pop(client, 1, ordered);

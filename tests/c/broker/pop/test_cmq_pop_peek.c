@@ -4,18 +4,6 @@
 
 #include "support/cmq_pop_kit.h"
 
-static asked one_of(asked what)
-{
-    what.most = 1;
-    return what;
-}
-
-static asked in_order(asked what)
-{
-    what.order = true;
-    return what;
-}
-
 /* A notification's answer: is there something; were there too many that wait? */
 static void expect_notified(int client, int32_t opaque, bool has_messages, bool is_full)
 {

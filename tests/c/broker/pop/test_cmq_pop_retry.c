@@ -7,12 +7,6 @@
 #define V1 "%RETRY%G_T"
 #define V2 "%RETRY%G+T"
 
-static asked one_of(asked what)
-{
-    what.most = 1;
-    return what;
-}
-
 /* The topic that the one message of a peek is stored under. */
 static bool peeks_at_retry_topic(int client, int32_t opaque)
 {
@@ -331,9 +325,7 @@ static void many_of_an_ordered_pop(void)
 {
     start(NULL);
     const int client = kit_client(&kit), next = kit_client(&kit);
-    asked ordered = waiting(15000);
-    ordered.order = true;
-    ordered.most = 2;
+    const asked ordered = two_of(in_order(waiting(15000)));
     send_some(client, 3);
     pop(client, 1, ordered);
     const batch b = batch_of(expect(client, 1, OK), 0);
@@ -484,8 +476,7 @@ static void an_ordered_ack_of_a_topics_former_life_moves_nobody(void)
 {
     start(NULL);
     const int client = kit_client(&kit);
-    asked ordered = all;
-    ordered.order = true;
+    asked ordered = in_order(all);
     send_some(client, 2);
     pop(client, 1, ordered);
     const batch b = batch_of(expect(client, 1, OK), 0);
