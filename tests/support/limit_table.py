@@ -266,6 +266,13 @@ LIMITS: dict[str, Limit] = {
             "test_topics_filter_servers_and_mappings_have_a_limit",
         ),
     ),
+    "topics of one address that wait to be registered, at a name server": Limit(
+        value=handlers.REGISTERING_TOPICS_MAX,
+        test=(
+            "tests/unit/namesrv/test_handlers.py",
+            "test_topics_of_an_address_that_wait_to_be_registered_have_a_limit",
+        ),
+    ),
     "bytes of a registration once inflated": Limit(
         value=registration.INFLATED_BYTES_MAX,
         test=("tests/hostile/test_control_thread.py", "test_a_name_server_inflates_apart_and_within_bounds"),

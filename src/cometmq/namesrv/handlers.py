@@ -10,6 +10,7 @@ Source:  remoting specification 2.11.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import cast
 
 from cometmq.errors import LimitReached
 from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from cometmq.namesrv.routes import Registered, Registration, RouteTable
+from cometmq.namesrv.routes import STEP_TOPICS, Registered, Registration, RouteTable
 from cometmq.namesrv.settings import NamesrvSettings, properties_text, with_updates
 from cometmq.namesrv.turns import Steps, Turns
 from cometmq.remoting.answers import Caller, Handler, Outcome, Refusal, Table, ok, table_of, with_body
@@ -40,7 +41,7 @@ from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.java_properties import check_config_body, parse_properties
 
-__all__ = ["RIVALS_MAX", "NameServer"]
+__all__ = ["REGISTERING_TOPICS_MAX", "RIVALS_MAX", "NameServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ _LISTED_INLINE = 1_000
 _ROUTE_INLINE = 200
 _RIVALS_QUIET_MS = 600_000
 RIVALS_MAX = 1_000
+REGISTERING_TOPICS_MAX = 200_000
+"""Topics of one address that wait to be entered: registrations run in order, and brokers expire that wait for long."""
 
 
 @contextmanager
@@ -95,6 +98,9 @@ class NameServer:
         self._started_ms = now_ms()
         self._turns = Turns()
         self._arrivals: dict[int, list[_Arrival]] = {}  # by connection
+        self._registering: Counter[str] = (
+            Counter()
+        )  # topics of registrations that wait or pause, by their sender's host
         self._displaced: dict[tuple[str, int], str] = {}  # by name and id: the address that lost its place last
         self._rivals_quiet_until: dict[str, int] = {}  # by broker name
         self.routes = RouteTable(
@@ -218,9 +224,28 @@ class NameServer:
             if "enableActingMaster" in request.fields
             else None,
         )
-        return self._turns.run(
+        host, count = caller.peer.rpartition(":")[0], len(body.wrapper.topics)
+        waiting = self._registering[host]
+        if waiting and count > STEP_TOPICS and waiting + count > REGISTERING_TOPICS_MAX:
+            text = (
+                f"{waiting} topics of {host} wait to be registered, at most {REGISTERING_TOPICS_MAX}; try again later"
+            )
+            raise Refusal(ResponseCode.SYSTEM_BUSY, text)
+        outcome = self._turns.run(
             self._registered(registration, body, caller), lambda learned: self._answer_registered(request, learned)
         )
+        if not isawaitable(outcome):
+            return outcome
+        self._registering[host] += count
+        return self._until_entered(host, count, outcome)
+
+    async def _until_entered(self, host: str, count: int, outcome: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await outcome
+        finally:
+            self._registering[host] -= count
+            if not self._registering[host]:
+                del self._registering[host]
 
     def _registered(self, registration: Registration, body: RegisterBrokerBody, caller: Caller) -> Steps[Registered]:
         self._warn_of_rival(registration)

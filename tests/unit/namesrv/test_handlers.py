@@ -468,3 +468,40 @@ def test_remembered_rivals_have_a_limit(caplog: pytest.LogCaptureFixture, monkey
     assert warned == ["a", "b", "c", "d", "a"]
     assert len(asked.server._displaced) <= 2
     assert len(asked.server._rivals_quiet_until) <= 2
+
+
+def test_topics_of_an_address_that_wait_to_be_registered_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registrations run in order: those of one address must not hold up all others until their brokers expire."""
+    monkeypatch.setattr("cometmq.namesrv.handlers.REGISTERING_TOPICS_MAX", 1_000)
+
+    async def check() -> None:
+        asked = Asked()
+
+        async def register(name: str, host: str, body: bytes) -> Command:
+            fields = {**BROKER, "brokerName": name, "brokerAddr": f"{name}:1"}
+            request = Command(code=RequestCode.REGISTER_BROKER, fields=fields, body=body)
+            outcome = asked.table[request.code](request, DirectCaller(2, peer=f"{host}:1"))
+            return await cast("Awaitable[Command]", outcome)
+
+        answers = await asyncio.gather(
+            *(register(name, "10.0.0.8", LONG) for name in ("a", "refused")),
+            register("b", "10.0.0.9", LONG),
+            register("small", "10.0.0.9", registration()),
+            register("refused", "10.0.0.9", LONG),
+        )
+        busy = [answer.remark for answer in answers if answer.code == ResponseCode.SYSTEM_BUSY]
+        assert [answer.code == ResponseCode.SUCCESS for answer in answers] == [True, False, True, True, False]
+        assert [str(text).partition(" wait ")[0] for text in busy] == [
+            "700 topics of 10.0.0.8",
+            "702 topics of 10.0.0.9",
+        ]
+        await register("d", "10.0.0.9", LONG)
+        infos = ClusterInfo.from_json(
+            asked.table[RequestCode.GET_BROKER_CLUSTER_INFO](
+                Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), DirectCaller(2)
+            ).body
+        )
+        assert set(infos.brokers) == {"a", "b", "small", "d"}
+        assert not asked.server._registering
+
+    asyncio.run(check())
