@@ -148,3 +148,40 @@ def test_a_clean_stop_forgets_nothing(tmp_path: Path, merge: str, flush: str) ->
             again += consumer.receive(32, invisible_s=60, wait_s=2)
         assert sorted(map(number_of, again)) == sorted(map(number_of, messages[30:]))
         assert {message.reconsume_times for message in again} == {1}
+
+
+def orderly_member(broker: BrokerProcess) -> SimpleConsumer:
+    consumer = SimpleConsumer(
+        "kill_orderly",
+        name_servers=broker.name_server_address,
+        orderly=True,
+        consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+    )
+    consumer.subscribe("Kills")
+    return consumer
+
+
+def test_ordered_messages_come_again_in_order_after_a_kill(tmp_path: Path) -> None:
+    """Acknowledgements since the last write of the batches are lost: their messages are redelivered, none is skipped."""
+    settings = {"flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true", "defaultTopicQueueNums": "1"}
+    with broker_process(tmp_path / "store", **settings) as broker:
+        send(broker, 12)
+        popped: list[int] = []
+        with orderly_member(broker) as consumer:
+            while len(popped) < 8:
+                for message in consumer.receive(4, invisible_s=300, wait_s=1):
+                    popped.append(number_of(message))
+                    if len(popped) <= 6:
+                        consumer.ack(message)
+            broker.kill()
+        assert popped == list(range(8))
+        broker.start()
+        again: list[int] = []
+        end = time.monotonic() + LIMIT_S
+        with orderly_member(broker) as consumer:
+            while (not again or again[-1] < 11) and time.monotonic() < end:
+                for message in consumer.receive(4, invisible_s=60, wait_s=1):
+                    again.append(number_of(message))
+                    consumer.ack(message)
+        assert again == list(range(again[0], 12))
+        assert again[0] <= 6, "an unacknowledged message was skipped"
