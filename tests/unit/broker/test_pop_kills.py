@@ -162,7 +162,7 @@ def orderly_member(broker: BrokerProcess) -> SimpleConsumer:
 
 
 def test_ordered_messages_come_again_in_order_after_a_kill(tmp_path: Path) -> None:
-    """Acknowledgements since the last write of the batches are lost: their messages are redelivered, none is skipped."""
+    """Acknowledgements since the batches were last written are lost: messages are redelivered, none is skipped."""
     settings = {"flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true", "defaultTopicQueueNums": "1"}
     with broker_process(tmp_path / "store", **settings) as broker:
         send(broker, 12)
