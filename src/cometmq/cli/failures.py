@@ -56,10 +56,13 @@ def _show_warning(
     fail(f"warning: {message}")
 
 
-def _leave_the_pipe() -> None:
-    """Let nothing be flushed into a closed pipe at the interpreter's end, which would print a traceback."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop_unwritable_output() -> None:
+    """Drop buffered output that cannot be written: the interpreter's flush at its end would print a traceback."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, AttributeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -73,7 +76,7 @@ def reported() -> Iterator[None]:
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except BrokenPipeError:
-            _leave_the_pipe()
+            _drop_unwritable_output()
             raise typer.Exit(ExitCode.PIPE_CLOSED) from None
         except StoreLocked as error:
             fail(str(error))
@@ -88,6 +91,7 @@ def reported() -> Iterator[None]:
             fail(str(error))
             raise typer.Exit(ExitCode.FAILED) from None
         except OSError as error:
+            _drop_unwritable_output()
             fail(_system_text(error))
             raise typer.Exit(ExitCode.FAILED) from None
 

@@ -104,11 +104,12 @@ def test_a_stream_that_is_closed(path: Path, command: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_output_that_has_no_room(path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_has_no_room(path: Path, unbuffered: str) -> None:
+    command = [sys.executable, "-m", "cometmq", "cat", path]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "cometmq", "cat", path], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
-        )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
     assert done.returncode == 3
     assert done.stderr == b"cometmq: input or output failed: No space left on device\n"
 
