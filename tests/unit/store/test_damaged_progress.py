@@ -13,6 +13,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,9 @@ def test_missing_file_gives_progress_that_was_stored(name: str, killed: Path, tm
     path = tmp_path / "store"
     shutil.copytree(killed, path)
     (path / name).unlink()
-    assert progress(path) in STORED
+    has_backup = (path / f"{name}.bak").exists()
+    with pytest.warns(RuntimeWarning, match="is missing; its .bak was used") if has_backup else nullcontext():
+        assert progress(path) in STORED
 
 
 def test_progress_behind_the_end_of_the_queue_is_set_back(

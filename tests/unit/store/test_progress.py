@@ -424,6 +424,7 @@ class FailingOps(SystemFileOps):
         self._count(lambda: super(FailingOps, self).sync_folder(folder))
 
 
+@pytest.mark.filterwarnings("ignore:.*consumerOffset.json is missing; its .bak was used:RuntimeWarning")
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("nth", range(1, 6))
 def test_commits_after_a_json_that_could_not_be_written_are_there(tmp_path: Path, nth: int, done: bool) -> None:

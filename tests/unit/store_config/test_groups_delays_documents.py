@@ -258,7 +258,7 @@ def test_backup_content_is_written_as_the_main_file(tmp_path: Path) -> None:
     main = tmp_path / "delayOffset.json"
     main.rename(tmp_path / "delayOffset.json.bak")
     again = DelayOffsets(tmp_path)
-    assert again.load().warning is None
+    assert again.load().warning == f"{main} is missing; its .bak was used"
     assert again.changed
     assert again.persist()
     assert main.read_bytes() == (tmp_path / "delayOffset.json.bak").read_bytes()
