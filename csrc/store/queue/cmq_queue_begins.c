@@ -47,6 +47,8 @@ void cmq_queue_note_begin(cmq_queue *queue, int64_t position, int64_t phy)
     atomic_store_explicit(&queue->set->ends_changed, true, memory_order_release);
 }
 
+void cmq_queue_forget_begin(cmq_queue *queue) { *cmq_queue_begin_of(queue) = (cmq_queue_begin){0}; }
+
 /* Have the begin noted, which is at `min`; false where that unit says nothing. */
 static bool remember(cmq_queue *queue, int64_t min)
 {
@@ -189,7 +191,7 @@ cmq_status cmq_queues_begin_again(cmq_queues *queues, int64_t log_min, int64_t w
         queues->lost_begins--;
         if (begin.behind_phy <= log_min) {   /* expired */
             queue->tail.heat &= (uint8_t)~CMQ_HEAT_LOST_BEGIN;
-            *cmq_queue_begin_of(queue) = (cmq_queue_begin){0};
+            cmq_queue_forget_begin(queue);
             continue;
         }
         if (!aside) status = cmq_queues_mark_incomplete(queues);

@@ -289,6 +289,9 @@ void cmq_queue_note_first(cmq_queue *queue, int64_t from);
 /* With the queue's lock: where the queue begins, if that unit is in its files; *begin_out is not known otherwise. */
 void cmq_queue_learn_begin(cmq_queue *queue, cmq_queue_begin *begin_out);
 
+/* With the queue's lock or while it is opened: the unit at the noted begin may become another one. */
+void cmq_queue_forget_begin(cmq_queue *queue);
+
 /* During an opening: the last durable point's table says that the queue begins there. */
 void cmq_queue_compare_begin(cmq_queue *queue, const cmq_queue_begin *begin);
 

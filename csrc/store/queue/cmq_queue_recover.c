@@ -581,6 +581,7 @@ cmq_status cmq_queue_cut(cmq_queue *queue, int64_t position)
         if (status != CMQ_OK) return status;
     }
     if (min > position) atomic_store_explicit(&queue->min, position, memory_order_release);
+    if (position <= cmq_queue_begin_of(queue)->position) cmq_queue_forget_begin(queue);
     return learn_last(queue);
 }
 

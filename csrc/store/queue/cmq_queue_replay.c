@@ -216,6 +216,7 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
     cmq_status status = CMQ_OK;
     if (unit->offset == next && !is_empty(queue)) return put_one(queue, unit);
     if (is_empty(queue) || unit->offset < cmq_queue_min(queue)) {
+        if (cmq_queue_begin_of(queue)->behind_phy != unit->phy + 1) cmq_queue_forget_begin(queue);
         status = cmq_queue_begin_at(queue, unit->offset);
         return status != CMQ_OK ? status : put_one(queue, unit);
     }

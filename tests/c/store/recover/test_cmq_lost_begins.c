@@ -580,6 +580,32 @@ static void a_view_beside_retention_loses_nothing(void)
     kit_close(writer);
 }
 
+/* A queue is cut to nothing by an opening that finds its first record torn; it begins again, before that place. */
+static void a_queue_that_was_cut_to_nothing_begins_where_it_begins_again(void)
+{
+    static char other[400];
+    static uint8_t zeros[KIT_SEGMENT_BYTES];
+    const char *root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    memset(other, 'o', sizeof other - 1);
+    cmq_store *store = kit_open_at(root);
+    kit_append(store, "Other", 0, other, NULL, NULL);
+    const int64_t torn = kit_append(store, "Other", 0, other, NULL, NULL).first_physical_offset;
+    for (int i = 0; i < 8; i++) kit_append(store, "Other", 0, other, NULL, NULL);
+    append(store, 0, 1);
+    CHECK_OK(cmq_store_maintain(store, true));
+    cmq_store_abandon(store);
+    kit_remove_tree(kit_path(root, "cometmq"));   /* as after a Java broker */
+    CHECK(unlink(kit_path(root, "checkpoint")) == 0);
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), torn, zeros, sizeof zeros - (size_t)torn);
+    store = open_at(root, false);
+    CHECK_INT(kit_max(store, "T", 0), 0);
+    append(store, 0, MESSAGES);
+    kit_close(store);
+    lose_files(root, 0, 1);
+    check_is_made_again(root, 0, MESSAGES);
+}
+
 /* ---- crashes while a queue is made again ---- */
 
 typedef struct imaging {
@@ -793,6 +819,7 @@ CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middl
               CMQ_TEST(cut_last_files_are_made_again), CMQ_TEST(last_files_of_a_killed_writer_are_made_again),
               CMQ_TEST(a_topic_created_again_gets_its_last_records_alone), CMQ_TEST(last_batches_are_made_again),
               CMQ_TEST(last_files_behind_expired_records_are_made_again),
+              CMQ_TEST(a_queue_that_was_cut_to_nothing_begins_where_it_begins_again),
               CMQ_TEST(lost_ends_need_the_table_of_the_point), CMQ_TEST(a_forged_begin_is_not_believed),
               CMQ_TEST(a_topic_deleted_last_stays_away),
               CMQ_TEST(a_crash_while_last_files_are_made_again_loses_nothing),
