@@ -258,7 +258,8 @@ cmq_status cmq_queues_join_lost(cmq_queues *queues)
 {
     int64_t covered;
     if (queues->aside == NULL) return CMQ_OK;
-    cmq_status status = cmq_queues_flush(queues->aside, INT64_MAX, true, &covered);
+    cmq_status status = cmq_queues_keep_expired_ends(queues);
+    if (status == CMQ_OK) status = cmq_queues_flush(queues->aside, INT64_MAX, true, &covered);
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (lost_begin(queue)) status = join(queue);

@@ -118,6 +118,7 @@ typedef struct cmq_queue_lost_end {
     cmq_queue *queue;
     int64_t end;                  /* position behind the last unit that it had */
     int64_t from_file;            /* where the first file starts that is made again */
+    int64_t log_min;              /* records before have expired */
 } cmq_queue_lost_end;
 
 typedef struct cmq_queueblock {
@@ -326,7 +327,8 @@ cmq_status CMQ_MUST_CHECK cmq_queues_begin_lost_ends(cmq_queues *queues, int64_t
 /* Does the queue lack the unit of the record at `phy`? It has lost its end. */
 bool cmq_queue_end_lacks(const cmq_queue *queue, int64_t phy);
 
-/* writer: when the log was read. */
+/* writer: when the log was read; join: when the files aside are durable. */
+cmq_status CMQ_MUST_CHECK cmq_queues_keep_expired_ends(cmq_queues *queues);
 cmq_status CMQ_MUST_CHECK cmq_queues_join_lost_ends(cmq_queues *queues);
 void cmq_queues_forget_lost_ends(cmq_queues *queues);
 

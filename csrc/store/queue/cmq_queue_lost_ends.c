@@ -9,6 +9,9 @@
  * A view continues the queue in memory. A writer makes the missing files in a folder aside (cmq_queue_begins), from the
  * first whose units are not all there, makes them durable, and renames each to its place, the first one first.
  *
+ * Units whose records have expired are missed by nobody, but their offsets are: the last unit that is left takes their
+ * places.
+ *
  * Invariant: at each step of a writer the queue lacks its last units, fewer of them after each rename, and the point
  *            and the table say so. A crash leaves what the next opening treats in the same way.
  *
@@ -24,6 +27,7 @@
 
 #define VIEW_UNITS_MAX (CMQ_TAIL_UNITS_MAX / 2)   /* that a view holds in memory; as many may follow */
 #define COPY_UNITS 64u
+#define EXPIRED_UNITS_MAX (INT64_C(1) << 22)   /* put without records; a table that was forged says more */
 #define UNITS_MAX (INT64_MAX / CMQ_BATCH_UNIT_BYTES / 2)   /* of a queue: their places in its files are known */
 
 /* ---- which queues ---- */
@@ -134,7 +138,8 @@ static cmq_status CMQ_MUST_CHECK note(cmq_queues *queues, const cmq_queue_was *w
     if (atomic_load_explicit(&queue->last_end, memory_order_relaxed) == 0) *cmq_queue_begin_of(queue) = was->begin;
     atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_LOST_END, memory_order_relaxed);
     queues->lost_ends[queues->lost_end_count++] =
-        (cmq_queue_lost_end){.queue = queue, .end = was->end, .from_file = first_file_again(queue)};
+        (cmq_queue_lost_end){.queue = queue, .end = was->end, .from_file = first_file_again(queue),
+                             .log_min = point->log_min};
     return CMQ_OK;
 }
 
@@ -266,6 +271,43 @@ cmq_status cmq_queues_begin_lost_ends(cmq_queues *queues, int64_t log_min, int64
 
 /* ---- from aside to their places ---- */
 
+/* Have the records of all units that the queue lacks expired? The log has brought none of them. */
+static bool lacks_expired_ones(const cmq_queue_lost_end *lost, const cmq_queue *aside)
+{
+    const int64_t last_end = atomic_load_explicit(&aside->last_end, memory_order_relaxed);
+    return last_end > 0 && last_end < lost->log_min;
+}
+
+/* Nobody reads these units any more, but their offsets were given: the last unit that is left is put in place of each.
+ * A queue of batches takes no unit twice; it ends with the last. */
+static cmq_status CMQ_MUST_CHECK keep_expired_end(const cmq_queue_lost_end *lost)
+{
+    cmq_queue *queue = lost->queue, *aside = cmq_queue_find_aside(queue);
+    const int64_t next = cmq_queue_tail_next(&queue->tail);
+    cmq_unit unit;
+    uint32_t count;
+    if (queue->tail.kind == CMQ_QUEUE_BATCH || !lacks_expired_ones(lost, aside) ||
+        lost->end - next > EXPIRED_UNITS_MAX || cmq_queue_tail_next(&aside->tail) != next)
+        return CMQ_OK;
+    cmq_status status = cmq_queue_fetch(queue, next - 1, next, &unit, 1, &count);
+    if (status == CMQ_OK && count == 0)
+        return cmq_fail(CMQ_ERR_CORRUPT, "queue %s/%" PRId32 " changed during recovery", queue->topic->name, queue->id);
+    for (int64_t at = next; at < lost->end && status == CMQ_OK; at++) {
+        cmq_queues_begin_turn(aside->set);
+        status = cmq_queue_make_room(aside, 1, INT64_MAX);
+        if (status == CMQ_OK) cmq_queue_put(aside, unit.phy, unit.bytes, unit.tags_code, unit.store_ms, 1);
+    }
+    return status;
+}
+
+cmq_status cmq_queues_keep_expired_ends(cmq_queues *queues)
+{
+    cmq_status status = CMQ_OK;
+    for (uint32_t i = 0; i < queues->lost_end_count && status == CMQ_OK; i++)
+        status = keep_expired_end(&queues->lost_ends[i]);
+    return status;
+}
+
 static cmq_status CMQ_MUST_CHECK make_folder(const cmq_queue *queue)
 {
     char path[CMQ_PATH_BYTES];
@@ -274,8 +316,9 @@ static cmq_status CMQ_MUST_CHECK make_folder(const cmq_queue *queue)
 }
 
 /* The queue is what its files have now. */
-static cmq_status CMQ_MUST_CHECK take_over(cmq_queue *queue, const cmq_queue *aside, bool had_files)
+static cmq_status CMQ_MUST_CHECK take_over(const cmq_queue_lost_end *lost, const cmq_queue *aside, bool had_files)
 {
+    cmq_queue *queue = lost->queue;
     const int64_t min = atomic_load_explicit(&aside->min, memory_order_relaxed);
     if (!had_files) queue->files.first = aside->files.first;
     if (queue->files.end < aside->files.end) queue->files.end = aside->files.end;
@@ -284,9 +327,10 @@ static cmq_status CMQ_MUST_CHECK take_over(cmq_queue *queue, const cmq_queue *as
     atomic_store_explicit(&queue->last_end, atomic_load_explicit(&aside->last_end, memory_order_relaxed),
                           memory_order_release);
     if (was_empty) atomic_store_explicit(&queue->min, min, memory_order_release);
-    if (queue->tail.kind != CMQ_QUEUE_BATCH) return CMQ_OK;
-    cmq_queue_batch(queue)->next_offset = cmq_queue_batch(aside)->next_offset;
-    return was_empty ? cmq_batch_queue_set_min(queue, min) : CMQ_OK;
+    if (queue->tail.kind == CMQ_QUEUE_BATCH)
+        cmq_queue_batch(queue)->next_offset = cmq_queue_batch(aside)->next_offset;
+    if (was_empty) return queue->tail.kind == CMQ_QUEUE_BATCH ? cmq_batch_queue_set_min(queue, min) : CMQ_OK;
+    return cmq_queue_correct_min(queue, lost->log_min);
 }
 
 static cmq_status CMQ_MUST_CHECK join(const cmq_queue_lost_end *lost)
@@ -296,7 +340,8 @@ static cmq_status CMQ_MUST_CHECK join(const cmq_queue_lost_end *lost)
     const int64_t made = cmq_queue_tail_next(&aside->tail);
     const bool had_files = queue->files.first >= 0;
     if (aside->files.first < 0 && !had_files) return CMQ_OK;   /* all of its records have expired */
-    if (made < lost->end)
+    const bool ends_expired = queue->tail.kind == CMQ_QUEUE_BATCH && lacks_expired_ones(lost, aside);
+    if (made < lost->end && !ends_expired)
         return cmq_fail_at(CMQ_ERR_CORRUPT, made,
                            "the last units of queue %s/%" PRId32
                            " are missing, and the log has fewer messages than it had: it had units up to %" PRId64
@@ -307,7 +352,7 @@ static cmq_status CMQ_MUST_CHECK join(const cmq_queue_lost_end *lost)
     int64_t start = had_files ? lost->from_file : aside->files.first;
     for (; start < aside->files.end && status == CMQ_OK; start += cmq_queue_file_bytes(queue))
         status = cmq_queue_join_file(queue, aside, start);
-    return status == CMQ_OK ? take_over(queue, aside, had_files) : status;
+    return status == CMQ_OK ? take_over(lost, aside, had_files) : status;
 }
 
 cmq_status cmq_queues_join_lost_ends(cmq_queues *queues)

@@ -580,6 +580,79 @@ static void a_view_beside_retention_loses_nothing(void)
     kit_close(writer);
 }
 
+enum { QUIET = 5 };
+
+/* A store in which all messages of the queue have expired, whose file then loses the last two of its units. */
+static void lose_expired_units(const cmq_store_options *options, const char *topic, const char *path, int unit_bytes)
+{
+    static const uint8_t zeros[2 * CMQ_BATCH_UNIT_BYTES];
+    static char other[400];
+    uint32_t deleted;
+    memset(other, 'o', sizeof other - 1);
+    cmq_store *store = kit_open(options);
+    append_to_batch(store, 0, QUIET);
+    append(store, 0, QUIET);
+    for (int i = 0; i < 200; i++) kit_append(store, "Other", 0, other, NULL, NULL);
+    CHECK_OK(cmq_store_maintain(store, true));
+    atomic_fetch_add(&kit_now_ms, 1500);
+    while (kit_min(store, topic, 0) < kit_max(store, topic, 0)) CHECK_OK(cmq_store_expire(store, true, &deleted));
+    kit_close(store);
+    kit_write_bytes(path, (QUIET - 2) * unit_bytes, zeros, 2 * (size_t)unit_bytes);
+}
+
+static cmq_store_options options_of_expired(const char *root)
+{
+    static const char *const topics[] = {"Batch"};
+    cmq_store_options options = kit_options(root);
+    options.batch_topics = topics;
+    options.batch_topic_count = 1;
+    options.batch_file_bytes = BATCH_FILE_UNITS * CMQ_BATCH_UNIT_BYTES;
+    options.retention.reserved_ms = 1;
+    options.retention.files_per_round = 1;
+    return options;
+}
+
+/* Nobody misses units whose records have expired; their offsets are not given again. */
+static void lost_units_of_expired_records_keep_their_offsets(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store_options options = options_of_expired(root);
+    kit_set_clock();
+    lose_expired_units(&options, "T", queue_file(root, 0), CMQ_UNIT_BYTES);
+    options.read_only = true;
+    cmq_store *store = kit_open(&options);
+    CHECK_TEXT(kit_read_topic(store, "T"), "");
+    CHECK_INT(kit_min(store, "T", 0), kit_max(store, "T", 0));
+    kit_close(store);
+    options.read_only = false;
+    for (int pass = 0; pass < 3; pass++) {
+        store = kit_open(&options);
+        CHECK_INT(kit_min(store, "T", 0), QUIET);
+        CHECK_INT(kit_max(store, "T", 0), QUIET + (pass == 2));
+        if (pass > 0) CHECK_INT(records_read(store), 0);
+        if (pass == 1) append(store, QUIET, QUIET + 1);
+        CHECK_TEXT(kit_read_topic(store, "T"), pass == 0 ? "" : "m5");
+        kit_close(store);
+    }
+}
+
+/* Units of batches cannot take the places of others. */
+static void lost_batches_of_expired_records_close_no_store(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store_options options = options_of_expired(root);
+    kit_set_clock();
+    lose_expired_units(&options, "Batch", kit_path(root, "batchconsumequeue/Batch/0/00000000000000000000"),
+                       CMQ_BATCH_UNIT_BYTES);
+    for (int pass = 0; pass < 3; pass++) {
+        options.read_only = pass == 0;
+        cmq_store *store = kit_open(&options);
+        CHECK_INT(kit_min(store, "Batch", 0), kit_max(store, "Batch", 0));
+        if (pass == 2) CHECK_INT(records_read(store), 0);
+        kit_close(store);
+    }
+}
+
 /* A queue is cut to nothing by an opening that finds its first record torn; it begins again, before that place. */
 static void a_queue_that_was_cut_to_nothing_begins_where_it_begins_again(void)
 {
@@ -819,6 +892,8 @@ CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middl
               CMQ_TEST(cut_last_files_are_made_again), CMQ_TEST(last_files_of_a_killed_writer_are_made_again),
               CMQ_TEST(a_topic_created_again_gets_its_last_records_alone), CMQ_TEST(last_batches_are_made_again),
               CMQ_TEST(last_files_behind_expired_records_are_made_again),
+              CMQ_TEST(lost_units_of_expired_records_keep_their_offsets),
+              CMQ_TEST(lost_batches_of_expired_records_close_no_store),
               CMQ_TEST(a_queue_that_was_cut_to_nothing_begins_where_it_begins_again),
               CMQ_TEST(lost_ends_need_the_table_of_the_point), CMQ_TEST(a_forged_begin_is_not_believed),
               CMQ_TEST(a_topic_deleted_last_stays_away),
