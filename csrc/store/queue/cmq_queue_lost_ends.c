@@ -37,7 +37,8 @@ static int64_t units_below(cmq_queue *queue, int64_t log_end)
     return atomic_load_explicit(&queue->last_end, memory_order_relaxed) == 0 ? 0 : cmq_queue_visible(queue, log_end);
 }
 
-/* Has the queue of the table more units there than it was found with? *queue_out: NULL where it is not there at all. */
+/* Has the queue of the table more units there than it was found with below the point? *queue_out: NULL where it is not
+ * there at all. */
 static bool is_shorter(const cmq_queues *queues, const cmq_queue_was *was, int64_t log_end, bool missing_too,
                        cmq_queue **queue_out, int64_t *units_out)
 {
@@ -47,7 +48,7 @@ static bool is_shorter(const cmq_queues *queues, const cmq_queue_was *was, int64
     if (queue == NULL) return missing_too;
     if (cmq_queue_kind_of(queue) != was->kind) return false;
     *units_out = units_below(queue, log_end);
-    return was->end > *units_out;
+    return was->end > *units_out && (*units_out > 0 || missing_too);
 }
 
 /* Do the table's ends, in place of the shorter ones found, give the point's fingerprint? */
@@ -150,7 +151,8 @@ cmq_status cmq_queues_learn_lost_ends(cmq_queues *queues, const cmq_queue_was *w
     if (point->count == 0 || found == point->fingerprints[0] ||
         (point->count > 1 && found == point->fingerprints[1]))
         return CMQ_OK;
-    /* First without queues that are gone as a whole: those of a topic whose deletion was the last act. */
+    /* First without queues that are gone as a whole: those of a topic whose deletion was the last act, and which may
+     * have new units behind the point. */
     bool missing_too = false, noted = true;
     if (!ends_are_the_points(queues, was, count, point, found, false)) {
         missing_too = ends_are_the_points(queues, was, count, point, found, true);

@@ -464,6 +464,33 @@ static void a_topic_deleted_last_stays_away(void)
     check_is_made_again(root, 0, MESSAGES);
 }
 
+/* … also where it was created again, and has messages behind the point. */
+static void a_topic_deleted_last_keeps_its_new_messages_alone(void)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    cmq_store_options options = kit_options(root);
+    options.durable_point_ms = 60000;
+    kit_set_clock();
+    cmq_store *store = kit_open(&options);
+    kit_append_many(store, "Gone", "g", 5);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    kit_append_many(store, "Again", "old", 5);
+    append(store, 0, MESSAGES);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Again")));
+    kit_append_many(store, "Again", "new", 2);
+    atomic_fetch_add(&kit_now_ms, 1100);
+    CHECK_OK(cmq_store_maintain(store, false));   /* writes queue files, and no point */
+    CHECK(kit_exists(kit_path(root, "consumequeue/Again/0")));
+    cmq_store_abandon(store);
+    lose_files(root, 3, 1);
+    for (int pass = 0; pass < 3; pass++) {
+        store = open_at(root, pass == 0);
+        check_has(store, 0, MESSAGES);
+        CHECK_TEXT(kit_read_topic(store, "Again"), "new0 new1");
+        kit_close(store);
+    }
+}
+
 static void expired_files_are_not_lost_ones(void)
 {
     for (int killed = 0; killed < 3; killed++) {
@@ -897,6 +924,7 @@ CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middl
               CMQ_TEST(a_queue_that_was_cut_to_nothing_begins_where_it_begins_again),
               CMQ_TEST(lost_ends_need_the_table_of_the_point), CMQ_TEST(a_forged_begin_is_not_believed),
               CMQ_TEST(a_topic_deleted_last_stays_away),
+              CMQ_TEST(a_topic_deleted_last_keeps_its_new_messages_alone),
               CMQ_TEST(a_crash_while_last_files_are_made_again_loses_nothing),
               CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
               CMQ_TEST(a_killed_writers_are_made_again), CMQ_TEST(re_created_topic_gets_its_own_records_alone),
