@@ -119,6 +119,7 @@ typedef struct cmq_queue_lost_end {
     int64_t end;                  /* position behind the last unit that it had */
     int64_t from_file;            /* where the first file starts that is made again */
     int64_t log_min;              /* records before have expired */
+    int64_t log_end;              /* the point's */
 } cmq_queue_lost_end;
 
 typedef struct cmq_queueblock {

@@ -28,6 +28,7 @@
 #define VIEW_UNITS_MAX (CMQ_TAIL_UNITS_MAX / 2)   /* that a view holds in memory; as many may follow */
 #define COPY_UNITS 64u
 #define EXPIRED_UNITS_MAX (INT64_C(1) << 22)   /* put without records; a table that was forged says more */
+#define TOPICS_TRIED_MAX 1000u
 #define UNITS_MAX (INT64_MAX / CMQ_BATCH_UNIT_BYTES / 2)   /* of a queue: their places in its files are known */
 
 /* ---- which queues ---- */
@@ -37,11 +38,18 @@ static int64_t units_below(cmq_queue *queue, int64_t log_end)
     return atomic_load_explicit(&queue->last_end, memory_order_relaxed) == 0 ? 0 : cmq_queue_visible(queue, log_end);
 }
 
+/* Which queues without any unit below the point are missing: none, or all but those of one topic. */
+typedef struct choice {
+    bool missing_too;
+    cmq_slice without;
+} choice;
+
 /* Has the queue of the table more units there than it was found with below the point? *queue_out: NULL where it is not
  * there at all. */
-static bool is_shorter(const cmq_queues *queues, const cmq_queue_was *was, int64_t log_end, bool missing_too,
+static bool is_shorter(const cmq_queues *queues, const cmq_queue_was *was, int64_t log_end, const choice *of,
                        cmq_queue **queue_out, int64_t *units_out)
 {
+    const bool missing_too = of->missing_too && !cmq_slice_equal(was->topic, of->without);
     cmq_queue *queue = *queue_out = cmq_queues_find(queues, was->topic, was->id);
     *units_out = 0;
     if (was->end <= 0 || was->end > UNITS_MAX) return false;
@@ -53,13 +61,13 @@ static bool is_shorter(const cmq_queues *queues, const cmq_queue_was *was, int64
 
 /* Do the table's ends, in place of the shorter ones found, give the point's fingerprint? */
 static bool ends_are_the_points(const cmq_queues *queues, const cmq_queue_was *was, uint32_t count,
-                                const cmq_queues_point *point, uint64_t found, bool missing_too)
+                                const cmq_queues_point *point, uint64_t found, const choice *of)
 {
     uint64_t sum = found;
     for (uint32_t i = 0; i < count; i++) {
         cmq_queue *queue;
         int64_t units;
-        if (!is_shorter(queues, &was[i], point->log_end, missing_too, &queue, &units)) continue;
+        if (!is_shorter(queues, &was[i], point->log_end, of, &queue, &units)) continue;
         const uint32_t seed = cmq_queue_topic_seed(was[i].topic);
         sum += cmq_queues_fingerprint_part(seed, was[i].id, was[i].kind, was[i].end);
         if (units > 0) sum -= cmq_queues_fingerprint_part(seed, was[i].id, was[i].kind, units);
@@ -140,8 +148,27 @@ static cmq_status CMQ_MUST_CHECK note(cmq_queues *queues, const cmq_queue_was *w
     atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_LOST_END, memory_order_relaxed);
     queues->lost_ends[queues->lost_end_count++] =
         (cmq_queue_lost_end){.queue = queue, .end = was->end, .from_file = first_file_again(queue),
-                             .log_min = point->log_min};
+                             .log_min = point->log_min, .log_end = point->log_end};
     return CMQ_OK;
+}
+
+/* Is one of the missing topics that of the deletion which the point allows? It stays away. */
+static void leave_out_deleted(const cmq_queues *queues, const cmq_queue_was *was, uint32_t count,
+                              const cmq_queues_point *point, uint64_t found, choice *of)
+{
+    uint32_t tried = 0;
+    for (uint32_t i = 0; i < count && point->count > 1 && tried < TOPICS_TRIED_MAX; i++) {
+        cmq_queue *queue;
+        int64_t units;
+        if (i > 0 && cmq_slice_equal(was[i].topic, was[i - 1].topic)) continue;
+        if (!is_shorter(queues, &was[i], point->log_end, of, &queue, &units) || units > 0) continue;
+        const choice without = {.missing_too = true, .without = was[i].topic};
+        if (ends_are_the_points(queues, was, count, point, found, &without)) {
+            *of = without;
+            return;
+        }
+        tried++;
+    }
 }
 
 cmq_status cmq_queues_learn_lost_ends(cmq_queues *queues, const cmq_queue_was *was, uint32_t count,
@@ -153,10 +180,12 @@ cmq_status cmq_queues_learn_lost_ends(cmq_queues *queues, const cmq_queue_was *w
         return CMQ_OK;
     /* First without queues that are gone as a whole: those of a topic whose deletion was the last act, and which may
      * have new units behind the point. */
-    bool missing_too = false, noted = true;
-    if (!ends_are_the_points(queues, was, count, point, found, false)) {
-        missing_too = ends_are_the_points(queues, was, count, point, found, true);
-        if (!missing_too) return CMQ_OK;
+    choice of = {.missing_too = false};
+    bool noted = true;
+    if (!ends_are_the_points(queues, was, count, point, found, &of)) {
+        of.missing_too = true;
+        if (!ends_are_the_points(queues, was, count, point, found, &of)) return CMQ_OK;
+        leave_out_deleted(queues, was, count, point, found, &of);
     }
     queues->lost_ends = calloc(count, sizeof *queues->lost_ends);
     cmq_status status =
@@ -164,7 +193,7 @@ cmq_status cmq_queues_learn_lost_ends(cmq_queues *queues, const cmq_queue_was *w
     for (uint32_t i = 0; i < count && status == CMQ_OK && noted; i++) {
         cmq_queue *queue;
         int64_t units;
-        if (is_shorter(queues, &was[i], point->log_end, missing_too, &queue, &units))
+        if (is_shorter(queues, &was[i], point->log_end, &of, &queue, &units))
             status = note(queues, &was[i], point, &noted);
     }
     if (status != CMQ_OK || !noted) cmq_queues_forget_lost_ends(queues);
@@ -343,7 +372,9 @@ static cmq_status CMQ_MUST_CHECK join(const cmq_queue_lost_end *lost)
     const bool had_files = queue->files.first >= 0;
     if (aside->files.first < 0 && !had_files) return CMQ_OK;   /* all of its records have expired */
     const bool ends_expired = queue->tail.kind == CMQ_QUEUE_BATCH && lacks_expired_ones(lost, aside);
-    if (made < lost->end && !ends_expired)
+    /* Its topic was deleted and created again behind the point. */
+    const bool is_another = atomic_load_explicit(&aside->last_end, memory_order_relaxed) > lost->log_end;
+    if (made < lost->end && !ends_expired && !is_another)
         return cmq_fail_at(CMQ_ERR_CORRUPT, made,
                            "the last units of queue %s/%" PRId32
                            " are missing, and the log has fewer messages than it had: it had units up to %" PRId64

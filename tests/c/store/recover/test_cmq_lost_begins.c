@@ -464,6 +464,31 @@ static void a_topic_deleted_last_stays_away(void)
     check_is_made_again(root, 0, MESSAGES);
 }
 
+/* … also where another topic's folder is lost, and where the deleted one has messages behind the point again. */
+static void a_topic_deleted_last_stays_away_beside_a_lost_folder(void)
+{
+    for (int again = 1; again >= 0; again--) {
+        const char *root = kit_path(kit_directory(), "store");
+        kit_set_clock();
+        cmq_store *store = kit_open_at(root);
+        kit_append_many(store, "Last", "old", 5);
+        kit_append_many(store, "Gone", "g", 5);
+        CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+        append(store, 0, MESSAGES);
+        CHECK_OK(cmq_store_delete_topic(store, kit_slice("Last")));
+        if (again) kit_append_many(store, "Last", "new", 2);
+        cmq_store_abandon(store);
+        kit_remove_tree(kit_path(root, "consumequeue/T"));
+        for (int pass = 0; pass < 3; pass++) {
+            store = open_at(root, pass == 0);
+            check_has(store, 0, MESSAGES);
+            if (again) CHECK_TEXT(kit_read_topic(store, "Last"), "new0 new1");
+            else CHECK(cmq_queues_find(cmq_store_queues(store), kit_slice("Last"), 0) == NULL);
+            kit_close(store);
+        }
+    }
+}
+
 /* … also where it was created again, and has messages behind the point. */
 static void a_topic_deleted_last_keeps_its_new_messages_alone(void)
 {
@@ -924,6 +949,7 @@ CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middl
               CMQ_TEST(a_queue_that_was_cut_to_nothing_begins_where_it_begins_again),
               CMQ_TEST(lost_ends_need_the_table_of_the_point), CMQ_TEST(a_forged_begin_is_not_believed),
               CMQ_TEST(a_topic_deleted_last_stays_away),
+              CMQ_TEST(a_topic_deleted_last_stays_away_beside_a_lost_folder),
               CMQ_TEST(a_topic_deleted_last_keeps_its_new_messages_alone),
               CMQ_TEST(a_crash_while_last_files_are_made_again_loses_nothing),
               CMQ_TEST(first_files_are_made_again), CMQ_TEST(an_empty_first_file_is_made_again),
