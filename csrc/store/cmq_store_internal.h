@@ -364,6 +364,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *
  * of the log must be read. */
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point);
 
+/* cmq_lost_ends_proof.c: are the units by which the missing ones of lost ends are placed those of their records? */
+bool cmq_store_lost_ends_are_proven(cmq_store *store);
+
 /* Does the log from the point on make everything again that queues lack, if they have not lost units below it? Where
  * the point lies at the log's begin, there is nothing else to read. */
 bool cmq_store_gaps_are_behind(const cmq_store *store, const cmq_durable_point *point);

@@ -171,6 +171,12 @@ typedef struct cmq_queues_point {
 cmq_status CMQ_MUST_CHECK cmq_queues_load_ends(cmq_queues *queues, const cmq_queues_point *point);
 bool cmq_queues_lost_begins(const cmq_queues *queues);
 bool cmq_queues_lost_ends(const cmq_queues *queues);
+uint32_t cmq_queues_lost_end_count(const cmq_queues *queues);
+/* Of such a queue, by number: the units by which the missing ones are placed, if the log has their records: the first
+ * of the file that is made again, and the last. How many. */
+uint32_t cmq_queues_lost_end_units(cmq_queues *queues, uint32_t at, cmq_queue **queue_out, cmq_unit units_out[2]);
+/* The whole log is read for them instead. */
+void cmq_queues_forget_lost_ends(cmq_queues *queues);
 
 /* Before the log is read: begin to make the units again that queues lost at their begins and ends, but for first files
  * whose records have expired by log_min. *from_out: the lowest record whose unit is missing; INT64_MAX: there is none,

@@ -331,7 +331,6 @@ bool cmq_queue_end_lacks(const cmq_queue *queue, int64_t phy);
 /* writer: when the log was read; join: when the files aside are durable. */
 cmq_status CMQ_MUST_CHECK cmq_queues_keep_expired_ends(cmq_queues *queues);
 cmq_status CMQ_MUST_CHECK cmq_queues_join_lost_ends(cmq_queues *queues);
-void cmq_queues_forget_lost_ends(cmq_queues *queues);
 
 /* Make the table durable that the opening has read. */
 cmq_status CMQ_MUST_CHECK cmq_queue_end_sums_sync(const cmq_queues *queues);

@@ -6,6 +6,9 @@
  * table is the point's, and these queues lost their ends and no others did. The log then brings the units of these
  * queues alone, from behind the last that each has. Otherwise, the whole log is read, with deleted topics in it.
  *
+ * The units that a queue still has count only if the records of those at the borders are the queue's (the store asks,
+ * cmq_lost_ends_proof): a page from elsewhere in the file looks like a lost end, too.
+ *
  * A view continues the queue in memory. A writer makes the missing files in a folder aside (cmq_queue_begins), from the
  * first whose units are not all there, makes them durable, and renames each to its place, the first one first.
  *
@@ -201,6 +204,26 @@ cmq_status cmq_queues_learn_lost_ends(cmq_queues *queues, const cmq_queue_was *w
 }
 
 bool cmq_queues_lost_ends(const cmq_queues *queues) { return queues->lost_end_count > 0; }
+
+/* Also in a view the file from whose first unit a writer would continue: both come to the same result. */
+uint32_t cmq_queues_lost_end_units(cmq_queues *queues, uint32_t at, cmq_queue **queue_out, cmq_unit units_out[2])
+{
+    const cmq_queue_lost_end *lost = &queues->lost_ends[at];
+    cmq_queue *queue = *queue_out = lost->queue;
+    const int64_t next = cmq_queue_tail_next(&queue->tail);
+    uint32_t count = 0;
+    int64_t left;
+    cmq_unit last;
+    if (atomic_load_explicit(&queue->last_end, memory_order_relaxed) == 0) return 0;
+    if (find_left(queue, lost->from_file / cmq_queue_unit_bytes(queue), lost->log_min, &left, &units_out[0]) &&
+        left < next)
+        count = 1;
+    if (cmq_queue_fetch(queue, next - 1, next, &last, 1, &(uint32_t){0}) == CMQ_OK && last.phy >= lost->log_min)
+        units_out[count++] = last;
+    return count;
+}
+
+uint32_t cmq_queues_lost_end_count(const cmq_queues *queues) { return queues->lost_end_count; }
 
 void cmq_queues_forget_lost_ends(cmq_queues *queues)
 {

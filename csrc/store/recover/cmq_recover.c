@@ -110,7 +110,9 @@ static cmq_status load_ends(cmq_store *store, const cmq_durable_point *point)
                                      .log_end = point->log_end,
                                      .fingerprints = {point->queues, point->queues_also},
                                      .count = !known ? 0 : point->has_also ? 2 : 1};
-    return cmq_queues_load_ends(store->queues, &queues);
+    const cmq_status status = cmq_queues_load_ends(store->queues, &queues);
+    if (status == CMQ_OK && !cmq_store_lost_ends_are_proven(store)) cmq_queues_forget_lost_ends(store->queues);
+    return status;
 }
 
 cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean,

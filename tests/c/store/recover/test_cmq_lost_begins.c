@@ -216,6 +216,42 @@ static void cut_last_files_are_made_again(void)
     }
 }
 
+static uint32_t read_units(cmq_store *store, cmq_unit units[KIT_QUEUE_UNITS])
+{
+    uint32_t count;
+    int64_t next;
+    cmq_queue *queue = cmq_queues_find(cmq_store_queues(store), kit_slice("T"), 0);
+    CHECK_OK(cmq_queue_read(queue, 0, cmq_store_confirmed(store), units, KIT_QUEUE_UNITS, &count, &next));
+    return count;
+}
+
+/* Few units are left, of another place of the queue: their page was written to the wrong one. Or a sector border goes
+ * through the last one, behind which all is zeros: it has place and size, and no tags code. */
+static void lost_units_are_not_placed_by_wrong_ones(void)
+{
+    static uint8_t image[KIT_QUEUE_UNITS * CMQ_UNIT_BYTES];
+    for (int straddles = 0; straddles < 2; straddles++) {
+        cmq_unit before[KIT_QUEUE_UNITS], units[KIT_QUEUE_UNITS];
+        const char *root = kit_path(kit_directory(), "store");
+        cmq_store_options options = kit_options(root);
+        kit_set_clock();
+        cmq_store *store = kit_open(&options);
+        for (int i = 0; i < 10; i++) kit_append(store, "T", 0, "m", "a", NULL);
+        CHECK_INT(read_units(store, before), 10);
+        kit_close(store);
+        kit_read_bytes(queue_file(root, 0), straddles ? 0 : 5 * CMQ_UNIT_BYTES, image, sizeof image / 2);
+        memset(image + 4 * CMQ_UNIT_BYTES + 12, 0, sizeof image - 4 * CMQ_UNIT_BYTES - 12);
+        kit_write_bytes(queue_file(root, 0), 0, image, sizeof image);
+        for (int read_only = 1; read_only >= 0; read_only--) {
+            store = open_at(root, read_only);
+            CHECK_INT(read_units(store, units), 10);
+            for (int i = 0; i < 10; i++)
+                CHECK(units[i].phy == before[i].phy && units[i].tags_code == before[i].tags_code);
+            kit_close(store);
+        }
+    }
+}
+
 static void last_files_of_a_killed_writer_are_made_again(void)
 {
     const char *root = kit_path(kit_directory(), "store");
@@ -942,6 +978,7 @@ static void fewer_units_than_a_queue_lacks_are_refused(void)
 CMQ_TEST_MAIN(CMQ_TEST(last_files_are_made_again), CMQ_TEST(files_from_the_middle_are_made_again),
               CMQ_TEST(first_and_last_files_are_made_again), CMQ_TEST(folders_are_made_again),
               CMQ_TEST(cut_last_files_are_made_again), CMQ_TEST(last_files_of_a_killed_writer_are_made_again),
+              CMQ_TEST(lost_units_are_not_placed_by_wrong_ones),
               CMQ_TEST(a_topic_created_again_gets_its_last_records_alone), CMQ_TEST(last_batches_are_made_again),
               CMQ_TEST(last_files_behind_expired_records_are_made_again),
               CMQ_TEST(lost_units_of_expired_records_keep_their_offsets),
