@@ -98,7 +98,7 @@ def test_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(800)
-@pytest.mark.skipif(not os.environ.get("CMQ_LONG"), reason="gets a Kafka broker by Maven: only with CMQ_LONG=1")
+@pytest.mark.skipif(not os.environ.get("CMQ_LONG"), reason="takes minutes: only with CMQ_LONG=1")
 def test_the_goals_and_kafka(tmp_path: Path) -> None:
     skip_without_spark()
     done = run(tmp_path, "--goals", "--only", "100B")

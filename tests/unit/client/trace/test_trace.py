@@ -87,7 +87,10 @@ RECALL = RecallTrace(timestamp_ms=5, region_id="r", group="g", topic="t", messag
         (replace(PUB, tags="", keys="", offset_message_id=None), "Pub|5|r|g|t|AB|null|null|h:1|7|3|0|null|true"),
         (replace(BEFORE, keys=""), "SubBefore|5|r|g|Q|AB|2|null"),
         (replace(AFTER, keys=""), "SubAfter|Q|AB|3|false|null|4|9|g"),
-        (replace(END, tags="", keys=""), "EndTransaction|5|r|g|t|AB|null|null|h:1|2|AB|COMMIT_MESSAGE|false"),
+        (
+            replace(END, tags="", keys="", transaction_id=""),
+            "EndTransaction|5|r|g|t|AB|null|null|h:1|2|null|COMMIT_MESSAGE|false",
+        ),
     ],
 )
 def test_the_form(record: TraceRecord, text: str) -> None:
