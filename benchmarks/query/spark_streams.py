@@ -20,7 +20,7 @@ _FLOOR_LIMIT_S = 120
 
 
 def catch_up(frame: DataFrame, folder: Path) -> tuple[float, Answer]:
-    """Read a stream with the column body up to now: seconds from start to end, and (rows, hash) of what came."""
+    """Read a stream with the column body up to now: seconds from start to end, and (count, hash) of the rows read."""
     # Seen by Spark itself on the way into a sink that drops it.
     frame = frame.observe("seen", f.count("*").alias("rows"), f.bit_xor(f.xxhash64("body")).alias("hash"))
     begin = time.perf_counter()

@@ -14,7 +14,7 @@ _LIKE: Final = re.compile(r"I?LIKE\b", re.IGNORECASE)
 
 
 def ignored_tail(expression: str, tail: str) -> str:
-    """Return what is to be said of the text behind an expression's condition, which upstream's parser ignores.
+    """Return the warning about the text behind an expression's condition, which upstream's parser ignores.
 
     Args:
         expression: the whole text.

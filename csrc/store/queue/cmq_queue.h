@@ -167,7 +167,7 @@ typedef struct cmq_queues_point {
 
 /* After recover, where the last durable point is true: read the table that was stored with the point. Scans compare
  * each queue's newest units with its sum; a queue whose files begin behind its begin there has lost files. Where the
- * queues are not those of the point, and the ends that the table has make them those, these ends are what was lost. */
+ * queues are not those of the point, but would be with the ends of the table, the units up to these ends were lost. */
 cmq_status CMQ_MUST_CHECK cmq_queues_load_ends(cmq_queues *queues, const cmq_queues_point *point);
 bool cmq_queues_lost_begins(const cmq_queues *queues);
 bool cmq_queues_lost_ends(const cmq_queues *queues);

@@ -118,7 +118,7 @@ def columns_of(header: str | None) -> tuple[str, ...] | None:
 
 
 def delay_text(level: int) -> str:
-    """Return what is to be said of a level at which messages are held back, 0 for none or for several."""
+    """Return the text that names a delay level; empty for 0, which means none or several."""
     return f", level {level}" if level else ""
 
 

@@ -185,7 +185,7 @@ def caller(listener: AnyListener, *, batch: bool) -> Call:
 
     def call_with_all(messages: list[ReceivedMessage]) -> Handled:
         try:
-            # A list of its own: a listener that changes it must not change what is counted afterwards.
+            # A list of its own: a listener that changes it must not change the messages counted afterwards.
             answer = call(messages.copy())
         except BaseException as error:  # noqa: BLE001 - as above
             return Handled(Outcome.RETRY, problem=error)

@@ -108,7 +108,7 @@ static void stale_bytes_behind_a_cut(void)
     const int64_t t = atomic_load(&kit_now_ms);
     prepare(10, t);
     for (int i = 0; i < 8; i++) write_record(i);
-    for (int i = 0; i < 4; i++) write_unit(i);   /* cut behind m3; records 4 to 7 are what was there before */
+    for (int i = 0; i < 4; i++) write_unit(i);   /* cut behind m3; the old records 4 to 7 */
     kit_remove_tree(view_other);
     atomic_store(&kit_now_ms, t);
     cmq_store *writer = kit_open_at(view_other);
