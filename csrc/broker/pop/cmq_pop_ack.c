@@ -251,7 +251,7 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
     const cmq_pop_key key = key_of(&what);
     cmq_status status = cmq_pop_service_store(pops, &item, 1, &stored);
     if (status == CMQ_OK)
-        cmq_pop_buffer_in_flight_anew(cmq_pop_service_buffer(pops), &key, header->offset, what.handle.pop_ms, pop_ms,
+        cmq_pop_buffer_in_flight_again(cmq_pop_service_buffer(pops), &key, header->offset, what.handle.pop_ms, pop_ms,
                                       header->invisible_ms);
     if (status == CMQ_OK) status = cmq_pop_ack_offsets(l, &what, &header->offset, 1);
     if (status != CMQ_OK) {

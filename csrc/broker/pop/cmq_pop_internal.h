@@ -39,7 +39,7 @@ typedef struct cmq_pop_result_item {
     int64_t start_offset;              /* of its batch */
     cmq_pop_retry retry;
     int32_t queue_id;
-    bool anew;                         /* re-encoded, with these sizes: it comes from a retry topic */
+    bool reencoded;                    /* re-encoded, with these sizes: it comes from a retry topic */
     cmq_record_sizes sizes;
 } cmq_pop_result_item;
 

@@ -81,13 +81,13 @@ bool cmq_pop_result_has_room(const cmq_pop_result *popped, const cmq_unit *first
 /* ---- retry messages ---- */
 
 /* Properties of a record that is re-encoded. */
-typedef struct anew_room {
+typedef struct reencoding_room {
     uint8_t pair[PAIR_BYTES];              /* POP_CK */
     uint8_t own[CMQ_PROPERTY_BYTES_MAX];   /* the record's own, where one of them has to go */
-} anew_room;
+} reencoding_room;
 
 /* The fields to re-encode the record from; false: it stays as it is. */
-static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *item, anew_room *room,
+static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *item, reencoding_room *room,
                       cmq_record_fields *fields)
 {
     cmq_record_view view;
@@ -134,23 +134,23 @@ static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *ite
 
 static void prepare(const cmq_pop_asked *asked, cmq_pop_result_item *item)
 {
-    anew_room room;
+    reencoding_room room;
     cmq_record_fields fields;
-    item->anew = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE &&
+    item->reencoded = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE &&
                  fields_of(asked, item, &room, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
 }
 
 static size_t bytes_of(const cmq_pop_result_item *item)
 {
-    return item->anew ? item->sizes.record_bytes : (size_t)item->unit.bytes;
+    return item->reencoded ? item->sizes.record_bytes : (size_t)item->unit.bytes;
 }
 
 /* Returns the byte behind it. */
 static uint8_t *write_record(const cmq_pop_asked *asked, const cmq_pop_result_item *item, uint8_t *into)
 {
-    anew_room room;
+    reencoding_room room;
     cmq_record_fields fields;
-    if (item->anew) {
+    if (item->reencoded) {
         CMQ_ASSERT(fields_of(asked, item, &room, &fields));   /* as it was when it was measured: the log does not
                                                                * change */
         cmq_record_encode(into, &fields, &item->sizes);

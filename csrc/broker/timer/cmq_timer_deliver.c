@@ -23,7 +23,7 @@ typedef struct deliveries {
 
 /* ---- one record ---- */
 
-static bool is_written_anew(cmq_slice name, bool roll)
+static bool is_replaced(cmq_slice name, bool roll)
 {
     return cmq_slice_equal(name, CMQ_NAME("TIMER_ENQUEUE_MS")) || cmq_slice_equal(name, CMQ_NAME("TIMER_DEQUEUE_MS")) ||
            (roll && cmq_slice_equal(name, CMQ_NAME("TIMER_ROLL_TIMES")));
@@ -49,7 +49,7 @@ static cmq_status CMQ_MUST_CHECK write_properties(cmq_timer *timer, cmq_slice *p
         if (roll && cmq_slice_equal(name, CMQ_NAME("TIMER_ROLL_TIMES")) &&
             (cmq_field_i32(value, &rolls) != CMQ_OK || rolls < 0 || rolls == INT32_MAX))
             rolls = 0;
-        if (!is_written_anew(name, roll))
+        if (!is_replaced(name, roll))
             status = cmq_property_append(timer->properties, sizeof timer->properties, &used, name, value);
     }
     if (status == CMQ_OK) status = add_number(timer, &used, CMQ_NAME("TIMER_ENQUEUE_MS"), enqueue_ms);

@@ -421,7 +421,7 @@ static cmq_status apply_deletions(cmq_store *store, const cmq_follow_state *page
 
 /* After a writer that is not the one of before: is the last record still there? A cut removes files; later ones may
  * have their names. */
-static cmq_status check_last_anew(cmq_store *store)
+static cmq_status check_last_again(cmq_store *store)
 {
     bool reopened;
     cmq_status status = CMQ_OK;
@@ -433,7 +433,7 @@ static cmq_status check_last_anew(cmq_store *store)
  * checked: a failure in between (no descriptor, say) leaves the checks to the next refresh. */
 static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *page)
 {
-    const cmq_status status = check_last_anew(store);
+    const cmq_status status = check_last_again(store);
     if (status != CMQ_OK) return status;
     if (page->confirmed_end < store->walked)
         return cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end,
@@ -469,7 +469,7 @@ static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *
             (long long)min, (long long)store->walked);
     /* A writer may have come and gone since the last look, which its page alone shows. */
     const bool passed_by = page == NULL && cmq_store_page_generation(store) != store->generation;
-    cmq_status status = passed_by ? check_last_anew(store) : check_last(store);
+    cmq_status status = passed_by ? check_last_again(store) : check_last(store);
     if (status != CMQ_OK) return status;
     if (page != NULL && page->files_end > 0) cmq_queues_follow_files(store->queues, page->files_end);
     if (page != NULL) status = apply_deletions(store, page, limit);

@@ -417,12 +417,12 @@ class Admin:
         """Delete queues all of whose messages have expired. They restart at 0, and so does progress in them."""
         empty = [queue for queue in self._store.queues() if queue.min_offset == queue.max_offset > 0]
         count = self._store.handle.delete_expired_queues()
-        anew = set()
+        restarted = set()
         for queue in empty:
             now = self._store.handle.queue(queue.topic, queue.queue_id)
             if now is None or now[1] < queue.min_offset:
-                anew.add((queue.topic, queue.queue_id))
-        self._offsets.begin_anew(anew)
+                restarted.add((queue.topic, queue.queue_id))
+        self._offsets.restart(restarted)
         return count
 
     def _delete_unused(self) -> int:

@@ -137,7 +137,7 @@ class BrokerOffsets:
         self._plane.remove_offsets(group=group)
         self.sync()
 
-    def begin_anew(self, queues: Set[tuple[str, int]]) -> None:
+    def restart(self, queues: Set[tuple[str, int]]) -> None:
         """Set the progress of every group back to 0 in queues that were deleted while their topic stays. Any thread."""
         self.sync()
         for group, topic, queue_id, offset in self._table.all():

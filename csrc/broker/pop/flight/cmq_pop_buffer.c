@@ -490,7 +490,7 @@ void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *ke
     pthread_mutex_unlock(&s->mutex);
 }
 
-void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms,
+void cmq_pop_buffer_in_flight_again(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms,
                                    int64_t pop_ms, int64_t invisible_ms)
 {
     const uint64_t hash = hash_of(key);

@@ -131,7 +131,7 @@ void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *ke
                                    int64_t pop_ms, int64_t invisible_ms);
 /* A message that was in flight since `before_ms`, by its handle, is by a checkpoint that went to the log without a pop:
  * its invisible time was changed. It counts as popped when it was popped first. No lane is made for it. */
-void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms,
+void cmq_pop_buffer_in_flight_again(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms,
                                    int64_t pop_ms, int64_t invisible_ms);
 
 /* ---- time ---- */

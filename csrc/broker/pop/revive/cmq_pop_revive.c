@@ -284,7 +284,7 @@ static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, cmq_pop_revi
 
 /* The queue was deleted and re-created: messages read from its former life are revived now, as no ack of them will
  * be read any more. */
-static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK restart_queue(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t now_ms)
 {
     const cmq_status status = revive_complete(r, s, END_OF_TIME_MS, now_ms, true);
     if (status != CMQ_OK || cmq_pop_unfinished_count(s->unfinished) > 0) return status;
@@ -357,7 +357,7 @@ static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, cmq_pop_revive
         cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
     const int64_t end = queue != NULL ? cmq_queue_max(queue, cmq_store_confirmed(r->store)) : 0;
     const bool is_another = s->queue != NULL && s->queue != queue;
-    cmq_status status = is_another || s->next > end ? begin_anew(r, s, now_ms) : CMQ_OK;
+    cmq_status status = is_another || s->next > end ? restart_queue(r, s, now_ms) : CMQ_OK;
     if (queue != NULL && (s->queue == NULL || s->queue == queue)) {   /* else the watcher reports it when it is there */
         s->queue = queue;
         if (status == CMQ_OK) status = follow_committed(r, s, end);
