@@ -51,10 +51,12 @@ def leave_once(
     Returns:
         The name of the work to wait for, None where it was applied before; and True where it was left only now.
     """
+    # In this order: the writer notes that work is done before it removes it from what waits. The other way round, work
+    # that is applied between the two looks would seem never to have been left.
+    waiting = [name for name in handoff.waiting() if name.endswith(f"-s-{work.work_id}")]
     if folder.is_done(work):
         folder.remove(work.folder)
         return None, False
-    waiting = [name for name in handoff.waiting() if name.endswith(f"-s-{work.work_id}")]
     if waiting:
         # Left before the driver died, or before its answer was lost: that one counts, not this job's files.
         with suppress(CorruptRecord, NewerWork):

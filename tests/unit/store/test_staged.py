@@ -29,7 +29,7 @@ from cometmq.store.handoff_files import (
     decode_work,
     encode_work,
 )
-from cometmq.store.staged_client import commit_staged, work_id_of
+from cometmq.store.staged_client import commit_staged, leave_once, work_id_of
 from cometmq.store.staged_files import Owner, StagedFolder
 from cometmq.store_config.file_ops import SystemFileOps
 from support.small_store import SMALL, open_small
@@ -174,6 +174,25 @@ def test_left_twice_while_it_waits(path: Path, reader: Store) -> None:
     assert not commit_staged(reader, second, timeout_s=30)
     assert bodies(reader) == [b"first", b"a"]
     assert left_over(path) == []
+
+
+def test_work_that_is_applied_while_it_is_looked_for_counts_as_done(path: Path, reader: Store) -> None:
+    """A driver whose commit got no answer repeats it; the writer applies the first between two looks."""
+    again = work(stage(path, rows(b"a")), key="q", number=3)
+    handoff = HandoffFolder(path)
+    handoff.leave(again)
+
+    class Applying(HandoffFolder):
+        def waiting(self) -> list[str]:
+            with open_small(path):
+                pass  # a writer applies all that waits when it opens
+            return super().waiting()
+
+    def leave(_: StagedWork) -> str:
+        raise AssertionError("left a second time")
+
+    assert leave_once(StagedFolder(path), Applying(path), again, leave) == (None, False)
+    assert bodies(reader) == [b"first", b"a"]
 
 
 def test_names_are_durable_before_the_work_is_left(path: Path, reader: Store, monkeypatch: pytest.MonkeyPatch) -> None:
